@@ -1,0 +1,51 @@
+# Each line calls the project's own commands.  `make test ARGS="-k name"` passes words on.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
+BASE := .venv/base.stamp
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+setup: $(BASE) ## make .venv with every dependency, pinned and hashed
+demo: $(BASE) ## 336,776 flights through a cluster while a broker is killed, verified
+	@.venv/bin/logboom demo $(ARGS)
+cluster: $(BASE) ## start 3 name servers and 3 brokers on this machine
+	@.venv/bin/logboom cluster up $(ARGS)
+stop: $(BASE) ## stop them; their data stays in .logboom
+	@.venv/bin/logboom cluster down $(ARGS)
+status: $(BASE) ## show the nodes
+	@.venv/bin/logboom cluster status $(ARGS)
+logs: $(BASE) ## show what the nodes logged
+	@.venv/bin/logboom cluster logs $(ARGS)
+test: $(BASE) ## run the tests: unit, sim, integration, chaos
+	@.venv/bin/python -m pytest --ignore=tests/spark $(ARGS)
+chaos: $(BASE) ## run only the tests that break a real cluster
+	@.venv/bin/python -m pytest tests/chaos $(ARGS)
+bench: $(BASE) ## measure, print a table, write JSON
+	@.venv/bin/python -m bench $(ARGS)
+check: $(BASE) ## lint, format and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+build: $(BASE) ## build the wheel into dist/
+	.venv/bin/hatchling build -t wheel
+clean: ## remove dist/ and caches; .venv and the data in .logboom stay
+	rm -rf dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+lock: ## pin the dependencies anew (needs uv)
+	$(LOCK) --upgrade --extra node --extra cli --group dev pyproject.toml -o requirements/base.lock
+	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
+
+# One stamp for each lock file: nothing is installed again until the lock or pyproject changes.
+$(BASE): requirements/base.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python cannot make virtual environments: sudo apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(PIP) install --require-hashes -r requirements/base.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+.venv/spark.stamp: requirements/spark.lock $(BASE)
+	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless' >&2; exit 1; }
+	$(PIP) install --require-hashes -r requirements/spark.lock
+	@touch $@
+.PHONY: help setup demo cluster stop status logs test chaos bench check build clean lock

