@@ -1,0 +1,332 @@
+"""The batch: what a client builds, a broker stamps and stores, and a reader takes apart.
+
+All numbers are little endian. One entry of a queue's log is:
+
+| at | bytes | field             | type | meaning                                                |
+|---:|------:|-------------------|------|--------------------------------------------------------|
+|  0 |     8 | base offset       | u64  | *stamped head*: zero until a broker stores the batch   |
+|  8 |     4 | leader epoch      | u32  |                                                        |
+| 12 |     8 | append time       | i64  | ms since 1970 UTC, the leader's clock                  |
+| 20 |     4 | stamp crc         | u32  | crc32c of bytes 0..19                                  |
+| 24 |     3 | magic             |      | *head*: `LGB`                                          |
+| 27 |     1 | version           | u8   | 1                                                      |
+| 28 |     4 | crc               | u32  | crc32c of bytes 32..end, as stored (SAFETY W2)         |
+| 32 |     2 | attributes        | u16  | codec and column bits, `head.Attribute`                |
+| 34 |     1 | kind              | u8   | 0 messages, else a control entry's `head.Kind`         |
+| 35 |     1 | reserved          | u8   | 0                                                      |
+| 36 |     4 | count             | u32  | messages; 0 in a control entry                         |
+| 40 |     8 | producer id       | i64  | -1: not idempotent                                     |
+| 48 |     4 | producer epoch    | i32  | -1: not idempotent                                     |
+| 52 |     4 | base sequence     | i32  | -1: not idempotent                                     |
+| 56 |     8 | first timestamp   | i64  | message time of the first message, ms since 1970       |
+| 64 |     8 | max timestamp     | i64  | the greatest message time                              |
+| 72 |     8 | tag summary       | u64  | `hashing.tag_mask` of every tag, or-ed                 |
+| 80 |     8 | key summary       | u64  | `hashing.key_mask` of every key, or-ed                 |
+| 88 |     4 | stored length     | u32  | body bytes as stored, ≤ 64 MiB                         |
+| 92 |     4 | plain length      | u32  | body bytes after decompression, ≤ 64 MiB (SAFETY W3)   |
+| 96 |       | body              |      | columns (`logboom.wire.columns`), or a control's bytes |
+
+docs/PROTOCOL.md, chapter 4, says the same for writers of other clients.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from itertools import repeat
+from typing import TypeVar
+
+from logboom.wire.checksum import crc32c, extend
+from logboom.wire.columns import Columns
+from logboom.wire.compression import Codec, codec_for, compress, decompress
+from logboom.wire.errors import DamagedBatch, InvalidRequest
+from logboom.wire.hashing import tag_mask
+from logboom.wire.head import (
+    CODEC_MASK,
+    CRC_START,
+    EMPTY_STAMP,
+    HEAD_LENGTH,
+    KNOWN_ATTRIBUTES,
+    MAGIC,
+    MAX_BODY,
+    NO_PRODUCER,
+    PREFIX,
+    STAMP,
+    STAMP_LENGTH,
+    TAIL,
+    VERSION,
+    Attribute,
+    BatchHead,
+    Kind,
+    peek,
+)
+from logboom.wire.packing import (
+    Packed,
+    check_body_length,
+    pack_headers,
+    pack_keys,
+    pack_tags,
+    pack_timestamps,
+    pack_values,
+)
+
+__all__ = [
+    "HEAD_LENGTH",
+    "MAX_BODY",
+    "NO_PRODUCER",
+    "STAMP_LENGTH",
+    "Attribute",
+    "BatchHead",
+    "Columns",
+    "Kind",
+    "check",
+    "control_body",
+    "encode_batch",
+    "encode_control",
+    "may_contain_tag",
+    "open_batch",
+    "peek",
+    "set_producer",
+    "stamp",
+    "tag_mask",
+]
+
+_PRODUCER = struct.Struct("<qii")
+_PRODUCER_AT = 40
+_MAX_OFFSET = 1 << 63
+_Column = TypeVar("_Column", bound=Sequence[object])
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    tags: str | Sequence[str | None] | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    timestamps_ms: int | Sequence[int] | None = None,
+    *,
+    now_ms: int,
+    codec: str = "none",
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = NO_PRODUCER,
+    base_sequence: int = NO_PRODUCER,
+) -> bytes:
+    """One batch with an empty stamped head.
+
+    Args:
+        values: one per message; None is a tombstone.
+        tags: one per message, or one text for all.
+        timestamps_ms: message times, or one for all; None means `now_ms` for all.
+        codec: "none", "lz4" or "zstd"; a body that would not shrink is stored plain.
+
+    Raises:
+        InvalidRequest: no messages, columns of unequal length, a wrong type, or TOO_LARGE.
+    """
+    count = len(values)
+    if count == 0:
+        raise InvalidRequest("a batch needs at least one message")
+    columns = [pack_values(values)]
+    if keys is not None:
+        columns.append(pack_keys(_sized(keys, count, "keys")))
+    if tags is not None:
+        spread = list(repeat(tags, count)) if isinstance(tags, str) else tags
+        columns.append(pack_tags(_sized(spread, count, "tags")))
+    if headers is not None:
+        columns.append(pack_headers(_sized(headers, count, "headers")))
+    first_ms = max_ms = now_ms
+    if isinstance(timestamps_ms, int):
+        first_ms = max_ms = timestamps_ms
+    elif timestamps_ms is not None:
+        times = _sized(timestamps_ms, count, "timestamps_ms")
+        columns.append(pack_timestamps(times))
+        first_ms, max_ms = times[0], max(times)
+    producer = (producer_id, producer_epoch, base_sequence)
+    return _assemble(columns, count, codec_for(codec), producer, (first_ms, max_ms))
+
+
+def _assemble(
+    columns: list[Packed],
+    count: int,
+    codec: Codec,
+    producer: tuple[int, int, int],
+    times: tuple[int, int],
+) -> bytes:
+    """Head and body; the body's pieces are joined once, straight into the entry."""
+    parts: list[bytes] = []
+    attributes = tags = keys = 0
+    for column in columns:
+        parts += column.parts
+        attributes |= column.attributes
+        tags |= column.tag_summary
+        keys |= column.key_summary
+    plain_length = sum(map(len, parts))
+    check_body_length(plain_length)
+    stored_length = plain_length
+    if codec is not Codec.NONE:
+        stored = compress(codec, b"".join(parts))
+        if len(stored) < plain_length:
+            parts, stored_length = [stored], len(stored)
+            attributes |= codec
+    lengths = (stored_length, plain_length)
+    return _entry(parts, (attributes, 0, 0, count, *producer, *times, tags, keys, *lengths))
+
+
+def _entry(parts: list[bytes], fields: tuple[int, ...]) -> bytes:
+    try:
+        tail = TAIL.pack(*fields)
+    except struct.error as error:
+        text = f"a batch field is out of its range: {error} (producer id, epoch, time in ms)"
+        raise InvalidRequest(text) from error
+    crc = crc32c(tail)
+    for part in parts:
+        crc = extend(crc, part)
+    return b"".join((EMPTY_STAMP, PREFIX.pack(MAGIC, VERSION, crc), tail, *parts))
+
+
+def encode_control(kind: Kind, body: bytes) -> bytes:
+    """One control entry with an empty stamped head; `body` is opaque here.
+
+    Raises:
+        InvalidRequest: TOO_LARGE, or the kind is MESSAGES.
+    """
+    if kind is Kind.MESSAGES:
+        raise InvalidRequest("a control entry needs a control kind: use encode_batch for messages")
+    check_body_length(len(body))
+    nobody = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+    lengths = (len(body), len(body))
+    return _entry([body], (Attribute.CONTROL, kind, 0, 0, *nobody, 0, 0, 0, 0, *lengths))
+
+
+def set_producer(
+    batch: bytes | memoryview, producer_id: int, producer_epoch: int, base_sequence: int
+) -> bytes:
+    """The same batch for another producer id, epoch and sequence, its checksum renewed."""
+    changed = bytearray(batch)
+    try:
+        _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    except struct.error as error:
+        raise InvalidRequest(f"the producer does not fit the batch head: {error}") from error
+    crc = crc32c(memoryview(changed)[CRC_START:])
+    PREFIX.pack_into(changed, STAMP_LENGTH, MAGIC, VERSION, crc)
+    return bytes(changed)
+
+
+def stamp(
+    batch: bytes | memoryview, base_offset: int, leader_epoch: int, append_time_ms: int
+) -> bytes:
+    """The batch with its stamped head: the only thing that a broker writes, in one copy."""
+    head = STAMP.pack(base_offset, leader_epoch, append_time_ms)
+    crc = crc32c(head).to_bytes(4, "little")
+    return b"".join((head, crc, memoryview(batch)[STAMP_LENGTH:]))
+
+
+def check(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
+    """Verify lengths, version, checksums and bounds; what passes can be stored and opened.
+
+    Args:
+        stamped: False for a batch fresh from a producer, whose stamped head must be all zero.
+
+    Raises:
+        DamagedBatch: names what does not hold. Nothing else, whatever the bytes.
+    """
+    head = peek(batch)
+    if head.magic != MAGIC or head.version != VERSION:
+        raise _damaged(
+            f"magic {head.magic!r} version {head.version} is not {MAGIC!r} version {VERSION}",
+            "use a client or node that speaks this version",
+        )
+    _check_stamp(batch, head, stamped)
+    if head.stored_length > MAX_BODY or head.plain_length > MAX_BODY:
+        raise _damaged(
+            f"body of {head.stored_length} bytes ({head.plain_length} plain) exceeds {MAX_BODY}",
+            "send smaller batches",
+        )
+    if len(batch) != head.length:
+        raise _damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
+    if crc32c(memoryview(batch)[CRC_START:]) != head.crc:
+        raise _damaged("its checksum does not hold", "fetch it again")
+    _check_fields(head)
+    return head
+
+
+def _check_stamp(batch: bytes | memoryview, head: BatchHead, stamped: bool) -> None:
+    written = bytes(batch[:STAMP_LENGTH])
+    if not stamped:
+        if written != EMPTY_STAMP:
+            raise _damaged("a producer's stamped head is not empty", "send 24 zero bytes")
+        return
+    if crc32c(written[: STAMP.size]) != head.stamp_crc:
+        raise _damaged("the checksum of its stamped head does not hold", "fetch it again")
+    if head.next_offset >= _MAX_OFFSET:
+        raise _damaged(f"base offset {head.base_offset} is out of range", "fetch it again")
+
+
+def _check_fields(head: BatchHead) -> None:
+    """What a checksum cannot say: fields that no correct writer produces."""
+    upgrade = "read it with a newer version"
+    if head.attributes & ~KNOWN_ATTRIBUTES or head.reserved:
+        raise _damaged(f"unknown attributes {head.attributes:#06x}", upgrade)
+    codec = head.attributes & CODEC_MASK
+    if codec > max(Codec):
+        raise _damaged(f"unknown codec {codec}", upgrade)
+    if codec == Codec.NONE and head.stored_length != head.plain_length:
+        raise _damaged("plain and stored length of an uncompressed body differ", "encode it again")
+    if head.is_control:
+        if head.attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
+            raise _damaged("a control entry has messages, columns or no kind", "encode it again")
+        if head.kind > max(Kind):
+            raise _damaged(f"unknown control kind {head.kind}", upgrade)
+    elif head.kind != Kind.MESSAGES or head.count == 0:
+        raise _damaged("a batch of messages has a control kind or no message", "encode it again")
+    elif 4 * (head.count + 1) > head.plain_length:
+        raise _damaged(f"{head.count} messages do not fit its body", "encode it again")
+
+
+def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Columns:
+    """The columns of a batch that `check` has passed; decompression waits for the first access.
+
+    Args:
+        head: what `check` or `peek` returned, if it is at hand.
+
+    Raises:
+        DamagedBatch: now for a wrong length or a control entry, on first access for a body whose
+            columns do not hold together.
+    """
+    head = _whole(batch, head)
+    if head.is_control:
+        raise _damaged("a control entry has no columns", "use control_body")
+    return Columns(head, batch)
+
+
+def control_body(batch: bytes | memoryview, head: BatchHead | None = None) -> bytes:
+    """The opaque bytes of a control entry.
+
+    Raises:
+        DamagedBatch: a wrong length, or the entry is a batch of messages.
+    """
+    head = _whole(batch, head)
+    if not head.is_control:
+        raise _damaged("a batch of messages has no control body", "use open_batch")
+    return decompress(Codec.NONE, batch[HEAD_LENGTH:], head.plain_length)
+
+
+def may_contain_tag(head: BatchHead, tags: Collection[str]) -> bool:
+    """Whether the batch may hold a message with one of `tags`; False is certain."""
+    summary = head.tag_summary
+    return any(summary & mask == mask for mask in map(tag_mask, tags))
+
+
+def _whole(batch: bytes | memoryview, head: BatchHead | None) -> BatchHead:
+    head = peek(batch) if head is None else head
+    if len(batch) != head.length or head.plain_length > MAX_BODY:
+        raise _damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
+    return head
+
+
+def _sized(column: _Column, count: int, field: str) -> _Column:
+    if len(column) != count:
+        raise InvalidRequest(f"{len(column)} {field} for {count} values: give one per message")
+    return column
+
+
+def _damaged(what: str, mend: str) -> DamagedBatch:
+    return DamagedBatch(f"batch is damaged: {what}; {mend}")

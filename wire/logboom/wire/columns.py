@@ -1,0 +1,241 @@
+"""A batch's body as columns: buffers that Arrow can wrap, and Python objects on demand.
+
+The body holds, each padded to 8 bytes and in this order:
+
+- values, then keys if KEYS: [validity bitmap if NULL_…], count + 1 i32 offsets from 0, blob
+- tags if TAGS: u64 size of the dictionary, [validity], count i32 indices, the dictionary's
+  size + 1 i32 offsets, its blob (UTF-8)
+- headers if HEADERS: like keys; each is one msgpack map of text to bytes
+- timestamps if TIMESTAMPS: count i64, ms since 1970; else all have the head's first timestamp
+
+Bit i % 8 of byte i // 8 of a validity bitmap is set where message i is not null. The reading of
+one column, and the verification of its offsets, is in `logboom.wire.unpacking`.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from logboom.wire.compression import Codec, decompress
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.head import HEAD_LENGTH, Attribute, BatchHead
+from logboom.wire.unpacking import BinaryBuffers, BinaryColumn, Cursor, TagBuffers, TagColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_decode_headers: Final = msgspec.msgpack.Decoder(dict[str, bytes]).decode
+
+Row = tuple[int, bytes | None, bytes | None, str | None, dict[str, bytes] | None, int]
+"""offset, key, value, tag, headers, timestamp in ms."""
+
+
+class ArrowBuffers(NamedTuple):
+    """Views of the body, one group per column; None for a column that the batch lacks.
+
+    They cover the whole batch: of a slice, take `Columns.first` as Arrow's offset.
+    """
+
+    value: BinaryBuffers
+    key: BinaryBuffers | None
+    tag: TagBuffers | None
+    headers: BinaryBuffers | None
+    timestamp: memoryview | None
+    """None: every message has the head's first timestamp."""
+
+
+class _Body:
+    """The verified layout of one plain body, shared by all slices of the batch."""
+
+    __slots__ = ("headers", "key", "tag", "timestamps", "value")
+
+    def __init__(self, head: BatchHead, body: memoryview) -> None:
+        cursor = Cursor(body)
+        count = head.count
+        self.value = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_VALUES))
+        self.key = self.headers = None
+        self.tag: TagColumn | None = None
+        self.timestamps: memoryview | None = None
+        if head.has(Attribute.KEYS):
+            self.key = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_KEYS))
+        if head.has(Attribute.TAGS):
+            self.tag = TagColumn(cursor, count, nulls=head.has(Attribute.NULL_TAGS))
+        if head.has(Attribute.HEADERS):
+            self.headers = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_HEADERS))
+        if head.has(Attribute.TIMESTAMPS):
+            self.timestamps = cursor.take(8 * count).cast("q")
+        cursor.finish()
+
+
+class Columns:
+    """The messages of one batch, or of a slice of it; `logboom.wire.batch.open_batch` makes it.
+
+    Any access to a message raises DamagedBatch if the body does not hold together, and IndexError
+    past the end.
+    """
+
+    __slots__ = ("_batch", "_body", "count", "first", "head")
+
+    def __init__(
+        self,
+        head: BatchHead,
+        batch: bytes | memoryview,
+        first: int = 0,
+        count: int | None = None,
+        body: _Body | None = None,
+    ) -> None:
+        self.head: Final = head
+        self.first: Final = first
+        """Where this slice begins in the batch; 0 for a whole batch."""
+        self.count: Final = head.count if count is None else count
+        self._batch = batch
+        self._body = body
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of the first message of this slice."""
+        return self.head.base_offset + self.first
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last message of this slice."""
+        return self.base_offset + self.count
+
+    def slice(self, start: int, stop: int | None = None) -> Columns:
+        """Messages `start` to `stop`, cut to what is there; shares the buffers."""
+        start = min(max(start, 0), self.count)
+        end = self.count if stop is None else min(max(stop, start), self.count)
+        return Columns(self.head, self._batch, self.first + start, end - start, self._opened())
+
+    def from_offset(self, offset: int) -> Columns:
+        """The messages at `offset` and after: a pull may ask for the middle of a batch."""
+        return self.slice(offset - self.base_offset)
+
+    def value(self, i: int) -> bytes | None:
+        """Value of message `i`; None is a tombstone."""
+        return self._opened().value.get(self._place(i))
+
+    def key(self, i: int) -> bytes | None:
+        """Key of message `i`."""
+        place, column = self._place(i), self._opened().key
+        return None if column is None else column.get(place)
+
+    def tag(self, i: int) -> str | None:
+        """Tag of message `i`."""
+        place, column = self._place(i), self._opened().tag
+        return None if column is None else column.get(place)
+
+    def headers(self, i: int) -> dict[str, bytes] | None:
+        """Headers of message `i`."""
+        place, column = self._place(i), self._opened().headers
+        return None if column is None else _headers(column.get(place))
+
+    def timestamp_ms(self, i: int) -> int:
+        """Message time of message `i`."""
+        place, times = self._place(i), self._opened().timestamps
+        return self.head.first_timestamp_ms if times is None else int(times[place])
+
+    def values(self) -> list[bytes | None]:
+        """All values; the fast path."""
+        return self._opened().value.get_all(self.first, self.first + self.count)
+
+    def keys(self) -> list[bytes | None]:
+        """All keys."""
+        column = self._opened().key
+        if column is None:
+            return [None] * self.count
+        return column.get_all(self.first, self.first + self.count)
+
+    def tags(self) -> list[str | None]:
+        """All tags; equal tags are one object."""
+        column = self._opened().tag
+        if column is None:
+            return [None] * self.count
+        return column.get_all(self.first, self.first + self.count)
+
+    def all_headers(self) -> list[dict[str, bytes] | None]:
+        """All headers."""
+        column = self._opened().headers
+        if column is None:
+            return [None] * self.count
+        return [_headers(each) for each in column.get_all(self.first, self.first + self.count)]
+
+    def timestamps(self) -> list[int]:
+        """All message times in ms."""
+        times = self._opened().timestamps
+        if times is None:
+            return [self.head.first_timestamp_ms] * self.count
+        return times[self.first : self.first + self.count].tolist()
+
+    def parts(
+        self,
+    ) -> tuple[
+        Iterable[int],
+        Iterable[bytes | None],
+        Iterable[bytes | None],
+        Iterable[str | None],
+        Iterable[dict[str, bytes] | None],
+        Iterable[int],
+    ]:
+        """Offsets, keys, values, tags, headers, times to `map` a constructor over.
+
+        Those of absent columns repeat without end: the offsets and the values end the walk.
+        """
+        body = self._opened()
+        return (
+            range(self.base_offset, self.next_offset),
+            repeat(None) if body.key is None else self.keys(),
+            self.values(),
+            repeat(None) if body.tag is None else self.tags(),
+            repeat(None) if body.headers is None else self.all_headers(),
+            repeat(self.head.first_timestamp_ms) if body.timestamps is None else self.timestamps(),
+        )
+
+    def iter_rows(self) -> Iterator[Row]:
+        """One `Row` a message."""
+        return zip(*self.parts(), strict=False)
+
+    def arrow_buffers(self) -> ArrowBuffers:
+        """The buffers as Arrow lays them out, without a copy unless the body was compressed."""
+        body = self._opened()
+        return ArrowBuffers(
+            body.value.buffers(),
+            None if body.key is None else body.key.buffers(),
+            None if body.tag is None else body.tag.buffers(),
+            None if body.headers is None else body.headers.buffers(),
+            body.timestamps,
+        )
+
+    def _place(self, i: int) -> int:
+        if not 0 <= i < self.count:
+            raise IndexError(f"message {i} of a batch of {self.count}")
+        return self.first + i
+
+    def _opened(self) -> _Body:
+        if self._body is None:
+            self._body = _Body(self.head, _plain(self.head, self._batch))
+        return self._body
+
+
+def _plain(head: BatchHead, batch: bytes | memoryview) -> memoryview:
+    stored = memoryview(batch)[HEAD_LENGTH:]
+    codec = head.codec
+    if codec is Codec.NONE:
+        return stored
+    return memoryview(decompress(codec, stored, head.plain_length))
+
+
+def _headers(encoded: bytes | None) -> dict[str, bytes] | None:
+    if encoded is None:
+        return None
+    try:
+        return _decode_headers(encoded)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = f"batch is damaged: headers are no msgpack map: {error}; encode it again"
+        raise DamagedBatch(text) from error

@@ -1,0 +1,163 @@
+"""The fixed 96 bytes before a batch's body, and their names.
+
+The table of offsets stands in `logboom.wire.batch`; this module holds the one struct that reads
+them all. Nothing here verifies: `logboom.wire.batch.check` does.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from logboom.wire.compression import Codec
+from logboom.wire.errors import DamagedBatch
+
+STAMP_LENGTH: Final[int] = 24
+"""Bytes of the stamped head, all that a broker writes."""
+
+HEAD_LENGTH: Final[int] = 96
+"""Bytes before the body: stamped head and head."""
+
+MAX_BODY: Final[int] = 64 * 1024 * 1024
+"""Upper bound of a body's stored and of its plain length (SAFETY W3)."""
+
+MAGIC: Final[bytes] = b"LGB"
+"""First three bytes of the head."""
+
+VERSION: Final[int] = 1
+"""The batch format that this code writes and the only one it reads."""
+
+NO_PRODUCER: Final[int] = -1
+"""Producer id, epoch and sequence of a producer that is not idempotent."""
+
+EMPTY_STAMP: Final[bytes] = bytes(STAMP_LENGTH)
+"""The stamped head of a batch that no broker has stored yet."""
+
+CRC_START: Final[int] = 32
+"""The head's checksum covers everything from here to the end."""
+
+CODEC_MASK: Final[int] = 0b111
+
+STAMP: Final = struct.Struct("<QIq")
+PREFIX: Final = struct.Struct("<3sBI")
+TAIL: Final = struct.Struct("<HBBIqiiqqQQII")
+_WHOLE: Final = struct.Struct("<QIqI3sBIHBBIqiiqqQQII")
+
+
+class Attribute:
+    """Bits of the head's attributes above the codec.
+
+    Plain integers: an IntFlag costs more per test than reading the whole head.
+    """
+
+    KEYS: Final = 1 << 3
+    TAGS: Final = 1 << 4
+    HEADERS: Final = 1 << 5
+    TIMESTAMPS: Final = 1 << 6
+    CONTROL: Final = 1 << 7
+    NULL_VALUES: Final = 1 << 8
+    NULL_KEYS: Final = 1 << 9
+    NULL_TAGS: Final = 1 << 10
+    NULL_HEADERS: Final = 1 << 11
+
+
+KNOWN_ATTRIBUTES: Final[int] = (1 << 12) - 1
+"""The codec and every bit above; a batch with another was written by a later version."""
+
+
+class Kind(IntEnum):
+    """What a control entry does; the `kind` byte. A batch of messages has 0."""
+
+    MESSAGES = 0
+    PARKED = 1
+    RECALLED = 2
+    DECIDED = 3
+    CURSOR_DELTA = 4
+    PRODUCER_EXPIRY = 5
+
+
+class BatchHead(msgspec.Struct, frozen=True, gc=False):
+    """The head of one entry, in the order of its bytes."""
+
+    base_offset: int
+    """Offset of the first message; of a control entry, the offset before which it stands."""
+    leader_epoch: int
+    append_time_ms: int
+    """The leader's wall clock at the append; never goes back within a queue (SAFETY Q10)."""
+    stamp_crc: int
+    magic: bytes
+    version: int
+    crc: int
+    attributes: int
+    kind: int
+    reserved: int
+    count: int
+    """Messages in the batch; 0 in a control entry."""
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    """Sequence of the first message; the others count up from it."""
+    first_timestamp_ms: int
+    """Message time of the first message; of all, if the batch has no timestamps column."""
+    max_timestamp_ms: int
+    tag_summary: int
+    key_summary: int
+    stored_length: int
+    """Body bytes as they are stored."""
+    plain_length: int
+    """Body bytes after decompression."""
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last message; base offset less 1 for a control entry."""
+        return self.base_offset + self.count - 1
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after this entry."""
+        return self.base_offset + self.count
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last message, wrapped as `sequence_after` says."""
+        return sequence_after(self.base_sequence, self.count - 1)
+
+    @property
+    def is_control(self) -> bool:
+        """True for an entry that holds no messages and takes no offset."""
+        return bool(self.attributes & Attribute.CONTROL)
+
+    @property
+    def codec(self) -> Codec:
+        """The codec; ValueError if no such codec exists, which `check` excludes."""
+        return Codec(self.attributes & CODEC_MASK)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole entry."""
+        return HEAD_LENGTH + self.stored_length
+
+    def has(self, attribute: int) -> bool:
+        """Whether the attribute bit is set."""
+        return bool(self.attributes & attribute)
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """The sequence `count` messages on; after 2,147,483,647 comes 0."""
+    return (sequence + count) & 0x7FFFFFFF
+
+
+def peek(batch: bytes | memoryview) -> BatchHead:
+    """The head as it stands, with no check but that 96 bytes are there.
+
+    Raises:
+        DamagedBatch: the entry is shorter than its head.
+    """
+    if len(batch) < HEAD_LENGTH:
+        raise DamagedBatch(
+            f"batch has {len(batch)} bytes, its head alone has {HEAD_LENGTH}: fetch it again"
+        )
+    return BatchHead(*_WHOLE.unpack_from(batch))

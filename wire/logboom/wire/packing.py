@@ -1,0 +1,168 @@
+"""Columns on their way into a batch body: sequences in, Arrow-shaped pieces out.
+
+Every piece is padded to 8 bytes, so each buffer starts 8-byte aligned in the body. The offsets of
+equally long values come from a table instead of being summed up again for every batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.hashing import key_summary, tag_summary
+from logboom.wire.head import MAX_BODY, Attribute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+if sys.byteorder != "little":
+    raise ImportError("logboom.wire lays out buffers little endian: run it on such a machine")
+
+TABLE_LIMIT: Final[int] = 65_536
+"""Columns longer than this do not use the table of even offsets, which bounds its memory."""
+
+_PADDING: Final = tuple(bytes(length) for length in range(8))
+_encode_headers: Final = msgspec.msgpack.Encoder().encode
+
+
+class Packed(NamedTuple):
+    """One or more columns, ready to be joined into a body."""
+
+    parts: list[bytes]
+    attributes: int
+    tag_summary: int = 0
+    key_summary: int = 0
+
+
+def pack_values(values: Sequence[bytes | None]) -> Packed:
+    """The values column; a None is a tombstone."""
+    parts, nulls = _binary(values, "values")
+    return Packed(parts, Attribute.NULL_VALUES if nulls else 0)
+
+
+def pack_keys(keys: Sequence[bytes | None]) -> Packed:
+    """The keys column and its summary; nothing if no message has a key."""
+    if keys.count(None) == len(keys):
+        return Packed([], 0)
+    parts, nulls = _binary(keys, "keys")
+    attributes = Attribute.KEYS | (Attribute.NULL_KEYS if nulls else 0)
+    return Packed(parts, attributes, key_summary=key_summary(keys))
+
+
+def pack_tags(tags: Sequence[str | None]) -> Packed:
+    """The dictionary-encoded tags and their summary; nothing if no message has a tag."""
+    distinct = [tag for tag in dict.fromkeys(tags) if tag is not None]
+    if not distinct:
+        return Packed([], 0)
+    places: dict[str | None, int] = {tag: place for place, tag in enumerate(distinct)}
+    nulls = None in tags
+    if nulls:
+        places[None] = 0
+    try:
+        dictionary, _ = _binary([tag.encode() for tag in distinct], "tags")
+        summary = tag_summary(distinct)
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidRequest(f"tags must be text that UTF-8 can hold: {error}") from error
+    parts = [len(distinct).to_bytes(8, "little")]
+    if nulls:
+        parts.append(_validity(tags))
+    indices = array("i", map(places.__getitem__, tags)).tobytes()
+    parts += [indices, _padding(len(indices)), *dictionary]
+    attributes = Attribute.TAGS | (Attribute.NULL_TAGS if nulls else 0)
+    return Packed(parts, attributes, tag_summary=summary)
+
+
+def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> Packed:
+    """The headers column, one msgpack map a message; nothing if no message has headers."""
+    if headers.count(None) == len(headers):
+        return Packed([], 0)
+    encoded = [None if each is None else _headers(each) for each in headers]
+    parts, nulls = _binary(encoded, "headers")
+    return Packed(parts, Attribute.HEADERS | (Attribute.NULL_HEADERS if nulls else 0))
+
+
+def pack_timestamps(timestamps_ms: Sequence[int]) -> Packed:
+    """The timestamps column."""
+    try:
+        return Packed([array("q", timestamps_ms).tobytes()], Attribute.TIMESTAMPS)
+    except (TypeError, OverflowError) as error:
+        text = f"timestamps_ms must be whole milliseconds of 64 bits: {error}"
+        raise InvalidRequest(text) from error
+
+
+def even_offsets(width: int, count: int) -> bytes:
+    """The offsets of `count` values of `width` bytes; `count` ≤ TABLE_LIMIT, product ≤ MAX_BODY."""
+    return _even_table(width, count.bit_length())[: 4 * (count + 1)]
+
+
+@lru_cache(maxsize=16)
+def _even_table(width: int, bits: int) -> bytes:
+    # One table serves all counts of the same bit length: a producer's batches vary in count.
+    if width == 0:
+        return bytes(4 << bits)
+    return array("i", range(0, width << bits, width)).tobytes()
+
+
+def _binary(items: Sequence[bytes | None], field: str) -> tuple[list[bytes], bool]:
+    """Validity (where something is None), offsets and blob, padded; and whether it has nulls."""
+    if None in items:
+        present = [b"" if item is None else item for item in items]
+        return [_validity(items), *_offsets_and_blob(present, field)], True
+    return _offsets_and_blob(items, field), False
+
+
+def _offsets_and_blob(items: Sequence[bytes | None], field: str) -> list[bytes]:
+    count = len(items)
+    try:
+        blob = b"".join(items)  # type: ignore[arg-type]  # _binary has replaced every None
+        lengths = list(map(len, items))  # type: ignore[arg-type]  # as above
+    except TypeError as error:
+        raise InvalidRequest(f"{field} must be bytes or None: {error}") from error
+    check_body_length(len(blob))
+    width = lengths[0]
+    if count <= TABLE_LIMIT and width * count == len(blob) and lengths.count(width) == count:
+        offsets = even_offsets(width, count)
+    else:
+        ends = list(accumulate(lengths, initial=0))
+        if ends[-1] != len(blob):  # a memoryview whose items are wider than a byte
+            raise InvalidRequest(f"{field} must be bytes: a view of wider items was given")
+        offsets = array("i", ends).tobytes()
+    return [offsets, _padding(len(offsets)), blob, _padding(len(blob))]
+
+
+def check_body_length(length: int) -> None:
+    """Refuse a body past the bound.
+
+    Raises:
+        InvalidRequest: TOO_LARGE.
+    """
+    if length > MAX_BODY:
+        text = f"a batch holds at most {MAX_BODY} bytes, this one {length}: send smaller batches"
+        raise InvalidRequest(text, "TOO_LARGE")
+
+
+def _validity(items: Sequence[object]) -> bytes:
+    """Arrow's bitmap: bit i % 8 of byte i // 8 is set where item i is not None; padded."""
+    bits = "".join(["0" if item is None else "1" for item in reversed(items)])
+    return int(bits, 2).to_bytes(-(-len(items) // 64) * 8, "little")
+
+
+def _padding(length: int) -> bytes:
+    return _PADDING[-length % 8]
+
+
+def _headers(headers: Mapping[str, bytes]) -> bytes:
+    plain = dict(headers)
+    for name, content in plain.items():
+        if type(name) is not str or type(content) is not bytes:
+            raise InvalidRequest(f"headers map text to bytes, not {name!r} to {content!r:.40}")
+    try:
+        return _encode_headers(plain)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"header names must be text that UTF-8 can hold: {error}") from error

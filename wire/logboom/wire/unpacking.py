@@ -1,0 +1,211 @@
+"""Reading one column out of a body, and refusing one that does not hold together.
+
+Offsets are verified to begin at 0, to grow and to stay inside the body before any is used, so a
+hostile body raises DamagedBatch and nothing, here or in Arrow, reads out of range. Columns of
+equally long values are recognised by comparing their offsets with the expected ones, which is
+also their verification, and are cut by `struct` at several times the speed of slicing.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import Final, NamedTuple
+
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.packing import TABLE_LIMIT, even_offsets
+
+_STRIDE: Final[int] = 64  # values cut per step from an even column
+_STRIDE_WIDTH: Final[int] = 4096  # above it the copying outweighs the cutting
+
+
+class BinaryBuffers(NamedTuple):
+    """One Arrow binary column: i32 offsets and blob; `validity` is None where nothing is null."""
+
+    validity: memoryview | None
+    offsets: memoryview
+    data: memoryview
+
+
+class TagBuffers(NamedTuple):
+    """One Arrow dictionary column: i32 indices into a column of distinct tags."""
+
+    validity: memoryview | None
+    indices: memoryview
+    dictionary: BinaryBuffers
+
+
+class Cursor:
+    """Walks over a body, handing out views that are certain to lie inside."""
+
+    __slots__ = ("_at", "_body")
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._at = 0
+
+    def take(self, length: int) -> memoryview:
+        """The next `length` bytes; skips the padding after them."""
+        end = self._at + length
+        padded = end + -end % 8
+        if padded > len(self._body):
+            raise damaged(f"a column needs {padded} bytes of a body of {len(self._body)}")
+        view = self._body[self._at : end]
+        self._at = padded
+        return view
+
+    def finish(self) -> None:
+        """Refuse bytes after the last column."""
+        if self._at != len(self._body):
+            raise damaged(f"{len(self._body) - self._at} bytes follow the last column")
+
+
+class BinaryColumn:
+    """A column of byte strings."""
+
+    __slots__ = ("_data", "_offsets", "_valid", "_validity", "_view", "_width", "count")
+
+    def __init__(self, cursor: Cursor, count: int, *, nulls: bool) -> None:
+        self.count = count
+        self._validity = cursor.take(-(-count // 8)) if nulls else None
+        self._valid: str | None = None
+        self._view = cursor.take(4 * (count + 1))
+        self._offsets: tuple[int, ...] = ()
+        end: int = struct.unpack_from("<i", self._view, 4 * count)[0]
+        if end < 0:
+            raise damaged(f"a column ends at {end}")
+        self._data = cursor.take(end)
+        self._width = self._even_width(end)
+        if self._width is None:
+            self._offsets = _increasing(self._view)
+
+    def _even_width(self, end: int) -> int | None:
+        """The width that all values have, or None if they differ."""
+        if self.count > TABLE_LIMIT or end % self.count:
+            return None
+        width = end // self.count
+        return width if self._view == even_offsets(width, self.count) else None
+
+    def get(self, i: int) -> bytes | None:
+        """Item `i`; the caller keeps it in range."""
+        if self._validity is not None and not self._validity[i >> 3] >> (i & 7) & 1:
+            return None
+        if self._width is not None:
+            return bytes(self._data[i * self._width : (i + 1) * self._width])
+        return bytes(self._data[self._offsets[i] : self._offsets[i + 1]])
+
+    def get_all(self, start: int, stop: int) -> list[bytes | None]:
+        """Items `start` to `stop`."""
+        items = self._cut_even(start, stop) if self._width is not None else self._cut(start, stop)
+        if self._validity is None:
+            return items
+        valid = self.valid()[start:stop]
+        return [item if bit == "1" else None for item, bit in zip(items, valid, strict=True)]
+
+    def valid(self) -> str:
+        """One "1" or "0" an item; only of a column with nulls."""
+        if self._valid is None:
+            self._valid = bits(self._validity, self.count)
+        return self._valid
+
+    def buffers(self) -> BinaryBuffers:
+        """The views, for Arrow."""
+        return BinaryBuffers(self._validity, self._view, self._data)
+
+    def _cut_even(self, start: int, stop: int) -> list[bytes | None]:
+        width = self._width or 0
+        if width == 0:
+            return [b""] * (stop - start)
+        if width > _STRIDE_WIDTH:
+            data = self._data
+            return [
+                bytes(data[at : at + width]) for at in range(start * width, stop * width, width)
+            ]
+        stride, single = _cutters(width)
+        middle = start + (stop - start) // _STRIDE * _STRIDE
+        items = list(
+            chain.from_iterable(stride.iter_unpack(self._data[start * width : middle * width]))
+        )
+        items += chain.from_iterable(single.iter_unpack(self._data[middle * width : stop * width]))
+        return items
+
+    def _cut(self, start: int, stop: int) -> list[bytes | None]:
+        offsets = self._offsets
+        if (start, stop) != (0, self.count):
+            offsets = offsets[start : stop + 1]
+        base = offsets[0]
+        # One copy of the blob, because slicing bytes is twice as fast as slicing a view.
+        blob = bytes(self._data[base : offsets[-1]])
+        if base:
+            return [blob[begin - base : end - base] for begin, end in pairwise(offsets)]
+        return [blob[begin:end] for begin, end in pairwise(offsets)]
+
+
+class TagColumn:
+    """The dictionary-encoded tags."""
+
+    __slots__ = ("_dictionary", "_indices", "_tags", "_validity", "count")
+
+    def __init__(self, cursor: Cursor, count: int, *, nulls: bool) -> None:
+        self.count = count
+        distinct = int.from_bytes(cursor.take(8), "little")
+        if not 0 < distinct <= count:
+            raise damaged(f"{distinct} distinct tags of {count} messages")
+        self._validity = cursor.take(-(-count // 8)) if nulls else None
+        self._indices = cursor.take(4 * count).cast("i")
+        self._dictionary = BinaryColumn(cursor, distinct, nulls=False)
+        places = set(self._indices.tolist())
+        if min(places) < 0 or max(places) >= distinct:
+            raise damaged(f"a tag index is outside its dictionary of {distinct}")
+        self._tags = _texts(self._dictionary)
+
+    def get(self, i: int) -> str | None:
+        """Tag `i`; the caller keeps it in range."""
+        if self._validity is not None and not self._validity[i >> 3] >> (i & 7) & 1:
+            return None
+        return self._tags[self._indices[i]]
+
+    def get_all(self, start: int, stop: int) -> list[str | None]:
+        """Tags `start` to `stop`."""
+        tags = list(map(self._tags.__getitem__, self._indices[start:stop].tolist()))
+        if self._validity is None:
+            return list(tags)
+        valid = bits(self._validity, self.count)[start:stop]
+        return [tag if bit == "1" else None for tag, bit in zip(tags, valid, strict=True)]
+
+    def buffers(self) -> TagBuffers:
+        """The views, for Arrow."""
+        return TagBuffers(self._validity, self._indices, self._dictionary.buffers())
+
+
+def bits(bitmap: memoryview | None, count: int) -> str:
+    """The first `count` bits of an Arrow bitmap as "1" and "0", in order."""
+    number = int.from_bytes(bitmap or b"", "little")
+    return f"{number:0{count}b}"[::-1][:count]
+
+
+def damaged(what: str) -> DamagedBatch:
+    """The error of a body whose columns do not hold together."""
+    return DamagedBatch(f"batch is damaged: {what}; encode it again")
+
+
+def _increasing(view: memoryview) -> tuple[int, ...]:
+    offsets: tuple[int, ...] = struct.unpack(f"<{len(view) // 4}i", view)
+    # Sorting what is sorted is one pass in C, four times as fast as comparing pairs.
+    if offsets[0] != 0 or tuple(sorted(offsets)) != offsets:
+        raise damaged("the offsets of a column do not grow from 0")
+    return offsets
+
+
+def _texts(dictionary: BinaryColumn) -> list[str]:
+    try:
+        return [str(item or b"", "utf-8") for item in dictionary.get_all(0, dictionary.count)]
+    except UnicodeDecodeError as error:
+        raise damaged(f"a tag is not UTF-8: {error}") from error
+
+
+@lru_cache(maxsize=32)
+def _cutters(width: int) -> tuple[struct.Struct, struct.Struct]:
+    """Structs that cut a stride of values of one width, and a single one."""
+    return struct.Struct(f"{width}s" * _STRIDE), struct.Struct(f"{width}s")
