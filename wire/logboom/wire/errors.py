@@ -1,0 +1,182 @@
+"""The one error table: every code that travels in an answer or is raised to a user.
+
+LogboomError
+├── RetryableError            the same request may succeed later; the client retries by itself
+│   ├── TimedOut              TIMED_OUT
+│   ├── Unavailable           UNAVAILABLE, BUSY, SHUTTING_DOWN, CONFLICT, DISK_FULL
+│   ├── NotLeader             NOT_LEADER, STALE_EPOCH      (fields: leader, epoch)
+│   └── NotEnoughReplicas     NOT_ENOUGH_REPLICAS
+├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
+├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER
+├── AlreadyExists             TOPIC_EXISTS
+├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED
+├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
+├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
+├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
+├── DataDamaged               DATA_DAMAGED                 (no good copy of stored data here)
+├── ClientClosed              CLOSED, FORKED
+├── StartError                PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT, BAD_CONFIG
+└── InternalError             INTERNAL
+
+A code is what travels; a class is what a program catches. `error_for` maps one to the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+
+class LogboomError(Exception):
+    """Root of all errors. `str(error)` is one line that says what and how to mend it."""
+
+    default_code: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, text: str, code: str | None = None, **fields: Any) -> None:
+        super().__init__(text)
+        self.text = text
+        self.code = code or self.default_code
+        self.fields: dict[str, Any] = fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (error_for, (self.code, self.text, self.fields))
+
+
+class RetryableError(LogboomError):
+    """The same request may succeed later."""
+
+    retryable = True
+
+
+class TimedOut(RetryableError):
+    """The deadline passed before an answer came; the outcome may be unknown."""
+
+    default_code = "TIMED_OUT"
+
+
+class Unavailable(RetryableError):
+    """The node cannot serve this now: starting, stopping, busy, disk full, or a lost race."""
+
+    default_code = "UNAVAILABLE"
+
+
+class NotLeader(RetryableError):
+    """Another node leads, or the epoch is stale. Fields: `leader` (id or None), `epoch`."""
+
+    default_code = "NOT_LEADER"
+
+
+class NotEnoughReplicas(RetryableError):
+    """acks=all asked, but the ISR is below min_in_sync."""
+
+    default_code = "NOT_ENOUGH_REPLICAS"
+
+
+class InvalidRequest(LogboomError):
+    """The request breaks a stated rule; sending it again cannot help."""
+
+    default_code = "INVALID_ARGUMENT"
+
+
+class UnknownResource(LogboomError):
+    """No such topic, queue or broker."""
+
+    default_code = "UNKNOWN_TOPIC"
+
+
+class AlreadyExists(LogboomError):
+    """A topic of this name exists."""
+
+    default_code = "TOPIC_EXISTS"
+
+
+class Refused(LogboomError):
+    """The other side will not do this: wrong version or key, too few brokers, or fenced."""
+
+    default_code = "FENCED"
+
+
+class ProducerError(LogboomError):
+    """The producer's sequence or epoch does not fit what the queue holds."""
+
+    default_code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class OffsetOutOfRange(LogboomError):
+    """The offset lies outside [min_offset, max_offset]."""
+
+    default_code = "OFFSET_OUT_OF_RANGE"
+
+
+class DamagedBatch(LogboomError):
+    """A batch whose checksum, length or version does not hold."""
+
+    default_code = "DAMAGED_BATCH"
+
+
+class DataDamaged(LogboomError):
+    """Stored data is damaged and no good copy is reachable (SAFETY Q14)."""
+
+    default_code = "DATA_DAMAGED"
+
+
+class ClientClosed(LogboomError):
+    """The client was closed, or this process forked from the one that opened it."""
+
+    default_code = "CLOSED"
+
+
+class StartError(LogboomError):
+    """A node cannot start: port, data folder, format or configuration."""
+
+    default_code = "BAD_CONFIG"
+
+
+class InternalError(LogboomError):
+    """A bug of ours; the text carries what to report."""
+
+    default_code = "INTERNAL"
+
+
+CODES: Final[dict[str, type[LogboomError]]] = {
+    "TIMED_OUT": TimedOut,
+    "UNAVAILABLE": Unavailable,
+    "BUSY": Unavailable,
+    "SHUTTING_DOWN": Unavailable,
+    "CONFLICT": Unavailable,
+    "DISK_FULL": Unavailable,
+    "NOT_LEADER": NotLeader,
+    "STALE_EPOCH": NotLeader,
+    "NOT_ENOUGH_REPLICAS": NotEnoughReplicas,
+    "INVALID_NAME": InvalidRequest,
+    "INVALID_ARGUMENT": InvalidRequest,
+    "MALFORMED": InvalidRequest,
+    "UNKNOWN_TYPE": InvalidRequest,
+    "TOO_LARGE": InvalidRequest,
+    "UNKNOWN_TOPIC": UnknownResource,
+    "UNKNOWN_QUEUE": UnknownResource,
+    "UNKNOWN_BROKER": UnknownResource,
+    "TOPIC_EXISTS": AlreadyExists,
+    "UNSUPPORTED_VERSION": Refused,
+    "UNAUTHENTICATED": Refused,
+    "TOO_FEW_BROKERS": Refused,
+    "FENCED": Refused,
+    "OUT_OF_ORDER_SEQUENCE": ProducerError,
+    "FENCED_PRODUCER": ProducerError,
+    "OFFSET_OUT_OF_RANGE": OffsetOutOfRange,
+    "DAMAGED_BATCH": DamagedBatch,
+    "DATA_DAMAGED": DataDamaged,
+    "CLOSED": ClientClosed,
+    "FORKED": ClientClosed,
+    "PORT_IN_USE": StartError,
+    "WRONG_DATA_FOLDER": StartError,
+    "NEWER_FORMAT": StartError,
+    "BAD_CONFIG": StartError,
+    "INTERNAL": InternalError,
+}
+"""Every code and the class that carries it."""
+
+
+def error_for(code: str, text: str, fields: dict[str, Any] | None = None) -> LogboomError:
+    """The exception for a code; a code of a later version becomes a plain LogboomError."""
+    return CODES.get(code, LogboomError)(text, code, **(fields or {}))

@@ -1,0 +1,64 @@
+"""Messages to frames and back. Hostile bytes raise InvalidRequest, never anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.messages import MAX_BATCH_BYTES, MAX_MESSAGE_FRAME, AnyMessage, Message
+
+Frame: TypeAlias = bytes | memoryview
+"""One frame: a message, or a batch."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decoder: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
+
+
+def encode(message: Message, batches: Sequence[Frame] = ()) -> list[Frame]:
+    """The frames of a message and the batches behind it."""
+    if batches:
+        return [_encode(message), *batches]
+    return [_encode(message)]
+
+
+def decode(frames: Sequence[Frame]) -> AnyMessage:
+    """The message in the first frame.
+
+    Raises:
+        InvalidRequest: MALFORMED, UNKNOWN_TYPE or TOO_LARGE, with `fields["id"]` where it is known.
+    """
+    if not frames:
+        raise InvalidRequest("empty message: send at least the message frame", "MALFORMED")
+    head = frames[0]
+    if len(head) > MAX_MESSAGE_FRAME:
+        text = f"message frame of {len(head)} bytes; at most {MAX_MESSAGE_FRAME} are taken"
+        raise InvalidRequest(text, "TOO_LARGE")
+    for frame in frames[1:]:
+        if len(frame) > MAX_BATCH_BYTES + 1024:
+            text = f"batch of {len(frame)} bytes; at most {MAX_BATCH_BYTES} are taken"
+            raise InvalidRequest(text, "TOO_LARGE", id=_id_of(head))
+    try:
+        return _decoder.decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        raise _refusal(head, str(error)) from None
+
+
+def _refusal(head: Frame, why: str) -> InvalidRequest:
+    if why.startswith("Invalid value") and why.endswith("`$[0]`"):
+        text = f"unknown message type ({why}): this node speaks an older protocol?"
+        return InvalidRequest(text, "UNKNOWN_TYPE", id=_id_of(head))
+    return InvalidRequest(f"malformed message: {why}", "MALFORMED", id=_id_of(head))
+
+
+def _id_of(head: Frame) -> int:
+    """The correlation id of a message that could not be decoded, so that it can be answered."""
+    try:
+        raw = msgspec.msgpack.decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
+        return 0
+    if isinstance(raw, list) and len(raw) > 1 and isinstance(raw[1], int):
+        return int(raw[1])
+    return 0

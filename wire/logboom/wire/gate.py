@@ -1,0 +1,199 @@
+"""The listening side, pure: who is behind each routing id, and what they may ask.
+
+`Gate.admit` decodes, answers what belongs to the connection itself (HELLO, proof, ping) and every
+malformed frame, and hands on the rest with the peer's identity. A peer without a session gets
+NEED_HELLO (W1); one that is silent for `IDLE` seconds is forgotten and must greet again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.wire.actor import Effects, Inbound, Send
+from logboom.wire.commands import (
+    AllocateProducerIds,
+    AlterTopic,
+    Barrier,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeader,
+    RemoveBroker,
+)
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.frames import Frame, decode, encode
+from logboom.wire.hello import Kind, holds, proof
+from logboom.wire.messages import (
+    NODES_ONLY,
+    OLDEST_VERSION,
+    PROTOCOL_VERSION,
+    AnyMessage,
+    Challenge,
+    Failure,
+    Hello,
+    Message,
+    NeedHello,
+    Ping,
+    Pong,
+    Propose,
+    Prove,
+    Welcome,
+)
+
+IDLE: Final = 30.0
+"""Seconds of silence after which a session is forgotten."""
+MAX_SESSIONS: Final = 20_000
+"""Sessions a listener keeps; past it the longest silent go first."""
+CLIENT_COMMANDS: Final = (
+    CreateTopic,
+    AlterTopic,
+    DeleteTopic,
+    ElectLeader,
+    AllocateProducerIds,
+    Barrier,
+    RemoveBroker,
+)
+"""Commands that a client may propose; all others need a node."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """A session: who greeted from this address."""
+
+    address: Inbound
+    client_id: str
+    kind: Kind
+    instance_epoch: int
+    version: int
+    heard: float
+
+
+@dataclass(slots=True)
+class _Greeting:
+    hello: Hello
+    nonce: bytes
+    version: int
+
+
+class Gate:
+    """Sessions of one or more listeners of a node."""
+
+    def __init__(
+        self, node_id: str, cluster_key: bytes, rng: random.Random, cluster_id: str = ""
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.version_max = PROTOCOL_VERSION
+        self._key = cluster_key
+        self._rng = rng
+        self._peers: dict[Inbound, Peer] = {}
+        self._greetings: dict[Inbound, _Greeting] = {}
+        self._swept = 0.0
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def peer(self, address: Inbound) -> Peer | None:
+        """The session at an address, if there is one."""
+        return self._peers.get(address)
+
+    def admit(
+        self, address: Inbound, frames: Sequence[Frame], out: Effects, now: float
+    ) -> tuple[Peer, AnyMessage, Sequence[Frame]] | None:
+        """A request to serve, or None when the gate has dealt with it."""
+        try:
+            message = decode(frames)
+        except InvalidRequest as error:
+            number = error.fields.get("id")
+            out.sends.append(
+                Send(address, refusal(number if isinstance(number, int) else 0, error))
+            )
+            return None
+        peer = self._peers.get(address)
+        if peer is not None:
+            peer.heard = now
+        match message:
+            case Hello():
+                self._greet(address, message, out, now)
+            case Prove():
+                self._check(address, message, out, now)
+            case _ if peer is None:
+                out.sends.append(Send(address, encode(NeedHello(0))))
+            case Ping():
+                out.sends.append(Send(address, encode(Pong(message.id))))
+            case _:
+                if peer.kind == "client" and not _open_to_clients(message):
+                    text = f"{type(message).__name__} is only for nodes that hold the cluster key"
+                    denied = Refused(text, "UNAUTHENTICATED")
+                    out.sends.append(Send(address, refusal(message.id, denied)))
+                    return None
+                return peer, message, frames[1:]
+        return None
+
+    def sweep(self, now: float) -> list[Inbound]:
+        """Forget silent sessions, at most once a second; their addresses are returned."""
+        if now - self._swept < 1.0:
+            return []
+        self._swept = now
+        gone = [a for a, p in self._peers.items() if now - p.heard > IDLE]
+        if len(self._peers) - len(gone) > MAX_SESSIONS:
+            by_silence = sorted(self._peers.values(), key=lambda p: p.heard)
+            gone = [p.address for p in by_silence[: len(self._peers) - MAX_SESSIONS]]
+        for address in gone:
+            del self._peers[address]
+        if len(self._greetings) > MAX_SESSIONS:
+            self._greetings.clear()
+        return gone
+
+    def _greet(self, address: Inbound, hello: Hello, out: Effects, now: float) -> None:
+        version = min(hello.version_max, self.version_max)
+        if version < max(hello.version_min, OLDEST_VERSION):
+            text = (
+                f"{self.node_id} speaks protocol {OLDEST_VERSION} to {self.version_max}, you speak "
+                f"{hello.version_min} to {hello.version_max}: upgrade the older side"
+            )
+            error = Refused(text, "UNSUPPORTED_VERSION")
+            out.sends.append(Send(address, refusal(hello.id, error)))
+            return
+        if hello.kind == "client":
+            self._open(address, hello, version, out, now)
+            return
+        nonce = self._rng.randbytes(16)
+        self._greetings[address] = _Greeting(hello, nonce, version)
+        shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
+        # Not the HELLO's id: a challenge is no answer yet.
+        out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
+
+    def _check(self, address: Inbound, message: Prove, out: Effects, now: float) -> None:
+        greeting = self._greetings.pop(address, None)
+        if greeting is None:
+            out.sends.append(Send(address, encode(NeedHello(0))))
+            return
+        hello = greeting.hello
+        expected = proof(self._key, "dialer", hello.nonce, greeting.nonce, hello.client_id)
+        if not holds(expected, message.proof):
+            text = f"{self.node_id} holds another cluster key: give all nodes the same key file"
+            error = Refused(text, "UNAUTHENTICATED")
+            out.sends.append(Send(address, refusal(message.id, error)))
+            return
+        self._open(address, hello, greeting.version, out, now)
+
+    def _open(self, address: Inbound, hello: Hello, version: int, out: Effects, now: float) -> None:
+        self._peers[address] = Peer(
+            address, hello.client_id, hello.kind, hello.instance_epoch, version, now
+        )
+        out.sends.append(Send(address, encode(Welcome(0, version, self.node_id, self.cluster_id))))
+
+
+def _open_to_clients(message: Message) -> bool:
+    if isinstance(message, Propose):
+        return isinstance(message.command, CLIENT_COMMANDS)
+    return not isinstance(message, NODES_ONLY)
+
+
+def refusal(number: int, error: LogboomError) -> list[Frame]:
+    """The frames that answer request `number` with an error."""
+    fields = {k: v for k, v in error.fields.items() if k != "id"}
+    return encode(Failure(number, error.code, error.text, error.retryable, fields))

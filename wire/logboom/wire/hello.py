@@ -1,0 +1,48 @@
+"""How nodes prove to each other that they hold the cluster key: HMAC-SHA256 over both nonces.
+
+listener → dialer: proof = HMAC(key, "listener" ‖ dialer nonce ‖ listener nonce ‖ dialer id)
+dialer → listener: proof = HMAC(key, "dialer"   ‖ dialer nonce ‖ listener nonce ‖ dialer id)
+Each covers the other's fresh nonce, so neither can be replayed; the first word keeps one side's
+proof from being reflected as the other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from logboom.wire.messages import OLDEST_VERSION, PROTOCOL_VERSION
+
+Kind: TypeAlias = Literal["client", "broker", "name-server"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who says HELLO: the same for all connections of one process."""
+
+    client_id: str
+    kind: Kind = "client"
+    instance_epoch: int = 0
+    cluster_key: bytes = b""
+    """Nodes only; clients have none."""
+    version_min: int = OLDEST_VERSION
+    version_max: int = PROTOCOL_VERSION
+
+
+def proof(
+    key: bytes,
+    side: Literal["listener", "dialer"],
+    dialer_nonce: bytes,
+    listener_nonce: bytes,
+    dialer_id: str,
+) -> bytes:
+    """The HMAC that one side shows the other."""
+    text = b"\0".join((side.encode(), dialer_nonce, listener_nonce, dialer_id.encode()))
+    return hmac.new(key, text, hashlib.sha256).digest()
+
+
+def holds(expected: bytes, shown: bytes) -> bool:
+    """Compare two proofs in constant time."""
+    return hmac.compare_digest(expected, shown)

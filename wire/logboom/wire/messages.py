@@ -1,0 +1,394 @@
+"""Every message on the wire: one msgpack array, `[type, id, …]`, in the frame after the identity.
+
+The type is the class name in lower case; fields are positional and only ever appended, with a
+default. `id` pairs an answer with its request (0 where no answer exists). `timeout_ms` is how long
+the asker will wait, from receipt: clocks of two machines are never compared. Frames after the
+message are batches, untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.view import View
+
+PROTOCOL_VERSION: Final = 1
+"""The version this build speaks; HELLO carries the range it accepts."""
+OLDEST_VERSION: Final = 1
+MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+"""Largest batch, stored or plain."""
+MAX_MESSAGE_FRAME: Final = 16 * 1024 * 1024
+"""Largest message frame (frame 1)."""
+
+Acks: TypeAlias = Literal["none", "leader", "all"]
+PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE", "OFFSET_ILLEGAL"]
+
+
+class Message(Struct, tag_field="type", tag=str.lower, array_like=True):
+    """Base of all messages."""
+
+    id: int
+
+
+class Request(Message, array_like=True):
+    """Base of all requests that wait for one answer."""
+
+    timeout_ms: int
+
+
+# ── connection ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Hello(Message, array_like=True):
+    """First message of every connection (W1)."""
+
+    version_min: int
+    version_max: int
+    client_id: str
+    kind: Literal["client", "broker", "name-server"]
+    instance_epoch: int
+    """Of the process behind the connection; 0 for clients."""
+    credentials: bytes = b""
+    """Opaque; later issues fill it for users."""
+    nonce: bytes = b""
+    """Nodes: 16 random bytes that the listener's proof must cover."""
+
+
+class Challenge(Message, array_like=True):
+    """The listener proves that it holds the cluster key, and asks a node for the same."""
+
+    nonce: bytes
+    proof: bytes
+
+
+class Prove(Message, array_like=True):
+    """A node's HMAC-SHA256 over both nonces; answered by Welcome."""
+
+    proof: bytes
+
+
+class Welcome(Message, array_like=True):
+    """The session is open."""
+
+    version: int
+    node: str
+    """Id of the node that answers."""
+    cluster_id: str = ""
+
+
+class NeedHello(Message, array_like=True):
+    """The listener has no session for this connection: say HELLO, then send again (W1)."""
+
+
+class Ping(Message, array_like=True):
+    """Proof of life wanted; answered by Pong."""
+
+
+class Pong(Message, array_like=True):
+    """Proof of life of the node's loop, not only of its I/O thread."""
+
+
+class Failure(Message, array_like=True):
+    """The answer to a request that failed: a code of `wire.errors`, and one line of text."""
+
+    code: str
+    text: str
+    retryable: bool
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+# ── data ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Produce(Request, array_like=True):
+    """Append one batch (the frame behind) to a queue. acks none: id 0 and no answer."""
+
+    topic: str
+    queue: int
+    acks: Acks
+
+
+class Produced(Message, array_like=True):
+    """The batch is stored as asked."""
+
+    base_offset: int
+    append_time_ms: int
+
+
+class Pull(Request, array_like=True):
+    """Read whole batches from the one that holds `offset`; wait up to `wait_ms` for the first."""
+
+    topic: str
+    queue: int
+    offset: int
+    max_bytes: int
+    wait_ms: int
+    max_messages: int = 0
+    """A hint to stop early (0: none); whole batches move, the client cuts."""
+    tags: list[str] | None = None
+    """Batches that cannot hold any of these tags are left out."""
+    min_end: int = -1
+    """Greatest max_offset this reader has seen; a smaller one here is never a correction (Q8)."""
+
+
+class Pulled(Message, array_like=True):
+    """Answer to Pull; batches follow as frames. `max_offset` is the HW."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested: str | None = None
+    """A broker to read from instead, when this reader is far behind."""
+
+
+class Offsets(Request, array_like=True):
+    """Ask for the first offset and the HW of queues; only a leader with its lease answers."""
+
+    topic: str
+    queues: list[int]
+
+
+class OffsetsResult(Message, array_like=True):
+    """(min_offset, max_offset) per asked queue, in order."""
+
+    offsets: list[tuple[int, int]]
+
+
+class OffsetForTime(Request, array_like=True):
+    """First message at or after `timestamp_ms` (message time) in the first batch whose greatest
+    timestamp is ≥ it; the HW if none."""
+
+    topic: str
+    queue: int
+    timestamp_ms: int
+
+
+class OffsetForTimeResult(Message, array_like=True):
+    """The offset found, and the timestamp at it (-1 at the HW)."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class FindKey(Request, array_like=True):
+    """Base offsets of batches that may hold a key with this hash, newest first."""
+
+    topic: str
+    queue: int
+    key_hash: int
+    before: int
+    """Only batches that begin below this offset (the HW or more: all)."""
+    limit: int
+
+
+class FindKeyResult(Message, array_like=True):
+    """Candidates; the asker pulls them and compares the keys. `indexed_to`: from here on the
+    index has not caught up, and the asker scans."""
+
+    base_offsets: list[int]
+    indexed_to: int
+
+
+# ── replication ─────────────────────────────────────────────────────────────────────────────────
+
+
+class QueueFetch(Struct, frozen=True, array_like=True):
+    """A follower's position in one queue: all before it is on its disk (Q4)."""
+
+    topic_id: int
+    queue: int
+    leader_epoch: int
+    offset: int
+    side: int
+    last_epoch: int
+    """Epoch of the last entry before the position; -1 if the log is empty."""
+
+
+class Replicate(Request, array_like=True):
+    """One long poll per leader broker; names only queues whose position changed.
+
+    `session` and `number` make it incremental: number 0 opens a session and names all queues;
+    the leader answers Failure CONFLICT if it does not know the session at this number.
+    """
+
+    broker: str
+    instance_epoch: int
+    session: int
+    number: int
+    wait_ms: int
+    max_bytes: int
+    queues: list[QueueFetch]
+    gone: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """(topic id, queue) that the follower no longer fetches from this leader."""
+
+
+FetchStatus: TypeAlias = Literal["OK", "CUT", "RESET", "STALE", "UNKNOWN", "DAMAGED"]
+
+
+class QueueAnswer(Struct, frozen=True, array_like=True):
+    """What the leader says of one queue; `frames` entries of it follow, in order of answers.
+
+    OK: append the entries at exactly the asked position. CUT: the histories differ; cut to the
+    smaller of (cut_offset, cut_side) and the own end of epochs ≤ `cut_epoch`, then ask again.
+    RESET: the position is below the leader's log start; begin anew at (cut_offset, cut_side) with
+    `state`. STALE: the epochs differ; wait for WATCH. UNKNOWN: not led here. DAMAGED: the leader
+    cannot serve this position.
+    """
+
+    topic_id: int
+    queue: int
+    leader_epoch: int
+    status: FetchStatus
+    hw_offset: int
+    hw_side: int
+    log_start: int
+    frames: int = 0
+    cut_epoch: int = -1
+    cut_offset: int = 0
+    cut_side: int = 0
+    state: bytes = b""
+    """RESET: msgpack of epoch table and producer windows as of (cut_offset, cut_side)."""
+
+
+class Replicated(Message, array_like=True):
+    """Answer to Replicate: queues with news only."""
+
+    answers: list[QueueAnswer]
+
+
+# ── metadata ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Watch(Request, array_like=True):
+    """Metadata newer than `version`, held up to `wait_ms`; version -1 asks for the whole.
+
+    `topics` None: all. A node behind `version` waits; it never answers older (R14).
+    """
+
+    version: int
+    topics: list[str] | None
+    wait_ms: int
+
+
+class WatchResult(Message, array_like=True):
+    """The delta, the whole (view.full), or an empty delta when nothing changed in time."""
+
+    view: View
+
+
+class Propose(Request, array_like=True):
+    """Put a command into the Raft log; only the raft leader takes it (R13).
+
+    `(client_id of the session, number)` is deduplicated: a retry gets the first result. Numbers
+    grow per `proposer`.
+    """
+
+    proposer: str
+    number: int
+    command: AnyCommand
+
+
+class Proposed(Message, array_like=True):
+    """The command was committed and applied; its own result may still be an error code."""
+
+    result: Result
+
+
+class Heartbeat(Request, array_like=True):
+    """A broker is alive; to the raft leader, every second, never through the log."""
+
+    broker: str
+    instance_epoch: int
+
+
+class HeartbeatGranted(Message, array_like=True):
+    """The lease, counted by the broker from the moment it sent the heartbeat (Q11)."""
+
+    lease_ms: int
+    version: int
+
+
+class RaftFrame(Message, array_like=True):
+    """One way between name servers (id 0); the raft payload is the frame behind.
+
+    `session` is new for each connection, `number` counts from 0 within it: any gap ends it (R10).
+    """
+
+    sender: str
+    session: int
+    number: int
+
+
+class AddNameServer(Request, array_like=True):
+    """Add an empty name server under a raft id never used before (R9, R12)."""
+
+    name_server: str
+    endpoint: str
+    raft_endpoint: str
+
+
+class RemoveNameServer(Request, array_like=True):
+    """Remove a name server from the group (R12)."""
+
+    name_server: str
+
+
+class Done(Message, array_like=True):
+    """The request is done; nothing else to say."""
+
+
+class Stats(Request, array_like=True):
+    """Ask any node for its counters."""
+
+
+class StatsResult(Message, array_like=True):
+    """Flat counters and gauges of a node; histograms as `<name>.p50` and so on."""
+
+    node: str
+    role: str
+    counters: dict[str, int | float | str]
+
+
+AnyMessage = (
+    Hello
+    | Challenge
+    | Prove
+    | Welcome
+    | NeedHello
+    | Ping
+    | Pong
+    | Failure
+    | Produce
+    | Produced
+    | Pull
+    | Pulled
+    | Offsets
+    | OffsetsResult
+    | OffsetForTime
+    | OffsetForTimeResult
+    | FindKey
+    | FindKeyResult
+    | Replicate
+    | Replicated
+    | Watch
+    | WatchResult
+    | Propose
+    | Proposed
+    | Heartbeat
+    | HeartbeatGranted
+    | RaftFrame
+    | AddNameServer
+    | RemoveNameServer
+    | Done
+    | Stats
+    | StatsResult
+)
+
+NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
+"""Taken only from a session that proved the cluster key. (Of Propose: all but topic commands,
+AllocateProducerIds, ElectLeader and Barrier; see `CLIENT_COMMANDS` in `wire.gate`.)"""

@@ -1,0 +1,106 @@
+"""The route view, pure: the metadata that clients and brokers follow by WATCH."""
+
+from __future__ import annotations
+
+from logboom.wire.errors import UnknownResource
+from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicView, View
+
+
+class Routes:
+    """A copy of the cluster's metadata that only ever goes forward (R14)."""
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.cluster_id = ""
+        self.topics: dict[str, TopicView] = {}
+        self.names: dict[int, str] = {}
+        """Topic id → name."""
+        self.brokers: dict[str, BrokerView] = {}
+        self.name_servers: list[NameServerView] = []
+        self.raft_leader: str | None = None
+
+    def update(self, view: View) -> list[str]:
+        """Take a whole or a delta; returns the names of topics that changed or went.
+
+        A view older than what is held is ignored.
+        """
+        if view.raft_leader is not None:
+            self.raft_leader = view.raft_leader
+        if view.version < self.version or (view.version == self.version and not view.full):
+            return []
+        changed: list[str] = []
+        if view.full:
+            kept = {topic.name for topic in view.topics}
+            changed += self._drop([name for name in self.topics if name not in kept])
+            self.brokers.clear()
+        else:
+            changed += self._drop(view.deleted)
+            for broker_id in view.deleted_brokers:
+                self.brokers.pop(broker_id, None)
+        for topic in view.topics:
+            known = self.topics.get(topic.name)
+            if known is not None and known.id != topic.id:
+                self.names.pop(known.id, None)
+            self.topics[topic.name] = topic
+            self.names[topic.id] = topic.name
+            changed.append(topic.name)
+        for broker in view.brokers:
+            self.brokers[broker.id] = broker
+        if view.name_servers:
+            self.name_servers = view.name_servers
+        self.cluster_id = view.cluster_id
+        self.version = view.version
+        return changed
+
+    def _drop(self, names: list[str]) -> list[str]:
+        for name in names:
+            topic = self.topics.pop(name, None)
+            if topic is not None:
+                self.names.pop(topic.id, None)
+        return names
+
+    def topic(self, name: str) -> TopicView:
+        """The topic of this name.
+
+        Raises:
+            UnknownResource: UNKNOWN_TOPIC.
+        """
+        topic = self.topics.get(name)
+        if topic is None:
+            raise UnknownResource(
+                f"topic {name!r} does not exist: create it with `logboom topic create {name}`",
+                "UNKNOWN_TOPIC",
+                topic=name,
+            )
+        return topic
+
+    def queue(self, name: str, queue: int) -> QueueView:
+        """One queue of a topic.
+
+        Raises:
+            UnknownResource: UNKNOWN_TOPIC or UNKNOWN_QUEUE.
+        """
+        topic = self.topic(name)
+        if not 0 <= queue < len(topic.queues):
+            raise UnknownResource(
+                f"topic {name!r} has queues 0 to {len(topic.queues) - 1}, not {queue}",
+                "UNKNOWN_QUEUE",
+                topic=name,
+                queue=queue,
+            )
+        return topic.queues[queue]
+
+    def leader(self, name: str, queue: int) -> tuple[str, str, int] | None:
+        """(broker id, endpoint, leader epoch) of a queue's leader, or None while it has none."""
+        view = self.queue(name, queue)
+        if view.leader is None:
+            return None
+        broker = self.brokers.get(view.leader)
+        if broker is None:
+            return None
+        return broker.id, broker.endpoint, view.leader_epoch
+
+    def node_endpoints(self) -> list[str]:
+        """Endpoints of all live brokers and name servers, to ask for metadata."""
+        live = [b.endpoint for b in self.brokers.values() if b.alive]
+        return live + [n.endpoint for n in self.name_servers]

@@ -1,0 +1,291 @@
+"""The dialling side of one connection, pure: HELLO, ids, deadlines, liveness, re-sending.
+
+A session never loses a request in silence: each ends in exactly one Reply, with the answer or with
+an error (TIMED_OUT past its deadline). After a reconnect or NEED_HELLO, HELLO is said again and
+every outstanding request is sent again under its own id (W1); the answer to a request that is no
+longer outstanding is dropped (Q5). Any message from the peer is proof of life; silence makes a
+ping, then a redial with back-off (1 s, 3 s: the "paranoid pirate" of the ZeroMQ guide).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from logboom.wire.actor import Effects, Send
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, error_for
+from logboom.wire.frames import Frame, decode, encode
+from logboom.wire.hello import Identity, holds, proof
+from logboom.wire.messages import (
+    AnyMessage,
+    Challenge,
+    Failure,
+    Hello,
+    Message,
+    NeedHello,
+    Ping,
+    Pong,
+    Prove,
+    Welcome,
+)
+
+PING_AFTER: Final = 1.0
+"""Seconds of silence before a ping."""
+DEAD_AFTER: Final = 3.0
+"""Seconds of silence, with something asked, before the connection is dialled anew."""
+BACKOFF_FIRST: Final = 0.1
+BACKOFF_LAST: Final = 2.0
+HELLO_ID: Final = -1
+"""Correlation id of HELLO and PROVE."""
+PING_ID: Final = -2
+
+
+class Reply(NamedTuple):
+    """How a request ended: `message` with `batches`, or `error`."""
+
+    context: Any
+    """What `request` was given, to find the asker."""
+    message: AnyMessage | None
+    batches: Sequence[Frame]
+    error: LogboomError | None
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    frames: list[Frame]
+    context: Any
+    deadline: float
+
+
+class Session:
+    """The connection to one endpoint."""
+
+    def __init__(self, endpoint: str, identity: Identity, rng: random.Random, now: float) -> None:
+        self.endpoint = endpoint
+        self.identity = identity
+        self.state: Literal["idle", "greeting", "open", "refused"] = "idle"
+        self.peer_id = ""
+        """Id of the node behind the endpoint, once open."""
+        self.generation = 0
+        """Grows each time the session opens."""
+        self.refusal: LogboomError | None = None
+        self._rng = rng
+        self._nonce = b""
+        self._next_id = 1
+        self._outstanding: dict[int, _Outstanding] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._unsent: list[int] = []
+        self._heard = now
+        self._said = now
+        self._greeted = now
+        self._backoff = BACKOFF_FIRST
+        self._redial_at: float | None = None
+
+    def request(
+        self,
+        message: Message,
+        batches: Sequence[Frame],
+        context: Any,
+        deadline: float,
+        out: Effects,
+        now: float,
+    ) -> int:
+        """Send a request; its id is set here. It ends in one Reply at `deadline` the latest."""
+        number = self._next_id
+        self._next_id += 1
+        message.id = number
+        frames = encode(message, batches)
+        if not self._outstanding:
+            # Silence before we asked anything says nothing about the peer.
+            self._heard = max(self._heard, now - PING_AFTER)
+        self._outstanding[number] = _Outstanding(frames, context, deadline)
+        heapq.heappush(self._deadlines, (deadline, number))
+        if self.state == "open":
+            out.sends.append(Send(self.endpoint, frames))
+            self._said = now
+        else:
+            self._unsent.append(number)
+            if self.state in ("idle", "refused") and self._redial_at is None:
+                self._greet(out, now)
+        return number
+
+    def tell(self, message: Message, batches: Sequence[Frame], out: Effects, now: float) -> bool:
+        """Send a message that has no answer, if the session is open; else say False."""
+        if self.state != "open":
+            if self.state == "idle" and self._redial_at is None:
+                self._greet(out, now)
+            return False
+        message.id = 0
+        out.sends.append(Send(self.endpoint, encode(message, batches)))
+        self._said = now
+        return True
+
+    def open(self, out: Effects, now: float) -> None:
+        """Dial and greet without a request."""
+        if self.state in ("idle", "refused") and self._redial_at is None:
+            self._greet(out, now)
+
+    def cancel(self, number: int) -> None:
+        """Forget a request: no Reply will come."""
+        self._outstanding.pop(number, None)
+
+    def pending(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._outstanding)
+
+    def receive(self, frames: Sequence[Frame], out: Effects, now: float) -> list[Reply]:
+        """Take what the peer sent."""
+        self._heard = now
+        try:
+            message = decode(frames)
+        except InvalidRequest:
+            return []
+        if message.id > 0:
+            return self._answer(message, frames[1:])
+        match message:
+            case NeedHello():
+                # Several may come at once, one per queued request: greet only once.
+                if self.state == "open" or now - self._greeted > BACKOFF_FIRST:
+                    self._greet(out, now)
+            case Challenge():
+                return self._prove(message, out, now)
+            case Welcome():
+                self._welcomed(message, out, now)
+            case Failure(id=number) if number == HELLO_ID:
+                return self._refused(error_for(message.code, message.text, message.fields), now)
+            case _:
+                pass
+        return []
+
+    def tick(self, out: Effects, now: float) -> list[Reply]:
+        """End what is past its deadline, ping a silent peer, redial a dead one."""
+        replies = self._expire(now)
+        if self._redial_at is not None:
+            if now >= self._redial_at:
+                self._redial_at = None
+                if self._outstanding or self.state == "greeting":
+                    out.redials.append(self.endpoint)
+                    self._greet(out, now)
+            return replies
+        if self.state not in ("open", "greeting"):
+            return replies
+        silent = now - self._heard
+        if silent >= DEAD_AFTER and now - self._greeted >= DEAD_AFTER:
+            self._lose(now)
+        elif self.state == "open" and silent >= PING_AFTER and now - self._said >= PING_AFTER:
+            out.sends.append(Send(self.endpoint, encode(Ping(PING_ID))))
+            self._said = now
+        elif self.state == "greeting" and now - self._greeted >= PING_AFTER:
+            self._greet(out, now)
+        return replies
+
+    def deadline(self) -> float | None:
+        """When `tick` is wanted next."""
+        wanted = self._redial_at
+        if wanted is None and self.state == "open":
+            wanted = max(self._heard, self._said) + PING_AFTER
+            wanted = min(wanted, max(self._heard, self._greeted) + DEAD_AFTER)
+            wanted = max(wanted, self._said + PING_AFTER) if self._said > self._heard else wanted
+        elif wanted is None and self.state == "greeting":
+            wanted = self._greeted + PING_AFTER
+        while self._deadlines and self._deadlines[0][1] not in self._outstanding:
+            heapq.heappop(self._deadlines)
+        if self._deadlines:
+            first = self._deadlines[0][0]
+            wanted = first if wanted is None else min(wanted, first)
+        return wanted
+
+    def lost(self, now: float) -> None:
+        """The skin or a caller knows that the connection is gone."""
+        if self.state in ("open", "greeting"):
+            self._lose(now)
+
+    def _greet(self, out: Effects, now: float) -> None:
+        me = self.identity
+        self.state = "greeting"
+        self._greeted = self._said = now
+        self._nonce = self._rng.randbytes(16) if me.kind != "client" else b""
+        hello = Hello(
+            HELLO_ID,
+            me.version_min,
+            me.version_max,
+            me.client_id,
+            me.kind,
+            me.instance_epoch,
+            b"",
+            self._nonce,
+        )
+        out.sends.append(Send(self.endpoint, encode(hello)))
+
+    def _prove(self, message: Challenge, out: Effects, now: float) -> list[Reply]:
+        me = self.identity
+        if self.state != "greeting":
+            return []
+        expected = proof(me.cluster_key, "listener", self._nonce, message.nonce, me.client_id)
+        if not holds(expected, message.proof):
+            text = (
+                f"the node at {self.endpoint} does not hold this cluster's key: "
+                "give all nodes the same cluster key file"
+            )
+            return self._refused(Refused(text, "UNAUTHENTICATED"), now)
+        shown = proof(me.cluster_key, "dialer", self._nonce, message.nonce, me.client_id)
+        out.sends.append(Send(self.endpoint, encode(Prove(HELLO_ID, shown))))
+        self._said = now
+        return []
+
+    def _welcomed(self, message: Welcome, out: Effects, now: float) -> None:
+        if self.state == "open":
+            return
+        self.state = "open"
+        self.refusal = None
+        self.peer_id = message.node
+        self.generation += 1
+        self._backoff = BACKOFF_FIRST
+        self._unsent.clear()
+        for waiting in self._outstanding.values():
+            out.sends.append(Send(self.endpoint, waiting.frames))
+        self._said = now
+
+    def _refused(self, error: LogboomError, now: float) -> list[Reply]:
+        """The peer will not have us: every waiting request ends with its reason."""
+        if error.retryable:
+            self._lose(now)
+            return []
+        self.state = "refused"
+        self.refusal = error
+        ended = [Reply(o.context, None, (), error) for o in self._outstanding.values()]
+        self._outstanding.clear()
+        self._unsent.clear()
+        return ended
+
+    def _answer(self, message: AnyMessage, batches: Sequence[Frame]) -> list[Reply]:
+        waiting = self._outstanding.pop(message.id, None)
+        if waiting is None:
+            return []
+        if isinstance(message, Failure):
+            error = error_for(message.code, message.text, message.fields)
+            return [Reply(waiting.context, None, (), error)]
+        return [Reply(waiting.context, message, batches, None)]
+
+    def _expire(self, now: float) -> list[Reply]:
+        replies: list[Reply] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number = heapq.heappop(self._deadlines)
+            waiting = self._outstanding.pop(number, None)
+            if waiting is not None:
+                text = (
+                    f"no answer from {self.endpoint} in time: is the node up? try `logboom doctor`"
+                )
+                replies.append(Reply(waiting.context, None, (), TimedOut(text)))
+        return replies
+
+    def _lose(self, now: float) -> None:
+        self.state = "greeting"
+        self._redial_at = now + self._backoff * (0.5 + self._rng.random())
+        self._backoff = min(self._backoff * 2, BACKOFF_LAST)
+
+
+__all__ = ["HELLO_ID", "Pong", "Reply", "Session"]

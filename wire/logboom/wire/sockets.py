@@ -1,0 +1,254 @@
+"""The one place that touches ZeroMQ: ROUTERs that listen, DEALERs that dial, one wake-up.
+
+Owned by one thread; only `wake` may be called from others. Sends never block: what a peer cannot
+take yet waits in an outbox of its own with a bound, and a peer past the bound loses what is newest
+(its requests end by their deadlines, and are sent again). One `poll` hands out at most
+`TURN_MESSAGES` messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import zmq
+
+from logboom.wire.actor import Address, Inbound, Received, Send
+from logboom.wire.errors import StartError
+from logboom.wire.frames import Frame
+from logboom.wire.messages import MAX_BATCH_BYTES
+
+TURN_MESSAGES: Final = 256
+TURN_BYTES: Final = 2 * 1024 * 1024
+OUTBOX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that may wait for one slow peer."""
+HIGH_WATER: Final = 10_000
+"""ZeroMQ's own bound per peer, in messages."""
+HEARTBEAT_MS: Final = 2_000
+RECONNECT_MS: Final = 50
+RECONNECT_LAST_MS: Final = 2_000
+
+
+class Sockets:
+    """All sockets of one node or client."""
+
+    def __init__(self, listeners: Mapping[str, str] | None = None) -> None:
+        """Bind `listeners` (name → "host:port"; port 0 takes a free one).
+
+        Raises:
+            StartError: PORT_IN_USE, or BAD_CONFIG for an address that is not of this machine.
+        """
+        self._context = zmq.Context()
+        self._poller = zmq.Poller()
+        self._listening: dict[str, zmq.Socket[bytes]] = {}
+        self._dialled: dict[str, zmq.Socket[bytes]] = {}
+        self._sources: dict[zmq.Socket[bytes], str] = {}
+        self._inbound: dict[tuple[str, bytes], Inbound] = {}
+        self._outboxes: dict[Address, deque[list[Frame]]] = {}
+        self._outbox_bytes: dict[Address, int] = {}
+        self._more: list[zmq.Socket[bytes]] = []
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._poller.register(self._wake_read, zmq.POLLIN)
+        self.endpoints: dict[str, str] = {}
+        """Listener name → the "host:port" it is bound to."""
+        self.dropped = 0
+        """Messages that found their peer's outbox full, or the peer gone."""
+        try:
+            for name, address in (listeners or {}).items():
+                self._listen(name, address)
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen(self, name: str, address: str) -> None:
+        socket = self._socket(zmq.ROUTER)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        try:
+            socket.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            socket.close(linger=0)
+            if error.errno == zmq.EADDRINUSE:
+                text = (
+                    f"port of {address} is in use: stop what listens there, or choose another port"
+                )
+                raise StartError(text, "PORT_IN_USE", address=address) from None
+            text = (
+                f"cannot listen on {address!r} ({error.strerror}): give host:port of this machine"
+            )
+            raise StartError(text, "BAD_CONFIG", address=address) from None
+        bound = socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+        self.endpoints[name] = bound
+        self._listening[name] = socket
+        self._sources[socket] = name
+        self._poller.register(socket, zmq.POLLIN)
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_BATCH_BYTES + 4096)
+        socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
+        socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
+        return socket
+
+    def poll(self, timeout: float | None) -> list[Received]:
+        """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`."""
+        self._flush()
+        wait = 0 if self._more else timeout
+        if self._outboxes:
+            wait = 0.002 if wait is None else min(wait, 0.002)
+        ready = self._poller.poll(None if wait is None else max(0, int(wait * 1000 + 0.999)))
+        sockets = [s for s, _ in ready if isinstance(s, zmq.Socket)]
+        if len(sockets) < len(ready):
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+        self._more.clear()
+        return self._drain(sockets)
+
+    def _drain(self, sockets: list[zmq.Socket[bytes]]) -> list[Received]:
+        received: list[Received] = []
+        messages, size = TURN_MESSAGES, TURN_BYTES
+        for socket in sockets:
+            source = self._sources[socket]
+            listening = source in self._listening
+            # A fair share for each socket that is ready.
+            share = max(16, messages // len(sockets))
+            while share and size > 0:
+                try:
+                    frames = socket.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                share -= 1
+                size -= sum(map(len, frames))
+                if listening:
+                    routing_id = frames[0]
+                    received.append(Received(self._peer(source, routing_id), frames[1:]))
+                else:
+                    received.append(Received(source, frames))
+            else:
+                self._more.append(socket)
+        return received
+
+    def _peer(self, listener: str, routing_id: bytes) -> Inbound:
+        key = (listener, routing_id)
+        peer = self._inbound.get(key)
+        if peer is None:
+            if len(self._inbound) > 100_000:
+                self._inbound.clear()
+            peer = self._inbound[key] = Inbound(listener, routing_id)
+        return peer
+
+    def send(self, sends: Sequence[Send]) -> None:
+        """Send without blocking; what cannot leave yet waits in the peer's outbox."""
+        for peer, frames in sends:
+            outbox = self._outboxes.get(peer)
+            if outbox is not None or not self._try(peer, frames):
+                self._queue(peer, list(frames))
+
+    def _try(self, peer: Address, frames: Sequence[Frame]) -> bool:
+        """False: the peer cannot take it now."""
+        try:
+            if isinstance(peer, Inbound):
+                socket = self._listening[peer.listener]
+                socket.send_multipart([peer.routing_id, *frames], zmq.NOBLOCK)
+            else:
+                dialled = self._dialled.get(peer)
+                if dialled is None:
+                    dialled = self._dial(peer)
+                dialled.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self.dropped += 1
+        return True
+
+    def _queue(self, peer: Address, frames: list[Frame]) -> None:
+        size = sum(map(len, frames))
+        waiting = self._outbox_bytes.get(peer, 0)
+        if waiting + size > OUTBOX_BYTES:
+            self.dropped += 1
+            return
+        self._outboxes.setdefault(peer, deque()).append(frames)
+        self._outbox_bytes[peer] = waiting + size
+
+    def _flush(self) -> None:
+        for peer in list(self._outboxes):
+            outbox = self._outboxes[peer]
+            while outbox and self._try(peer, outbox[0]):
+                self._outbox_bytes[peer] -= sum(map(len, outbox.popleft()))
+            if not outbox:
+                self._forget(peer)
+
+    def backlog(self, peer: Address) -> int:
+        """Bytes that wait for a peer."""
+        return self._outbox_bytes.get(peer, 0)
+
+    def _dial(self, endpoint: str) -> zmq.Socket[bytes]:
+        socket = self._socket(zmq.DEALER)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS)
+        # Only a finished connection takes messages, so that none wait for a dead peer.
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.connect(f"tcp://{endpoint}")
+        self._dialled[endpoint] = socket
+        self._sources[socket] = endpoint
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    def redial(self, endpoint: str) -> None:
+        """Drop a connection with all that waits for it; the next send dials anew."""
+        self.hang_up(endpoint)
+
+    def hang_up(self, endpoint: str) -> None:
+        """Close the connection to an endpoint."""
+        self._forget(endpoint)
+        socket = self._dialled.pop(endpoint, None)
+        if socket is None:
+            return
+        del self._sources[socket]
+        if socket in self._more:
+            self._more.remove(socket)
+        self._poller.unregister(socket)
+        socket.close(linger=0)
+
+    def _forget(self, peer: Address) -> None:
+        self._outboxes.pop(peer, None)
+        self._outbox_bytes.pop(peer, None)
+
+    def wake(self) -> None:
+        """End a `poll` now; callable from any thread."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"\0")
+
+    def close(self, flush_ms: int = 0) -> None:
+        """Close everything; answers just sent get up to `flush_ms` to leave."""
+        for socket in (*self._listening.values(), *self._dialled.values()):
+            socket.close(linger=flush_ms)
+        self._listening.clear()
+        self._dialled.clear()
+        self._sources.clear()
+        if self._wake_read >= 0:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+        self._context.term()
+
+
+def check_endpoint(text: str) -> str:
+    """`text` if it is "host:port".
+
+    Raises:
+        StartError: BAD_CONFIG, with the rule.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise StartError(f"{text!r} is no endpoint: write host:port, e.g. 127.0.0.1:7711")
+    return text

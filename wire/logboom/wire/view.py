@@ -1,0 +1,84 @@
+"""What the name server tells of the cluster: brokers, topics, queues (sent by WATCH)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class TopicConfig(Struct, frozen=True, array_like=True):
+    """Settings of a topic. Zero means "the cluster's default" where said."""
+
+    min_in_sync: int = 0
+    """Copies an acks=all write needs; 0: a majority of the replicas (1→1, 2→2, 3→2)."""
+    retention_ms: int = 7 * 86_400_000
+    """Age by append time after which messages go; -1: kept for ever."""
+    retention_bytes: int = -1
+    """Bytes a queue may keep; -1: no bound."""
+    max_message_bytes: int = 4 * 1024 * 1024
+    """Largest message (value, key and headers together)."""
+    unclean_election: bool = False
+    """Whether a replica outside the ISR may lead when no other lives: loses messages."""
+
+
+class QueueView(Struct, frozen=True, array_like=True):
+    """One queue: its replicas, who leads in which epoch, who is in sync."""
+
+    replicas: list[str]
+    leader: str | None
+    leader_epoch: int
+    version: int
+    """Grows with every change of leader, ISR or eligible replicas; AlterIsr compares it."""
+    isr: list[str]
+    eligible: list[str]
+    """Replicas outside the ISR that hold all below the HW (Q7)."""
+
+
+class TopicView(Struct, frozen=True, array_like=True):
+    """One topic and its queues; `id` is never used again after a delete."""
+
+    name: str
+    id: int
+    config: TopicConfig
+    queues: list[QueueView]
+    version: int
+    """Metadata version of the topic's last change."""
+
+
+class BrokerView(Struct, frozen=True, array_like=True):
+    """One registered broker."""
+
+    id: str
+    endpoint: str
+    """host:port that clients and other brokers dial."""
+    zone: str
+    instance_epoch: int
+    alive: bool
+    """False: fenced, it leads nothing."""
+    version: int
+
+
+class NameServerView(Struct, frozen=True, array_like=True):
+    """One name server."""
+
+    id: str
+    endpoint: str
+
+
+class View(Struct, frozen=True, array_like=True):
+    """A whole (full) or a delta of the metadata, at `version`.
+
+    In a delta `topics` and `brokers` hold what changed since the asked version; `deleted` the
+    names of topics that went (a topic deleted and made again is in `topics` only, with its new
+    id). `known` False: the answering node has no metadata yet.
+    """
+
+    version: int
+    full: bool
+    cluster_id: str
+    brokers: list[BrokerView]
+    topics: list[TopicView]
+    deleted: list[str]
+    deleted_brokers: list[str]
+    name_servers: list[NameServerView]
+    raft_leader: str | None
+    """Best guess of the answering node; a hint, not a promise."""
