@@ -14,7 +14,7 @@ All numbers are little endian. One entry of a queue's log is:
 | 32 |     2 | attributes        | u16  | codec and column bits, `head.Attribute`                |
 | 34 |     1 | kind              | u8   | 0 messages, else a control entry's `head.Kind`         |
 | 35 |     1 | reserved          | u8   | 0                                                      |
-| 36 |     4 | count             | u32  | messages; 0 in a control entry                         |
+| 36 |     4 | count             | u32  | messages, ≤ 1,048,576; 0 in a control entry            |
 | 40 |     8 | producer id       | i64  | -1: not idempotent                                     |
 | 48 |     4 | producer epoch    | i32  | -1: not idempotent                                     |
 | 52 |     4 | base sequence     | i32  | -1: not idempotent                                     |
@@ -42,13 +42,13 @@ from logboom.wire.compression import Codec, codec_for, compress, decompress
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import (
-    CODEC_MASK,
     CRC_START,
     EMPTY_STAMP,
     HEAD_LENGTH,
     KNOWN_ATTRIBUTES,
     MAGIC,
     MAX_BODY,
+    MAX_COUNT,
     NO_PRODUCER,
     PREFIX,
     STAMP,
@@ -73,6 +73,7 @@ from logboom.wire.packing import (
 __all__ = [
     "HEAD_LENGTH",
     "MAX_BODY",
+    "MAX_COUNT",
     "NO_PRODUCER",
     "STAMP_LENGTH",
     "Attribute",
@@ -93,6 +94,11 @@ __all__ = [
 
 _PRODUCER = struct.Struct("<qii")
 _PRODUCER_AT = 40
+_NULLABLE = (
+    (Attribute.NULL_KEYS, Attribute.KEYS),
+    (Attribute.NULL_TAGS, Attribute.TAGS),
+    (Attribute.NULL_HEADERS, Attribute.HEADERS),
+)
 _MAX_OFFSET = 1 << 63
 _Column = TypeVar("_Column", bound=Sequence[object])
 
@@ -124,6 +130,9 @@ def encode_batch(
     count = len(values)
     if count == 0:
         raise InvalidRequest("a batch needs at least one message")
+    if count > MAX_COUNT:
+        text = f"a batch holds at most {MAX_COUNT} messages, not {count}: send smaller batches"
+        raise InvalidRequest(text, "TOO_LARGE")
     columns = [pack_values(values)]
     if keys is not None:
         columns.append(pack_keys(_sized(keys, count, "keys")))
@@ -265,10 +274,9 @@ def _check_fields(head: BatchHead) -> None:
     upgrade = "read it with a newer version"
     if head.attributes & ~KNOWN_ATTRIBUTES or head.reserved:
         raise _damaged(f"unknown attributes {head.attributes:#06x}", upgrade)
-    codec = head.attributes & CODEC_MASK
-    if codec > max(Codec):
-        raise _damaged(f"unknown codec {codec}", upgrade)
-    if codec == Codec.NONE and head.stored_length != head.plain_length:
+    if any(head.has(nulls) and not head.has(column) for nulls, column in _NULLABLE):
+        raise _damaged("it has nulls in a column that it lacks", "encode it again")
+    if head.codec is Codec.NONE and head.stored_length != head.plain_length:
         raise _damaged("plain and stored length of an uncompressed body differ", "encode it again")
     if head.is_control:
         if head.attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
@@ -277,12 +285,15 @@ def _check_fields(head: BatchHead) -> None:
             raise _damaged(f"unknown control kind {head.kind}", upgrade)
     elif head.kind != Kind.MESSAGES or head.count == 0:
         raise _damaged("a batch of messages has a control kind or no message", "encode it again")
-    elif 4 * (head.count + 1) > head.plain_length:
+    elif head.count > MAX_COUNT or 4 * (head.count + 1) > head.plain_length:
         raise _damaged(f"{head.count} messages do not fit its body", "encode it again")
 
 
 def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Columns:
-    """The columns of a batch that `check` has passed; decompression waits for the first access.
+    """The columns of a batch; decompression waits for the first access.
+
+    Checksums are `check`'s affair. Without it a damaged body may be read as other messages, but
+    still nothing but DamagedBatch is raised.
 
     Args:
         head: what `check` or `peek` returned, if it is at hand.
@@ -319,6 +330,7 @@ def _whole(batch: bytes | memoryview, head: BatchHead | None) -> BatchHead:
     head = peek(batch) if head is None else head
     if len(batch) != head.length or head.plain_length > MAX_BODY:
         raise _damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
+    _check_fields(head)
     return head
 
 

@@ -2,12 +2,12 @@
 
 The plain length stands in the batch head, so nothing here trusts a size that is written inside
 the compressed bytes: output never grows past the length that the caller states (SAFETY W3).
-Compressors are not safe to share, so each thread keeps its own.
+A Zstandard context serves one call at a time and is dear to make: idle ones wait in a list, whose
+pop and append are atomic, so threads never share one.
 """
 
 from __future__ import annotations
 
-import threading
 from enum import IntEnum
 from typing import Final
 
@@ -18,6 +18,10 @@ from logboom.wire.errors import DamagedBatch, InvalidRequest
 
 ZSTD_LEVEL: Final[int] = 3
 """Zstandard's own default; above it a Python producer waits for the compressor."""
+
+
+_idle_compressors: list[zstandard.ZstdCompressor] = []
+_idle_decompressors: list[zstandard.ZstdDecompressor] = []
 
 
 class Codec(IntEnum):
@@ -50,7 +54,7 @@ def compress(codec: Codec, plain: bytes) -> bytes:
             block: bytes = lz4.block.compress(plain, store_size=False)
             return block
         case Codec.ZSTD:
-            return _compressor().compress(plain)
+            return _zstd_compress(plain)
 
 
 def decompress(codec: Codec, stored: bytes | memoryview, plain_length: int) -> bytes:
@@ -91,26 +95,27 @@ def _zstd(stored: bytes | memoryview, plain_length: int) -> bytes:
                 f"batch body states {stated} bytes, its head says {plain_length}: "
                 "fetch the batch again"
             )
-        return _decompressor().decompress(
-            stored, max_output_size=plain_length, allow_extra_data=False
-        )
+        return _zstd_decompress(stored, plain_length)
     except zstandard.ZstdError as error:
         text = f"batch body is no Zstandard frame: {error}; fetch the batch again"
         raise DamagedBatch(text) from error
 
 
-_local = threading.local()
+def _zstd_compress(plain: bytes) -> bytes:
+    try:
+        context = _idle_compressors.pop()
+    except IndexError:
+        context = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+    block = context.compress(plain)
+    _idle_compressors.append(context)
+    return block
 
 
-def _compressor() -> zstandard.ZstdCompressor:
-    made: zstandard.ZstdCompressor | None = getattr(_local, "compressor", None)
-    if made is None:
-        made = _local.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-    return made
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    made: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
-    if made is None:
-        made = _local.decompressor = zstandard.ZstdDecompressor()
-    return made
+def _zstd_decompress(stored: bytes | memoryview, plain_length: int) -> bytes:
+    try:
+        context = _idle_decompressors.pop()
+    except IndexError:
+        context = zstandard.ZstdDecompressor()
+    plain = context.decompress(stored, max_output_size=plain_length, allow_extra_data=False)
+    _idle_decompressors.append(context)
+    return plain

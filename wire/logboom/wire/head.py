@@ -24,6 +24,9 @@ HEAD_LENGTH: Final[int] = 96
 MAX_BODY: Final[int] = 64 * 1024 * 1024
 """Upper bound of a body's stored and of its plain length (SAFETY W3)."""
 
+MAX_COUNT: Final[int] = 1 << 20
+"""Upper bound of the messages of a batch: a body of empty values would decompress to millions."""
+
 MAGIC: Final[bytes] = b"LGB"
 """First three bytes of the head."""
 
@@ -132,8 +135,12 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def codec(self) -> Codec:
-        """The codec; ValueError if no such codec exists, which `check` excludes."""
-        return Codec(self.attributes & CODEC_MASK)
+        """The codec of the body; DamagedBatch if no such codec exists."""
+        try:
+            return Codec(self.attributes & CODEC_MASK)
+        except ValueError:
+            text = f"batch is damaged: unknown codec {self.attributes & CODEC_MASK}"
+            raise DamagedBatch(f"{text}; read it with a newer version") from None
 
     @property
     def length(self) -> int:
