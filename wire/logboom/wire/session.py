@@ -147,8 +147,9 @@ class Session:
             return self._answer(message, frames[1:])
         match message:
             case NeedHello():
-                # Several may come at once, one per queued request: greet only once.
-                if self.state == "open" or now - self._greeted > BACKOFF_FIRST:
+                # Several may come at once, one per queued request: greet only once. Two HELLOs on
+                # one connection would cross each other's nonces.
+                if self.state == "open":
                     self._greet(out, now)
             case Challenge():
                 return self._prove(message, out, now)
@@ -166,31 +167,30 @@ class Session:
         if self._redial_at is not None:
             if now >= self._redial_at:
                 self._redial_at = None
-                if self._outstanding or self.state == "greeting":
-                    out.redials.append(self.endpoint)
-                    self._greet(out, now)
+                out.redials.append(self.endpoint)
+                self._greet(out, now)
             return replies
         if self.state not in ("open", "greeting"):
             return replies
-        silent = now - self._heard
-        if silent >= DEAD_AFTER and now - self._greeted >= DEAD_AFTER:
+        silent = now - max(self._heard, self._greeted)
+        if self.state == "greeting":
+            if now - self._greeted >= PING_AFTER:
+                self._lose(now)
+        elif silent >= DEAD_AFTER:
             self._lose(now)
-        elif self.state == "open" and silent >= PING_AFTER and now - self._said >= PING_AFTER:
+        elif silent >= PING_AFTER and now - self._said >= PING_AFTER:
             out.sends.append(Send(self.endpoint, encode(Ping(PING_ID))))
             self._said = now
-        elif self.state == "greeting" and now - self._greeted >= PING_AFTER:
-            self._greet(out, now)
         return replies
 
     def deadline(self) -> float | None:
         """When `tick` is wanted next."""
         wanted = self._redial_at
-        if wanted is None and self.state == "open":
-            wanted = max(self._heard, self._said) + PING_AFTER
-            wanted = min(wanted, max(self._heard, self._greeted) + DEAD_AFTER)
-            wanted = max(wanted, self._said + PING_AFTER) if self._said > self._heard else wanted
-        elif wanted is None and self.state == "greeting":
+        if wanted is None and self.state == "greeting":
             wanted = self._greeted + PING_AFTER
+        elif wanted is None and self.state == "open":
+            heard = max(self._heard, self._greeted)
+            wanted = min(max(heard, self._said) + PING_AFTER, heard + DEAD_AFTER)
         while self._deadlines and self._deadlines[0][1] not in self._outstanding:
             heapq.heappop(self._deadlines)
         if self._deadlines:

@@ -1,0 +1,143 @@
+"""Frames: round trips of every message, and hostile bytes that must only be refused."""
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.wire import messages
+from logboom.wire.commands import AlterIsr, CreateTopic, IsrChange
+from logboom.wire.errors import CODES, InvalidRequest, LogboomError, error_for
+from logboom.wire.frames import decode, encode
+from logboom.wire.messages import (
+    MAX_BATCH_BYTES,
+    MAX_MESSAGE_FRAME,
+    Failure,
+    Hello,
+    Produce,
+    Propose,
+    Pull,
+    QueueAnswer,
+    QueueFetch,
+    Replicate,
+    Replicated,
+    Watch,
+    WatchResult,
+)
+from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
+
+VIEW = View(
+    version=7,
+    full=True,
+    cluster_id="c",
+    brokers=[BrokerView("broker-1", "127.0.0.1:7711", "a", 3, True, 2)],
+    topics=[
+        TopicView(
+            "flights",
+            1,
+            TopicConfig(),
+            [QueueView(["broker-1"], "broker-1", 4, 5, ["broker-1"], [])],
+            6,
+        )
+    ],
+    deleted=["old"],
+    deleted_brokers=[],
+    name_servers=[NameServerView("name-1", "127.0.0.1:7701")],
+    raft_leader=None,
+)
+
+SAMPLES = [
+    Hello(-1, 1, 1, "me", "client", 0),
+    Failure(3, "NOT_LEADER", "broker-2 leads", True, {"leader": "broker-2", "epoch": 4}),
+    Produce(1, 500, "flights", 3, "all"),
+    Pull(2, 500, "flights", 3, 17, 1 << 20, 100, 32, ["late"]),
+    Replicate(4, 900, "broker-2", 1, 5, 0, 500, 1 << 20, [QueueFetch(1, 0, 4, 10, 1, 3)]),
+    Replicated(4, [QueueAnswer(1, 0, 4, "CUT", 8, 0, 0, 0, 3, 9, 0)]),
+    Watch(5, 900, -1, ["flights"], 800),
+    WatchResult(5, VIEW),
+    Propose(6, 900, "me", 1, CreateTopic("flights", 8, 3, TopicConfig(), 5)),
+    Propose(7, 900, "b", 2, AlterIsr("b", 1, [IsrChange(1, 0, 4, 5, [("b", 1), ("c", 2)])], 5)),
+]
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_as_it_was(message: messages.Message) -> None:
+    assert decode(encode(message)) == message
+
+
+def test_batches_travel_untouched() -> None:
+    frames = encode(Produce(1, 500, "flights", 0, "all"), [b"one", memoryview(b"two")])
+    assert frames[1:] == [b"one", b"two"]
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    raw = msgspec.msgpack.decode(encode(Watch(5, 900, -1, None, 800))[0])
+    assert decode([msgspec.msgpack.encode([*raw, "new field"])]) == Watch(5, 900, -1, None, 800)
+
+
+@given(st.binary(max_size=200))
+def test_hostile_bytes_are_refused(data: bytes) -> None:
+    # Anything but InvalidRequest fails the test.
+    with contextlib.suppress(InvalidRequest):
+        decode([data])
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+def test_a_changed_or_cut_message_never_does_worse(
+    message: messages.Message, data: st.DataObject
+) -> None:
+    raw = bytearray(encode(message)[0])
+    if data.draw(st.booleans()):
+        raw = raw[: data.draw(st.integers(0, len(raw) - 1))]
+    else:
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(InvalidRequest):
+        decode([bytes(raw)])
+
+
+def test_a_cut_message_is_malformed() -> None:
+    raw = bytes(encode(SAMPLES[2])[0])
+    with pytest.raises(InvalidRequest) as caught:
+        decode([raw[:-1]])
+    assert caught.value.code == "MALFORMED"
+
+
+def test_an_unknown_type_names_the_request_it_answers() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode([msgspec.msgpack.encode(["teleport", 7])])
+    assert (caught.value.code, caught.value.fields["id"]) == ("UNKNOWN_TYPE", 7)
+
+
+def test_a_wrong_value_is_malformed_not_unknown() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode([msgspec.msgpack.encode(["produce", 7, 1, "t", 0, "some"])])
+    assert caught.value.code == "MALFORMED"
+
+
+def test_no_frame_at_all_is_malformed() -> None:
+    with pytest.raises(InvalidRequest, match="empty"):
+        decode([])
+
+
+def test_oversize_frames_are_refused_unread() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode([bytes(MAX_MESSAGE_FRAME + 1)])
+    assert caught.value.code == "TOO_LARGE"
+    produce = encode(Produce(9, 500, "flights", 0, "all"), [bytes(MAX_BATCH_BYTES + 1025)])
+    with pytest.raises(InvalidRequest) as caught:
+        decode(produce)
+    assert (caught.value.code, caught.value.fields["id"]) == ("TOO_LARGE", 9)
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_every_code_has_its_class(code: str) -> None:
+    error = error_for(code, "text", {"leader": "broker-1"})
+    assert isinstance(error, CODES[code])
+    assert (error.code, str(error), error.fields["leader"]) == (code, "text", "broker-1")
+
+
+def test_a_code_of_a_later_version_is_still_an_error() -> None:
+    assert type(error_for("NEW_THING", "text")) is LogboomError

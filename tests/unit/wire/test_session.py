@@ -1,0 +1,330 @@
+"""Session and gate together: greeting, proof, NEED_HELLO, deadlines, liveness. No socket."""
+
+import random
+
+import pytest
+
+from logboom.wire.actor import Effects, Inbound, Send
+from logboom.wire.commands import CreateTopic, FenceBroker
+from logboom.wire.frames import Frame, decode, encode
+from logboom.wire.gate import IDLE, Gate
+from logboom.wire.hello import Identity
+from logboom.wire.messages import (
+    Done,
+    Failure,
+    Heartbeat,
+    Hello,
+    Message,
+    NeedHello,
+    Ping,
+    Pong,
+    Propose,
+    Stats,
+    Welcome,
+)
+from logboom.wire.session import DEAD_AFTER, PING_AFTER, Reply, Session
+from logboom.wire.view import TopicConfig
+
+ENDPOINT = "127.0.0.1:7711"
+KEY = b"k" * 32
+
+
+class Line:
+    """One connection: a session on one end, a gate on the other, delivery by hand."""
+
+    def __init__(self, identity: Identity, key: bytes = KEY) -> None:
+        self.now = 100.0
+        self.session = Session(ENDPOINT, identity, random.Random(1), self.now)
+        self.gate = Gate("broker-1", key, random.Random(2), "cluster")
+        self.address = Inbound("main", b"\x01")
+        self.out = Effects()
+        self.replies: list[Reply] = []
+        self.served: list[Message] = []
+        self.reachable = True
+
+    def ask(self, timeout: float = 5.0, context: str = "mine") -> int:
+        return self.session.request(
+            Stats(0, 5000), (), context, self.now + timeout, self.out, self.now
+        )
+
+    def run(self) -> None:
+        """Deliver until both ends are quiet; the node answers Stats with Done."""
+        while self.out.sends:
+            sends, self.out.sends = self.out.sends, []
+            for send in sends:
+                if self.reachable:
+                    self.deliver(send)
+
+    def deliver(self, send: Send) -> None:
+        if isinstance(send.peer, Inbound):
+            self.replies += self.session.receive(send.frames, self.out, self.now)
+            return
+        answers = Effects()
+        admitted = self.gate.admit(self.address, send.frames, answers, self.now)
+        self.out.sends += answers.sends
+        if admitted is not None:
+            _, message, _ = admitted
+            self.served.append(message)
+            self.out.sends.append(Send(self.address, encode(Done(message.id))))
+
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.replies += self.session.tick(self.out, self.now)
+        self.run()
+
+    def reconnect(self) -> None:
+        """The transport came back by itself under a new routing id."""
+        self.address = Inbound("main", self.address.routing_id + b"\x01")
+
+
+def client() -> Identity:
+    return Identity("me")
+
+
+def node(key: bytes = KEY) -> Identity:
+    return Identity("broker-2", "broker", 3, key)
+
+
+def first(frames: list[Frame]) -> Message:
+    return decode(frames)
+
+
+def test_a_request_waits_for_the_greeting_and_is_answered() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    assert line.session.state == "open"
+    assert line.session.peer_id == "broker-1"
+    assert [(r.context, type(r.message)) for r in line.replies] == [("mine", Done)]
+
+
+def test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again() -> None:
+    line = Line(client())
+    line.ask(context="first")
+    line.run()
+    line.reconnect()
+    line.ask(context="second")
+    line.run()
+    assert [r.context for r in line.replies] == ["first", "second"]
+    assert line.session.generation == 2
+    assert len(line.gate) == 2
+
+
+def test_w1_many_queued_requests_greet_once() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    line.reconnect()
+    for number in range(5):
+        line.ask(context=str(number))
+    hellos = 0
+    while line.out.sends:
+        sends, line.out.sends = line.out.sends, []
+        hellos += sum(isinstance(decode(send.frames), Hello) for send in sends)
+        for send in sends:
+            line.deliver(send)
+    assert hellos == 1
+    assert [r.context for r in line.replies[1:]] == ["0", "1", "2", "3", "4"]
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    line = Line(client())
+    number = line.ask()
+    line.run()
+    late = line.session.receive(encode(Done(number)), line.out, line.now)
+    assert late == []
+    assert len(line.replies) == 1
+
+
+def test_a_request_without_answer_ends_at_its_deadline() -> None:
+    line = Line(client())
+    line.reachable = False
+    line.ask(timeout=0.5)
+    line.run()
+    line.tick(0.49)
+    assert line.replies == []
+    line.tick(0.01)
+    (reply,) = line.replies
+    assert reply.error is not None
+    assert reply.error.code == "TIMED_OUT"
+    assert ENDPOINT in reply.error.text
+
+
+def test_deadline_is_never_later_than_the_first_request() -> None:
+    line = Line(client())
+    line.ask(timeout=0.7)
+    line.run()
+    line.reachable = False
+    line.ask(timeout=0.2)
+    wanted = line.session.deadline()
+    assert wanted is not None
+    assert wanted <= line.now + 0.2
+
+
+def test_a_silent_peer_is_pinged_then_dialled_anew() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    line.now += PING_AFTER
+    line.session.tick(line.out, line.now)
+    assert isinstance(decode(line.out.sends[-1].frames), Ping)
+    line.out.sends.clear()
+    line.reachable = False
+    line.ask(timeout=60.0)
+    for _ in range(100):
+        line.tick(0.1)
+    assert line.out.redials.count(ENDPOINT) >= 2
+    line.reachable = True
+    line.reconnect()
+    for _ in range(40):
+        line.tick(0.1)
+    assert [r.error for r in line.replies] == [None, None]
+
+
+def test_a_live_but_slow_peer_is_not_dialled_anew() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    line.served.clear()
+    for _ in range(int(3 * DEAD_AFTER / 0.5)):
+        line.tick(0.5)
+    assert line.out.redials == []
+
+
+def test_nodes_prove_the_cluster_key_to_each_other() -> None:
+    line = Line(node())
+    line.ask()
+    line.run()
+    assert line.session.state == "open"
+    peer = line.gate.peer(line.address)
+    assert peer is not None
+    assert (peer.client_id, peer.kind, peer.instance_epoch) == ("broker-2", "broker", 3)
+
+
+def test_a_listener_with_another_key_is_refused_by_the_dialler() -> None:
+    line = Line(node(), key=b"other")
+    line.ask()
+    line.run()
+    (reply,) = line.replies
+    assert reply.error is not None
+    assert reply.error.code == "UNAUTHENTICATED"
+    assert len(line.gate) == 0
+
+
+def test_a_dialler_with_another_key_gets_no_session() -> None:
+    line = Line(node(key=b"other"))
+    line.session.identity = node(key=KEY)  # believes the listener, then proves with a wrong key
+    line.ask()
+    sends, line.out.sends = line.out.sends, []
+    line.deliver(sends[0])
+    challenge = line.out.sends.pop()
+    line.session.receive(challenge.frames, line.out, line.now)
+    forged = encode(
+        type(decode(line.out.sends[0].frames))(-1, b"\0" * 32)  # type: ignore[call-arg]  # Prove
+    )
+    answers = Effects()
+    assert line.gate.admit(line.address, forged, answers, line.now) is None
+    failure = decode(answers.sends[0].frames)
+    assert isinstance(failure, Failure)
+    assert failure.code == "UNAUTHENTICATED"
+    assert len(line.gate) == 0
+
+
+def test_a_client_may_not_ask_what_only_nodes_may() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    for message in (
+        Heartbeat(0, 500, "broker-1", 1),
+        Propose(0, 500, "me", 1, FenceBroker("broker-1", 1, 1, 0)),
+    ):
+        line.session.request(message, (), "bad", line.now + 1, line.out, line.now)
+        line.run()
+        error = line.replies[-1].error
+        assert error is not None
+        assert error.code == "UNAUTHENTICATED"
+    create = CreateTopic("flights", 1, 1, TopicConfig(), 0)
+    line.session.request(
+        Propose(0, 500, "me", 2, create), (), "good", line.now + 1, line.out, line.now
+    )
+    line.run()
+    assert line.replies[-1].error is None
+
+
+def test_a_version_out_of_range_is_refused_with_both_ranges() -> None:
+    line = Line(Identity("me", version_min=2, version_max=3))
+    line.ask()
+    line.run()
+    (reply,) = line.replies
+    assert reply.error is not None
+    assert reply.error.code == "UNSUPPORTED_VERSION"
+    assert "2 to 3" in reply.error.text
+
+
+def test_the_greater_common_version_is_taken() -> None:
+    line = Line(Identity("me", version_min=1, version_max=9))
+    line.gate.version_max = 4
+    line.ask()
+    line.run()
+    peer = line.gate.peer(line.address)
+    assert peer is not None
+    assert peer.version == 4
+
+
+def test_malformed_frames_are_answered_and_end_nothing() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    answers = Effects()
+    assert line.gate.admit(line.address, [b"\xc1junk"], answers, line.now) is None
+    failure = decode(answers.sends[0].frames)
+    assert isinstance(failure, Failure)
+    assert failure.code == "MALFORMED"
+    line.ask()
+    line.run()
+    assert line.replies[-1].error is None
+
+
+def test_a_silent_session_is_forgotten() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    assert line.gate.sweep(line.now + IDLE - 1) == []
+    assert line.gate.sweep(line.now + IDLE + 1) == [line.address]
+    answers = Effects()
+    line.gate.admit(line.address, encode(Ping(-2)), answers, line.now)
+    assert isinstance(decode(answers.sends[0].frames), NeedHello)
+
+
+def test_a_ping_is_answered_at_once() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    answers = Effects()
+    assert line.gate.admit(line.address, encode(Ping(-2)), answers, line.now) is None
+    assert decode(answers.sends[0].frames) == Pong(-2)
+
+
+def test_a_cancelled_request_has_no_reply() -> None:
+    line = Line(client())
+    number = line.ask()
+    line.session.cancel(number)
+    line.run()
+    line.tick(10.0)
+    assert line.replies == []
+
+
+@pytest.mark.parametrize("frames", [[b""], [b"\x00"], [b"\x92\xa4pull\x07"]])
+def test_a_session_survives_nonsense(frames: list[Frame]) -> None:
+    line = Line(client())
+    line.ask()
+    assert line.session.receive(frames, line.out, line.now) == []
+    line.run()
+    assert line.replies[-1].error is None
+
+
+def test_welcome_names_the_cluster() -> None:
+    line = Line(client())
+    answers = Effects()
+    line.gate.admit(line.address, encode(Hello(-1, 1, 1, "me", "client", 0)), answers, line.now)
+    assert decode(answers.sends[0].frames) == Welcome(0, 1, "broker-1", "cluster")

@@ -1,0 +1,103 @@
+"""Sockets over loopback: what the skin promises to every loop."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from logboom.wire.actor import Inbound, Received, Send
+from logboom.wire.errors import StartError
+from logboom.wire.sockets import OUTBOX_BYTES, TURN_MESSAGES, Sockets, check_endpoint
+
+
+@pytest.fixture
+def node() -> Iterator[Sockets]:
+    sockets = Sockets({"main": "127.0.0.1:0"})
+    yield sockets
+    sockets.close()
+
+
+@pytest.fixture
+def dialler() -> Iterator[Sockets]:
+    sockets = Sockets()
+    yield sockets
+    sockets.close()
+
+
+def gather(sockets: Sockets, count: int, *others: Sockets) -> list[Received]:
+    """Poll until `count` messages came; others are polled too, so that their outboxes drain."""
+    received: list[Received] = []
+    end = time.monotonic() + 10
+    while len(received) < count and time.monotonic() < end:
+        for other in others:
+            other.poll(0)
+        received += sockets.poll(0.01)
+    return received
+
+
+def test_a_message_goes_there_and_back(node: Sockets, dialler: Sockets) -> None:
+    endpoint = node.endpoints["main"]
+    dialler.send([Send(endpoint, [b"hello", b"batch"])])
+    (asked,) = gather(node, 1, dialler)
+    assert isinstance(asked.peer, Inbound)
+    assert list(asked.frames) == [b"hello", b"batch"]
+    node.send([Send(asked.peer, [b"answer"])])
+    (answer,) = gather(dialler, 1, node)
+    assert answer == Received(endpoint, [b"answer"])
+
+
+def test_a_turn_is_bounded_and_nothing_is_left_behind(node: Sockets, dialler: Sockets) -> None:
+    endpoint = node.endpoints["main"]
+    total = 3 * TURN_MESSAGES
+    dialler.send([Send(endpoint, [b"%d" % n]) for n in range(total)])
+    received: list[Received] = []
+    while len(received) < total:
+        dialler.poll(0)
+        turn = node.poll(0.05)
+        assert len(turn) <= TURN_MESSAGES
+        received += turn
+    assert [bytes(r.frames[0]) for r in received] == [b"%d" % n for n in range(total)]
+
+
+def test_a_vanished_peer_costs_nothing(node: Sockets) -> None:
+    node.send([Send(Inbound("main", b"nobody"), [b"answer"])])
+    assert node.dropped == 1
+
+
+def test_a_peer_that_never_takes_anything_is_bounded(dialler: Sockets, node: Sockets) -> None:
+    endpoint = node.endpoints["main"]
+    node.close()
+    block = bytes(8 * 1024 * 1024)
+    dialler.send([Send(endpoint, [block])] * 10)
+    assert dialler.backlog(endpoint) <= OUTBOX_BYTES
+    assert dialler.dropped == 2
+    dialler.redial(endpoint)
+    assert dialler.backlog(endpoint) == 0
+
+
+def test_wake_ends_a_poll_from_another_thread(node: Sockets) -> None:
+    waker = threading.Timer(0.05, node.wake)
+    waker.start()
+    begin = time.monotonic()
+    assert node.poll(30) == []
+    waker.join()
+    assert time.monotonic() - begin < 10
+
+
+def test_a_port_in_use_is_said_with_the_mend(node: Sockets) -> None:
+    with pytest.raises(StartError, match="in use") as caught:
+        Sockets({"main": node.endpoints["main"]})
+    assert caught.value.code == "PORT_IN_USE"
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(StartError, match="host:port of this machine"):
+        Sockets({"main": "192.0.2.1:7711"})
+
+
+@pytest.mark.parametrize("text", ["", "7711", "host:", "host:x", "host:70000", ":7711"])
+def test_what_is_no_endpoint_is_refused(text: str) -> None:
+    with pytest.raises(StartError, match="host:port"):
+        check_endpoint(text)
+    assert check_endpoint("127.0.0.1:7711") == "127.0.0.1:7711"
