@@ -19,6 +19,7 @@ from logboom.wire.messages import (
     Ping,
     Pong,
     Propose,
+    Prove,
     Stats,
     Welcome,
 )
@@ -219,9 +220,8 @@ def test_a_dialler_with_another_key_gets_no_session() -> None:
     line.deliver(sends[0])
     challenge = line.out.sends.pop()
     line.session.receive(challenge.frames, line.out, line.now)
-    forged = encode(
-        type(decode(line.out.sends[0].frames))(-1, b"\0" * 32)  # type: ignore[call-arg]  # Prove
-    )
+    assert isinstance(decode(line.out.sends[0].frames), Prove)
+    forged = encode(Prove(-1, b"\0" * 32))
     answers = Effects()
     assert line.gate.admit(line.address, forged, answers, line.now) is None
     failure = decode(answers.sends[0].frames)
