@@ -2,8 +2,9 @@
 
 A core is `handle(events, now) -> Effects` and `deadline() -> float | None`. It holds no socket,
 disk, clock, thread or randomness; the skin (or the simulation) does what the effects say, in this
-order: write `writes` to the store, begin the sync of `token`, send, redial. `Synced(token)` comes
-back as an event of a later turn once everything up to that token is on disk.
+order: write `writes` to the store, begin the sync of `token`, redial, send, hang up. (A redial
+comes with the HELLO to the new connection, so it goes first.) `Synced(token)` comes back as an event
+of a later turn once everything up to that token is on disk.
 """
 
 from __future__ import annotations
