@@ -1,0 +1,317 @@
+"""A cluster of processes on this machine, for tests, chaos, the demo and users' own tests.
+
+    with Cluster(name_servers=3, brokers=3) as cluster:
+        connect(cluster.endpoints)
+        cluster.kill("broker-2")
+        cluster.start("broker-2")
+
+Name servers are called name-1, name-2 …, brokers broker-1, broker-2 … The processes end with this
+one, however it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from logboom.deploy.asking import Asker
+from logboom.deploy.layout import Layout, lay_out
+from logboom.deploy.ports import Ports
+from logboom.deploy.process import NodeProcess, NodeSpec
+from logboom.wire.errors import StartError, UnknownResource
+from logboom.wire.view import QueueView, View
+
+READY_S: Final = 20.0
+"""A cluster that is not ready by then has failed to start (about 1 s is usual)."""
+ASK_S: Final = 0.5
+"""Seconds that one node gets for an answer."""
+
+
+class Cluster:
+    """Name servers and brokers as processes of this machine; a context manager."""
+
+    def __init__(
+        self,
+        name_servers: int = 3,
+        brokers: int = 3,
+        data: Path | str | None = None,
+        *,
+        ports: int | Literal["free"] = "free",
+        zones: Sequence[str] = (),
+        name_server_settings: Mapping[str, Any] | None = None,
+        broker_settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start them and wait until all are ready.
+
+        Args:
+            name_servers: 1, 3 or 5.
+            brokers: One or more.
+            data: Where everything is kept; None: a temporary folder, removed by `close`.
+            ports: "free", or the port of the first name server (7701).
+            zones: Zones given to the brokers in turn.
+            name_server_settings: More keys for the name servers' config files.
+            broker_settings: More keys for the brokers' config files.
+
+        Raises:
+            StartError: a node did not start; the text says why.
+            InvalidRequest: the numbers make no cluster.
+        """
+        self._temporary = data is None
+        self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
+        """The cluster's folder."""
+        self._ports = Ports(ports)
+        self._processes: dict[str, NodeProcess] = {}
+        self._lock = threading.RLock()
+        self._closed = False
+        # The kernel ends our children with the *thread* that started them, so one thread that
+        # lives as long as the cluster starts them all.
+        self._spawner = ThreadPoolExecutor(1, thread_name_prefix="logboom-spawner")
+        try:
+            self._layout: Layout = lay_out(
+                self.data,
+                name_servers,
+                brokers,
+                self._ports,
+                zones=zones,
+                name_server_settings=name_server_settings,
+                broker_settings=broker_settings,
+            )
+            self._start(self._layout.nodes)
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where clients connect: all brokers."""
+        return [spec.endpoint for spec in self._layout.brokers]
+
+    @property
+    def name_server_endpoints(self) -> list[str]:
+        """Where the name servers answer."""
+        return [spec.endpoint for spec in self._layout.name_servers]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of all nodes, name servers first."""
+        return [spec.id for spec in self._layout.nodes]
+
+    def endpoint(self, name: str) -> str:
+        """Where one node answers."""
+        return self._layout.node(name).endpoint
+
+    def log(self, name: str) -> str:
+        """What a node has logged so far."""
+        return self._layout.node(name).log_path.read_text(encoding="utf-8", errors="replace")
+
+    def pid(self, name: str) -> int:
+        """The process id of a running node."""
+        return self._process(name).pid
+
+    def running(self, name: str) -> bool:
+        """Whether the node's process runs (paused counts)."""
+        process = self._processes.get(self._layout.node(name).id)
+        return process is not None and process.alive
+
+    def start(self, name: str, *, wait: bool = True) -> None:
+        """Start a node that was killed or stopped; by default return when it serves again."""
+        spec = self._layout.node(name)
+        if self.running(name):
+            raise StartError(f"{name} runs already: stop or kill it first")
+        epochs = self._epochs() if wait else {}
+        self._start([spec])
+        if wait:
+            self.wait_ready(newer_than={name: epochs[name]} if name in epochs else {})
+
+    def kill(self, name: str) -> None:
+        """End a node as a crash would (SIGKILL)."""
+        self._process(name).kill()
+
+    def pause(self, name: str) -> None:
+        """Freeze a node (SIGSTOP)."""
+        self._process(name).pause()
+
+    def resume(self, name: str) -> None:
+        """Let a paused node go on."""
+        self._process(name).resume()
+
+    def stop(self, name: str) -> None:
+        """Stop a node in good order: a broker hands its leaderships over first."""
+        self._process(name).stop()
+
+    def _process(self, name: str) -> NodeProcess:
+        process = self._processes.get(self._layout.node(name).id)
+        if process is None or not process.alive:
+            raise UnknownResource(f"{name} does not run: start it first", "UNKNOWN_BROKER")
+        return process
+
+    def _start(self, specs: Sequence[NodeSpec]) -> None:
+        def start_all() -> list[NodeProcess]:
+            return [NodeProcess.start(spec, attached=True) for spec in specs]
+
+        with self._lock:
+            started = self._spawner.submit(start_all).result()
+            self._processes |= {process.spec.id: process for process in started}
+        for process in started:
+            process.wait_listening()
+
+    # ── what the nodes know ─────────────────────────────────────────────────────────────────────
+
+    def wait_ready(
+        self, timeout_s: float = READY_S, *, newer_than: Mapping[str, int] | None = None
+    ) -> None:
+        """Return when every running node sees every running broker alive.
+
+        Args:
+            timeout_s: How long to wait.
+            newer_than: Instance epochs that must have been passed, by broker: a broker that was
+                killed may still be listed as alive.
+
+        Raises:
+            StartError: a node ended, or they are not ready in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        with Asker() as asker:
+            while (missing := self._not_ready(asker, newer_than or {})) is not None:
+                if time.monotonic() > deadline:
+                    text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
+                    raise StartError(f"{text}; logs are under {self.data}")
+                time.sleep(0.01)
+
+    def _not_ready(self, asker: Asker, newer_than: Mapping[str, int]) -> str | None:
+        """What is still missing; None when nothing is."""
+        specs = [spec for spec in self._layout.nodes if self._takes_part(spec)]
+        wanted = {spec.id for spec in specs if spec.role == "broker"}
+        # No topic's news: readiness is about nodes.
+        views = asker.views([spec.endpoint for spec in specs], ASK_S, topics=[])
+        for spec in specs:
+            view = views.get(spec.endpoint)
+            if view is None:
+                return f"{spec.id} does not answer"
+            epochs = {b.id: b.instance_epoch for b in view.brokers if b.alive}
+            for broker in wanted:
+                if epochs.get(broker, -1) <= newer_than.get(broker, -1):
+                    return f"{spec.id} does not see {broker} alive"
+        return None
+
+    def _takes_part(self, spec: NodeSpec) -> bool:
+        process = self._processes.get(spec.id)
+        return process is not None and process.alive and not process.paused
+
+    def _epochs(self) -> dict[str, int]:
+        with Asker() as asker:
+            views = asker.views(self._answering(), ASK_S, topics=[])
+        newest = max(views.values(), key=lambda view: view.version, default=None)
+        return {} if newest is None else {b.id: b.instance_epoch for b in newest.brokers}
+
+    def _answering(self) -> list[str]:
+        return [spec.endpoint for spec in self._layout.nodes if self._takes_part(spec)]
+
+    def view(self, topics: list[str] | None = None) -> View:
+        """The newest metadata that any running node has.
+
+        Raises:
+            StartError: no node answers.
+        """
+        with Asker() as asker:
+            views = asker.views(self._answering(), ASK_S, topics)
+        if not views:
+            raise StartError("no node of the cluster answers: is one running?")
+        return max(views.values(), key=lambda view: view.version)
+
+    def queue(self, topic: str, queue: int) -> QueueView:
+        """One queue's replicas, leader and ISR, as the newest metadata has it.
+
+        Raises:
+            UnknownResource: no such topic or queue.
+        """
+        for known in self.view([topic]).topics:
+            if known.name == topic:
+                if queue < len(known.queues):
+                    return known.queues[queue]
+                text = f"topic {topic} has queues 0 to {len(known.queues) - 1}, not {queue}"
+                raise UnknownResource(text, "UNKNOWN_QUEUE")
+        raise UnknownResource(f"no topic {topic!r}: create it first")
+
+    def leader(self, topic: str, queue: int, timeout_s: float = 10.0) -> str:
+        """The broker that leads a queue, such as "broker-1"; waits for an election to end.
+
+        Raises:
+            StartError: there is none in time.
+        """
+
+        def live_leader() -> str | None:
+            leader = self.queue(topic, queue).leader
+            return leader if leader is not None and self.running(leader) else None
+
+        return self._wait(live_leader, f"{topic}/{queue} has no leader", timeout_s)
+
+    def raft_leader(self, timeout_s: float = 10.0) -> str:
+        """The name server that leads the raft group, such as "name-2"; waits for an election.
+
+        Raises:
+            StartError: there is none in time.
+        """
+
+        def agreed() -> str | None:
+            ends = [s.endpoint for s in self._layout.name_servers if self._takes_part(s)]
+            with Asker() as asker:
+                views = asker.views(ends, ASK_S, topics=[])
+            named = {v.raft_leader for v in views.values()}
+            leader = named.pop() if len(named) == 1 else None
+            return leader if leader is not None and self.running(leader) else None
+
+        return self._wait(agreed, "the name servers agree on no raft leader", timeout_s)
+
+    def _wait(self, ask: Callable[[], str | None], problem: str, timeout_s: float) -> str:
+        deadline = time.monotonic() + timeout_s
+        while (answer := ask()) is None:
+            if time.monotonic() > deadline:
+                raise StartError(f"{problem} after {timeout_s:.0f} s; logs are under {self.data}")
+            time.sleep(0.02)
+        return answer
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Stop all nodes and give everything back; a second call does nothing.
+
+        Nodes on a temporary folder are killed: nothing of theirs is kept.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for group in ("broker", "name-server"):
+            ending = [p for p in self._processes.values() if p.spec.role == group]
+            if not self._temporary:
+                for process in ending:
+                    process.ask_to_stop()
+            for process in ending:
+                if self._temporary:
+                    process.kill()
+                else:
+                    process.stop()
+        self._spawner.shutdown()
+        self._ports.release()
+        if self._temporary:
+            shutil.rmtree(self.data, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""How a cluster lies on one machine: its folder, its nodes and their config files.
+
+    data/
+      cluster.key           shared by all nodes, mode 0600
+      name-1/ … broker-1/   node.toml, node.log and the node's store in data/
+
+An operator lays three machines out by hand in the same way (docs/OPERATING.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from logboom.deploy.config_files import write
+from logboom.deploy.keys import ensure_key
+from logboom.deploy.ports import Ports
+from logboom.deploy.process import NodeSpec
+from logboom.wire.errors import InvalidRequest
+
+KEY_FILE: Final = "cluster.key"
+MOST_NAME_SERVERS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The nodes of one cluster on this machine; name servers first."""
+
+    data: Path
+    name_servers: tuple[NodeSpec, ...]
+    brokers: tuple[NodeSpec, ...]
+
+    @property
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """All nodes, in the order in which they start."""
+        return self.name_servers + self.brokers
+
+    def node(self, name: str) -> NodeSpec:
+        """The node called `name`.
+
+        Raises:
+            InvalidRequest: there is none; the text lists those that are.
+        """
+        for spec in self.nodes:
+            if spec.id == name:
+                return spec
+        known = ", ".join(spec.id for spec in self.nodes)
+        raise InvalidRequest(f"no node {name!r} in this cluster: it has {known}")
+
+
+def lay_out(
+    data: Path,
+    name_servers: int,
+    brokers: int,
+    ports: Ports,
+    *,
+    zones: Sequence[str] = (),
+    name_server_settings: Mapping[str, Any] | None = None,
+    broker_settings: Mapping[str, Any] | None = None,
+) -> Layout:
+    """Write the key and config files of a cluster under `data`, and say what nodes it has.
+
+    Raises:
+        InvalidRequest: the numbers make no cluster.
+        OSError: the folder cannot be written.
+    """
+    check_numbers(name_servers, brokers)
+    data = data.absolute()
+    key = ensure_key(data / KEY_FILE)
+    servers = tuple(
+        NodeSpec(f"name-{n}", "name-server", data / f"name-{n}", ports.name_server())
+        for n in range(1, name_servers + 1)
+    )
+    rafts = {spec.id: ports.raft() for spec in servers}
+    nodes = tuple(
+        NodeSpec(f"broker-{n}", "broker", data / f"broker-{n}", ports.broker())
+        for n in range(1, brokers + 1)
+    )
+    members = [
+        {"id": spec.id, "endpoint": spec.endpoint, "raft_endpoint": rafts[spec.id]}
+        for spec in servers
+    ]
+    for spec in servers:
+        own = {"raft_listen": rafts[spec.id], "members": members}
+        write(spec.config_path, _config(spec, key, own, name_server_settings))
+    endpoints = [spec.endpoint for spec in servers]
+    for number, spec in enumerate(nodes):
+        own = {"name_servers": endpoints}
+        if zones:
+            own["zone"] = zones[number % len(zones)]
+        write(spec.config_path, _config(spec, key, own, broker_settings))
+    return Layout(data, servers, nodes)
+
+
+def _config(
+    spec: NodeSpec, key: Path, own: Mapping[str, Any], settings: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "listen": spec.endpoint,
+        "data": spec.data_path,
+        "cluster_key_file": key,
+        **own,
+        **(settings or {}),
+    }
+
+
+def check_numbers(name_servers: int, brokers: int) -> None:
+    """Refuse numbers of nodes that make no cluster.
+
+    Raises:
+        InvalidRequest: with the rule.
+    """
+    if name_servers not in range(1, MOST_NAME_SERVERS + 1, 2):
+        raise InvalidRequest(
+            f"{name_servers} name servers: choose 1, 3 or 5, an odd number has the same majority "
+            "as the next even one"
+        )
+    if brokers < 1:
+        raise InvalidRequest(f"{brokers} brokers: at least one is needed")

@@ -1,0 +1,67 @@
+"""Which ports the nodes of one machine take: the customary ones, or free ones that stay ours.
+
+A free port is held by a socket that is bound but never listens: with SO_REUSEADDR on both sides
+the node may listen there beside it, and the system gives the port to nobody else, not even between
+a kill and the next start.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, Literal
+
+NAME_SERVER_PORT: Final = 7701
+"""First port of the name servers; the brokers' and the raft ports keep this distance."""
+BROKER_PORT: Final = 7711
+RAFT_PORT: Final = 7721
+MOST_OF_A_KIND: Final = BROKER_PORT - NAME_SERVER_PORT
+"""Nodes of one kind that fit between two of the customary first ports."""
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+class Ports:
+    """Hands out endpoints, one after the other per kind of listener.
+
+    `base` is the port of the first name server, or "free".
+    """
+
+    def __init__(
+        self, base: int | Literal["free"] = NAME_SERVER_PORT, host: str = LOOPBACK
+    ) -> None:
+        self._base = base
+        self._host = host
+        self._given: dict[int, int] = {}
+        self._held: list[socket.socket] = []
+
+    def name_server(self) -> str:
+        """The endpoint of one more name server."""
+        return self._next(NAME_SERVER_PORT)
+
+    def raft(self) -> str:
+        """The endpoint at which one more name server listens to the others."""
+        return self._next(RAFT_PORT)
+
+    def broker(self) -> str:
+        """The endpoint of one more broker."""
+        return self._next(BROKER_PORT)
+
+    def _next(self, first: int) -> str:
+        if self._base == "free":
+            return f"{self._host}:{self._hold()}"
+        number = self._given[first] = self._given.get(first, -1) + 1
+        return f"{self._host}:{self._base + (first - NAME_SERVER_PORT) + number}"
+
+    def _hold(self) -> int:
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((self._host, 0))
+        self._held.append(holder)
+        port: int = holder.getsockname()[1]
+        return port
+
+    def release(self) -> None:
+        """Give the free ports back to the system."""
+        for holder in self._held:
+            holder.close()
+        self._held.clear()

@@ -1,0 +1,182 @@
+"""One node as a process of its own: start, know when it listens, kill, pause, resume, stop.
+
+A node started with `attached` ends with the process that started it, even if that one is killed
+(see `logboom.deploy.node`); a detached one goes on until it is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, Literal, TypeAlias
+
+from logboom.deploy.identity import is_paused, start_ticks
+from logboom.wire.errors import StartError
+
+Role: TypeAlias = Literal["name-server", "broker"]
+START_S: Final = 20.0
+"""A node that does not listen by then has failed to start."""
+STOP_S: Final = 10.0
+"""A graceful stop may take this long; then the node is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node of a cluster: what it is called, where it lives and listens."""
+
+    id: str
+    role: Role
+    folder: Path
+    """Holds the node's config file, its log file and its data."""
+    endpoint: str
+    """Where clients and other nodes reach it, host:port."""
+
+    @property
+    def config_path(self) -> Path:
+        """The config file that the node is started with."""
+        return self.folder / "node.toml"
+
+    @property
+    def log_path(self) -> Path:
+        """What the node writes on its standard error."""
+        return self.folder / "node.log"
+
+    @property
+    def data_path(self) -> Path:
+        """The node's store."""
+        return self.folder / "data"
+
+
+class NodeProcess:
+    """A running node, known by its pid and the moment it began."""
+
+    def __init__(
+        self, spec: NodeSpec, pid: int, started: int, child: subprocess.Popen[bytes] | None = None
+    ) -> None:
+        self.spec = spec
+        self.pid = pid
+        self.started = started
+        """Clock ticks since boot at the process's start; with the pid it is unique until reboot."""
+        self._child = child
+        self._ready: IO[bytes] | None = None
+
+    @classmethod
+    def start(cls, spec: NodeSpec, *, attached: bool) -> NodeProcess:
+        """Start the node of `spec`, whose config file exists, without waiting for it."""
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-m", "logboom.deploy.node", spec.role]
+        command += ["--config", str(spec.config_path), "--ready-fd", str(write_end)]
+        if attached:
+            command += ["--parent", str(os.getpid())]
+        spec.folder.mkdir(parents=True, exist_ok=True)
+        with spec.log_path.open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[write_end],
+                # Not in our process group: Ctrl-C reaches us alone, and we stop the nodes.
+                start_new_session=True,
+            )
+        os.close(write_end)
+        node = cls(spec, child.pid, start_ticks(child.pid) or 0, child)
+        node._ready = os.fdopen(read_end, "rb", buffering=0)
+        return node
+
+    def wait_listening(self, timeout_s: float = START_S) -> None:
+        """Return once the node takes requests.
+
+        Raises:
+            StartError: it ended, with what it said, or it does not listen in time.
+        """
+        if self._ready is None:
+            return
+        ready, _, _ = select.select([self._ready], [], [], timeout_s)
+        line = self._ready.readline() if ready else b""
+        self._ready.close()
+        self._ready = None
+        if line:
+            return
+        if ready:
+            self._wait_end(2.0)
+            raise StartError(f"{self.spec.id} did not start: {self._last_words()}")
+        text = f"{self.spec.id} does not listen after {timeout_s:.0f} s: see {self.spec.log_path}"
+        raise StartError(text)
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.spec.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            lines = []
+        said = [line for line in lines if line.strip()]
+        return said[-1].removeprefix("logboom: ") if said else f"see {self.spec.log_path}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (paused counts)."""
+        if self._child is not None and self._child.poll() is not None:
+            return False
+        return start_ticks(self.pid) == self.started
+
+    @property
+    def paused(self) -> bool:
+        """Whether the process is paused."""
+        return self.alive and is_paused(self.pid)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if the process still runs."""
+        if self.alive:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would (SIGKILL), and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        self._wait_end(STOP_S)
+        self._close()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP)."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self.signal(signal.SIGCONT)
+
+    def ask_to_stop(self) -> None:
+        """Ask for a graceful stop (SIGTERM) without waiting."""
+        self.signal(signal.SIGTERM)
+        # A paused process would only take it when it is resumed.
+        self.signal(signal.SIGCONT)
+
+    def stop(self, timeout_s: float = STOP_S) -> bool:
+        """Stop it in good order; past the time it is killed, and the answer is False."""
+        self.ask_to_stop()
+        if self._wait_end(timeout_s):
+            self._close()
+            return True
+        self.kill()
+        return False
+
+    def _wait_end(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        pause = 0.002
+        while self.alive:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+        return True
+
+    def _close(self) -> None:
+        if self._ready is not None:
+            self._ready.close()
+            self._ready = None
+        if self._child is not None:
+            self._child.wait()
