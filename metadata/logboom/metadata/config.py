@@ -1,0 +1,76 @@
+"""Settings of one name server, as its configuration file or `logboom.deploy` gives them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.errors import StartError
+
+LEASE_MS: Final = 2_000
+"""What a heartbeat grants a broker, counted by it from sending the heartbeat (SAFETY Q11)."""
+SESSION: Final = 3.0
+"""Seconds without a heartbeat after which the raft leader fences a broker (lease + raft leader
+fallback ≤ session, Q11)."""
+
+
+class NameServerMember(Struct, frozen=True, forbid_unknown_fields=True):
+    """One name server of the group and where it listens."""
+
+    id: str
+    """Raft id, never used again after a removal (R9)."""
+    endpoint: str
+    """host:port for clients and brokers."""
+    raft_endpoint: str
+    """host:port for the other name servers."""
+
+
+class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that one name server must know before it starts."""
+
+    id: str
+    """Its own id, e.g. "name-1"."""
+    data: str = ""
+    """Folder of the raft journal and snapshot. (Only the skin reads it.)"""
+    listen: str = "127.0.0.1:7701"
+    """host:port to bind for clients and brokers; port 0 takes a free one."""
+    raft_listen: str = "127.0.0.1:7721"
+    """host:port to bind for the other name servers; port 0 takes a free one."""
+    name_servers: list[NameServerMember] = msgspec.field(default_factory=list)
+    """The founding members, this one among them; for a server that joins: the members it joins.
+    Empty: a group of one."""
+    cluster_key_file: str = ""
+    """File with the key that all nodes share. (Only the skin reads it.)"""
+    create: bool = False
+    """Found the cluster: the only way to start with an empty data folder as a founding member
+    (R9). A server that is not in `name_servers` joins instead and needs no such leave."""
+    rebalance_after_s: float = 5.0
+    """Seconds that a queue's preferred replica must have been in sync before it leads again;
+    0 turns this off."""
+
+    def members(self) -> dict[str, NameServerMember]:
+        """The members of `name_servers` by id; a group of one when it is empty."""
+        if not self.name_servers:
+            return {self.id: NameServerMember(self.id, self.listen, self.raft_listen)}
+        return {member.id: member for member in self.name_servers}
+
+
+def check_config(config: NameServerConfig) -> None:
+    """Check what the types alone do not.
+
+    Raises:
+        StartError: BAD_CONFIG, one line.
+    """
+    if not config.id:
+        raise StartError("id is empty: name the name server, e.g. name-1")
+    ids = [member.id for member in config.name_servers]
+    if len(set(ids)) < len(ids):
+        raise StartError("name_servers names one id twice: give every name server its own")
+    members = config.members()
+    if config.create and config.id not in members:
+        raise StartError(
+            f"create = true, but {config.id!r} is not in name_servers: "
+            "a founding member lists itself"
+        )
