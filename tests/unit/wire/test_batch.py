@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,8 @@ from tests.unit.wire.batches import CODECS, INT64, Plain, forge, plains, sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+PROTOCOL = Path(__file__).parents[3] / "docs" / "PROTOCOL.md"
 
 SMALL = Plain(
     [b"one", None, b"three"], [b"k", b"k", None], ["late", None, "early"], [None] * 3, [5, 9, 7]
@@ -131,6 +134,23 @@ def test_the_layout_is_the_documented_one() -> None:
     assert stamped[28:32] == bitwise_crc32c(stamped[32:]).to_bytes(4, "little")
 
 
+def test_the_example_of_the_protocol_document_is_what_we_write() -> None:
+    chapter = PROTOCOL.read_text(encoding="utf-8").split("### 4.7", 1)[1]
+    lines = chapter.split("```")[1].strip().splitlines()
+    shown = bytes.fromhex("".join(line.split(maxsplit=1)[1] for line in lines))
+    batch = encode_batch(
+        [b"abc", b"de"],
+        [b"k1", None],
+        ["late", "late"],
+        timestamps_ms=[1000, 2000],
+        now_ms=0,
+        producer_id=5,
+        producer_epoch=6,
+        base_sequence=7,
+    )
+    assert stamp(batch, 8, 9, 10) == shown
+
+
 @given(st.lists(st.binary(max_size=30), min_size=1), CODECS, INT64)
 def test_one_time_and_one_tag_serve_all(values: list[bytes], codec: str, at_ms: int) -> None:
     batch = encode_batch(values, tags="late", timestamps_ms=at_ms, now_ms=3, codec=codec)
@@ -171,6 +191,11 @@ def test_a_control_entry_keeps_kind_and_body(kind: Kind, body: bytes) -> None:
     assert control_body(entry) == control_body(memoryview(entry)) == body
     with pytest.raises(DamagedBatch, match="control entry has no columns"):
         open_batch(entry)
+
+
+def test_a_producer_may_not_write_control_entries() -> None:
+    with pytest.raises(DamagedBatch, match="producer may not write control"):
+        check(encode_control(Kind.PRODUCER_EXPIRY, b"id"), stamped=False)
 
 
 def test_messages_are_no_control_entry() -> None:
@@ -313,6 +338,7 @@ def test_a_forged_byte_reads_as_something_or_raises_damage(
 
 TEXT: Any = "text"
 BYTES: Any = b"bytes"
+WIDE: Any = memoryview(bytes(8)).cast("i")
 
 
 @pytest.mark.parametrize(
@@ -324,6 +350,7 @@ BYTES: Any = b"bytes"
         (lambda: encode_batch([b"a"], headers=[], now_ms=0), "0 headers for 1 values"),
         (lambda: encode_batch([b"a"], timestamps_ms=[1, 2], now_ms=0), "2 timestamps_ms"),
         (lambda: encode_batch([TEXT], now_ms=0), "values must be bytes"),
+        (lambda: encode_batch([WIDE], now_ms=0), "a view of wider items"),
         (lambda: encode_batch([b"a"], [TEXT], now_ms=0), "keys must be bytes"),
         (lambda: encode_batch([b"a"], tags=[BYTES], now_ms=0), "tags must be text"),
         (lambda: encode_batch([b"a"], tags=["\ud800"], now_ms=0), "tags must be text"),

@@ -232,7 +232,8 @@ def check(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
     """Verify lengths, version, checksums and bounds; what passes can be stored and opened.
 
     Args:
-        stamped: False for a batch fresh from a producer, whose stamped head must be all zero.
+        stamped: False for a batch fresh from a producer: its stamped head must be all zero, and
+            it may not be a control entry.
 
     Raises:
         DamagedBatch: names what does not hold. Nothing else, whatever the bytes.
@@ -254,6 +255,8 @@ def check(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
     if crc32c(memoryview(batch)[CRC_START:]) != head.crc:
         raise _damaged("its checksum does not hold", "fetch it again")
     _check_fields(head)
+    if head.is_control and not stamped:
+        raise _damaged("a producer may not write control entries", "send messages")
     return head
 
 
