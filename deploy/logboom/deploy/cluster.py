@@ -85,6 +85,7 @@ class Cluster:
             )
             self._start(self._layout.nodes)
             self.wait_ready()
+            self._layout.mark_founded()
         except BaseException:
             self.close()
             raise
@@ -166,7 +167,8 @@ class Cluster:
 
     def _start(self, specs: Sequence[NodeSpec]) -> None:
         def start_all() -> list[NodeProcess]:
-            return [NodeProcess.start(spec, attached=True) for spec in specs]
+            create = not self._layout.founded
+            return [NodeProcess.start(spec, attached=True, create=create) for spec in specs]
 
         with self._lock:
             started = self._spawner.submit(start_all).result()

@@ -83,15 +83,17 @@ def up(
     layout = lay_out(data, name_servers, brokers, Ports(base_port))
     running = {p.spec.id: p for p in processes(data) if p.alive}
     started: list[NodeProcess] = []
+    create = not layout.founded
     try:
         for spec in layout.nodes:
             if spec.id not in running:
                 progress(f"starting {spec.id}")
-                started.append(NodeProcess.start(spec, attached=False))
+                started.append(NodeProcess.start(spec, attached=False, create=create))
         for process in started:
             process.wait_listening()
         progress("waiting until all nodes see each other")
         _wait_ready(layout)
+        layout.mark_founded()
     except BaseException:
         for process in started:
             process.kill()

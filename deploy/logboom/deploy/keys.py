@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Final
+
+from logboom.wire.errors import StartError
 
 KEY_BYTES: Final = 32
 MODE: Final = 0o600
@@ -30,3 +33,30 @@ def ensure_key(path: Path) -> Path:
         key_file.flush()
         os.fsync(key_file.fileno())
     return path
+
+
+def read_key(path: Path | str) -> bytes:
+    """The key in a key file.
+
+    Raises:
+        StartError: BAD_CONFIG; no file is named, it cannot be read, others may read it, or it is
+            too short.
+    """
+    if not path:
+        raise StartError("no cluster_key_file in the config: name the file all nodes share")
+    path = Path(path)
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        text = f"cannot read the cluster key file {path} ({reason}): copy it from another node"
+        raise StartError(text) from None
+    except UnicodeDecodeError:
+        raise StartError(f"{path} is no cluster key file: copy it from another node") from None
+    if mode & 0o077:
+        raise StartError(f"others may read the cluster key file {path}: chmod 600 {path}")
+    if len(text) < KEY_BYTES:
+        text = f"the key in {path} is shorter than {KEY_BYTES} characters: copy the whole file"
+        raise StartError(text)
+    return text.encode("ascii")

@@ -2,6 +2,7 @@
 
     data/
       cluster.key           shared by all nodes, mode 0600
+      founded               there once the cluster was ready
       name-1/ … broker-1/   node.toml, node.log and the node's store in data/
 
 An operator lays three machines out by hand in the same way (docs/OPERATING.md).
@@ -21,6 +22,7 @@ from logboom.deploy.process import NodeSpec
 from logboom.wire.errors import InvalidRequest
 
 KEY_FILE: Final = "cluster.key"
+FOUNDED_FILE: Final = "founded"
 MOST_NAME_SERVERS: Final = 9
 
 
@@ -31,6 +33,15 @@ class Layout:
     data: Path
     name_servers: tuple[NodeSpec, ...]
     brokers: tuple[NodeSpec, ...]
+
+    @property
+    def founded(self) -> bool:
+        """Whether the cluster was once ready: from then on an empty name server is refused (R9)."""
+        return (self.data / FOUNDED_FILE).exists()
+
+    def mark_founded(self) -> None:
+        """Remember that the cluster was ready."""
+        (self.data / FOUNDED_FILE).touch()
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:
@@ -83,7 +94,7 @@ def lay_out(
         for spec in servers
     ]
     for spec in servers:
-        own = {"raft_listen": rafts[spec.id], "members": members}
+        own = {"raft_listen": rafts[spec.id], "name_servers": members}
         write(spec.config_path, _config(spec, key, own, name_server_settings))
     endpoints = [spec.endpoint for spec in servers]
     for number, spec in enumerate(nodes):

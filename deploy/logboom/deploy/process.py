@@ -67,13 +67,18 @@ class NodeProcess:
         self._ready: IO[bytes] | None = None
 
     @classmethod
-    def start(cls, spec: NodeSpec, *, attached: bool) -> NodeProcess:
-        """Start the node of `spec`, whose config file exists, without waiting for it."""
+    def start(cls, spec: NodeSpec, *, attached: bool, create: bool = False) -> NodeProcess:
+        """Start the node of `spec`, whose config file exists, without waiting for it.
+
+        `create`: a name server with an empty folder may found the cluster (SAFETY R9).
+        """
         read_end, write_end = os.pipe()
         command = [sys.executable, "-m", "logboom.deploy.node", spec.role]
         command += ["--config", str(spec.config_path), "--ready-fd", str(write_end)]
         if attached:
             command += ["--parent", str(os.getpid())]
+        if create and spec.role == "name-server":
+            command += ["--create"]
         spec.folder.mkdir(parents=True, exist_ok=True)
         with spec.log_path.open("ab") as log:
             child = subprocess.Popen(

@@ -1,0 +1,152 @@
+"""A name server and a broker as threads of this process: for `logboom dev` and for tests.
+
+    with embedded() as node:
+        with connect(node.endpoints) as boom: …
+
+Durable like a cluster of one: a message is acknowledged once it is on disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import msgspec
+
+from logboom.deploy.asking import Asker
+from logboom.deploy.config_files import load
+from logboom.deploy.keys import read_key
+from logboom.deploy.layout import lay_out
+from logboom.deploy.node import Node
+from logboom.deploy.ports import Ports
+from logboom.wire.errors import LogboomError, StartError
+
+if TYPE_CHECKING:
+    from logboom.client import Client
+
+READY_S: Final = 20.0
+
+
+class _NodeThread(threading.Thread):
+    """Runs one node; keeps why it ended."""
+
+    def __init__(self, name: str, node: Node) -> None:
+        super().__init__(name=f"logboom-{name}", daemon=True)
+        self.node = node
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.node.run()
+        except BaseException as error:  # noqa: BLE001 - told by `Embedded.check`
+            self.error = error
+
+
+class Embedded:
+    """A running name server and broker; a context manager. Made by `embedded`."""
+
+    def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
+        self._temporary = data is None
+        self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
+        """Where its messages are kept."""
+        self._ports = Ports(ports)
+        self._threads: list[_NodeThread] = []
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        # Here, so that who only starts processes does not load RocksDB and the rest.
+        from logboom.metadata.config import NameServerConfig
+        from logboom.metadata.server import NameServerProcess
+        from logboom.nodes.config import BrokerConfig
+        from logboom.nodes.server import BrokerProcess
+
+        layout = lay_out(self.data, 1, 1, self._ports)
+        (name_server,), (broker,) = layout.name_servers, layout.brokers
+        self.endpoints: list[str] = [broker.endpoint]
+        """Where clients connect."""
+        config = load(name_server.config_path, NameServerConfig)
+        config = msgspec.structs.replace(config, create=not layout.founded)
+        key = read_key(config.cluster_key_file)
+        self._run(name_server.id, NameServerProcess(config, key))
+        self._run(broker.id, BrokerProcess(load(broker.config_path, BrokerConfig), key))
+        self._wait_ready()
+        layout.mark_founded()
+
+    def _run(self, name: str, node: Node) -> None:
+        thread = _NodeThread(name, node)
+        self._threads.append(thread)
+        thread.start()
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        with Asker() as asker:
+            while True:
+                self.check()
+                views = asker.views(self.endpoints, 0.5, topics=[])
+                if any(b.alive for view in views.values() for b in view.brokers):
+                    return
+                if time.monotonic() > deadline:
+                    raise StartError(f"the node is not ready after {READY_S:.0f} s")
+                time.sleep(0.01)
+
+    def check(self) -> None:
+        """Raise what ended a node, if one ended by itself.
+
+        Raises:
+            LogboomError: why it ended.
+        """
+        for thread in self._threads:
+            if thread.error is not None:
+                error = thread.error
+                if isinstance(error, LogboomError):
+                    raise error
+                raise StartError(f"{thread.name} ended: {error!r}") from error
+
+    def connect(self, **options: Any) -> Client:
+        """A client of this node that creates topics on first use."""
+        from logboom.client import connect
+
+        return connect(self.endpoints, **{"create_topics": True, **options})
+
+    def close(self) -> None:
+        """Stop both, the broker first; a temporary folder is removed. A second call is harmless."""
+        for thread in reversed(self._threads):
+            thread.node.stop()
+            thread.join()
+        self._threads.clear()
+        self._ports.release()
+        if self._temporary:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+
+def embedded(data: Path | str | None = None, *, ports: int | Literal["free"] = "free") -> Embedded:
+    """Start a name server and a broker as threads of this process.
+
+    Args:
+        data: Where messages are kept; None: a temporary folder, removed at the end.
+        ports: "free", or the port of the name server (7701; the broker listens 10 above).
+
+    Raises:
+        StartError: a port is taken, or the folder is not of such a node.
+    """
+    return Embedded(None if data is None else Path(data), ports)

@@ -1,0 +1,131 @@
+"""One node in the foreground of this process: `python -m logboom.deploy.node broker --config FILE`.
+
+`logboom node …` does the same. Everything that a node says goes to standard error; the last line
+of one that fails to start says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final, Protocol
+
+import msgspec
+
+from logboom.deploy.config_files import load
+from logboom.deploy.keys import read_key
+from logboom.wire.errors import LogboomError, StartError
+
+PR_SET_PDEATHSIG: Final = 1
+"""prctl(2): the signal that this process gets when its parent ends."""
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class Node(Protocol):
+    """What both kinds of node offer: `NameServerProcess` and `BrokerProcess`."""
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens, host:port."""
+
+    def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until `stop`."""
+
+    def stop(self) -> None:
+        """End `run`; from any thread."""
+
+
+def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[str, Node]:
+    """Read the config and make the node: its ports are bound, its data folder is open.
+
+    Returns its id too.
+
+    Raises:
+        StartError: config, key, port or data folder; one line.
+    """
+    # Each process pays only for the kind of node that it is.
+    if role == "name-server":
+        from logboom.metadata.config import NameServerConfig
+        from logboom.metadata.server import NameServerProcess
+
+        config = load(config_path, NameServerConfig)
+        config = msgspec.structs.replace(config, create=config.create or create)
+        return config.id, NameServerProcess(config, read_key(config.cluster_key_file))
+    from logboom.nodes.config import BrokerConfig
+    from logboom.nodes.server import BrokerProcess
+
+    broker_config = load(config_path, BrokerConfig)
+    return broker_config.id, BrokerProcess(broker_config, read_key(broker_config.cluster_key_file))
+
+
+def run(
+    role: str, config_path: Path, *, create: bool = False, ready: Callable[[str], None] = print
+) -> int:
+    """Run a node until SIGTERM or SIGINT; returns the exit code.
+
+    `ready` is called once with the ready line, a JSON object of node and endpoint.
+    """
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    try:
+        name, node = open_node(role, config_path, create=create)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            node.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        line = json.dumps({"node": name, "endpoint": node.endpoint})
+        node.run(lambda: ready(line))
+    except LogboomError as error:
+        sys.stderr.write(f"logboom: {error}\n")
+        return 1
+    return 0
+
+
+def end_with(parent: int) -> None:
+    """Let the kernel kill this process when the one that started it ends, however that ends.
+
+    Raises:
+        StartError: the parent is gone already.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have ended before the call above.
+    if os.getppid() != parent:
+        raise StartError("the process that started this node is gone")
+
+
+def main() -> int:
+    """The command line of `python -m logboom.deploy.node`."""
+    parser = argparse.ArgumentParser(prog="logboom.deploy.node", description=__doc__)
+    parser.add_argument("role", choices=["name-server", "broker"])
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--create", action="store_true", help="found the cluster (name server)")
+    parser.add_argument("--ready-fd", type=int, help="file descriptor for the ready line")
+    parser.add_argument("--parent", type=int, help="end with this process, which must be ours")
+    arguments = parser.parse_args()
+
+    def ready(line: str) -> None:
+        if arguments.ready_fd is not None:
+            with os.fdopen(arguments.ready_fd, "w", encoding="utf-8") as pipe:
+                pipe.write(line + "\n")
+
+    try:
+        if arguments.parent is not None:
+            end_with(arguments.parent)
+    except StartError as error:
+        sys.stderr.write(f"logboom: {error}\n")
+        return 1
+    return run(arguments.role, arguments.config, create=arguments.create, ready=ready)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
