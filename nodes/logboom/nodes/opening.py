@@ -125,11 +125,11 @@ def _tail(
     storage: Storage, topic_id: int, queue: int, start: Position
 ) -> Iterator[tuple[bytes, bytes, BatchHead]]:
     """The last entries, newest first."""
-    entries = size = 0
+    size = 0
     first = log_key(topic_id, queue, *start)
-    for key, entry in storage.scan("log", first, queue_end(topic_id, queue), reverse=True):
+    scan = storage.scan("log", first, queue_end(topic_id, queue), reverse=True)
+    for entries, (key, entry) in enumerate(scan, 1):
         yield key, entry, peek(entry)
-        entries += 1
         size += len(entry)
         if entries >= TAIL_ENTRIES or size >= TAIL_BYTES:
             return

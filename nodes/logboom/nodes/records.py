@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from logboom.nodes.keys import EPOCHS, RECORD, Position, queue_key
-from logboom.nodes.storage import WriteSet
+from logboom.nodes.keys import EPOCHS, RECORD, Position, queue_end, queue_key
+from logboom.nodes.storage import FAMILIES, WriteSet
 from logboom.wire.errors import DataDamaged
 
 _RECORD: Final = struct.Struct(">BQQIqQIQIQ")
@@ -99,3 +99,9 @@ def put_epochs(
 ) -> None:
     """Stage a queue's epoch table."""
     writes.put("state", queue_key(topic_id, queue, EPOCHS), encode_epochs(table))
+
+
+def forget_queue(writes: WriteSet, topic_id: int, queue: int) -> None:
+    """Stage the removal of all that any family holds of a queue: its topic is gone."""
+    for family in FAMILIES:
+        writes.delete_range(family, queue_key(topic_id, queue), queue_end(topic_id, queue))

@@ -1,0 +1,100 @@
+"""Remove the oldest entries of a queue, by append time and by bytes; never above the HW.
+
+Whole index blocks go at once, so that a queue of any rate is kept short without reading it back;
+what is not in blocks goes entry by entry. The log's new start is staged in the same write as the
+removal (Q10). Each call does a bounded amount; ask again while it returns something.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logboom.nodes.index import QueueIndex
+from logboom.nodes.index_rows import block_at
+from logboom.nodes.keys import Position, log_key, queue_key
+from logboom.nodes.opening import after_entry
+from logboom.nodes.records import QueueRecord, put_record
+from logboom.nodes.storage import Storage, WriteSet
+from logboom.wire.batch import peek
+
+STEPS: Final = 256
+"""Blocks or batches that one call removes at most."""
+
+
+class Retention(NamedTuple):
+    """A topic's retention; None: no limit."""
+
+    max_age_ms: int | None
+    """Since the append."""
+    max_bytes: int | None
+    """Per queue; as much is always kept."""
+
+
+class _Piece(NamedTuple):
+    """Something that is removed whole."""
+
+    next_offset: int
+    size: int
+    append_time_ms: int
+
+
+def expire(
+    storage: Storage,
+    writes: WriteSet,
+    topic_id: int,
+    queue: int,
+    record: QueueRecord,
+    index: QueueIndex,
+    *,
+    keep: Retention,
+    limit: int,
+    wall_ms: int,
+) -> QueueRecord | None:
+    """Stage the removal of what has expired; the queue's new record, or None if nothing has.
+
+    Args:
+        record: as of now, appends of this turn included. The new one is staged here too.
+        limit: offset at which removal stops whatever its age: the HW, or the oldest parked batch.
+        wall_ms: milliseconds since 1970.
+    """
+    start, size = record.start, record.size
+    for _ in range(STEPS):
+        if start >= limit:
+            break
+        piece = _piece_at(storage, topic_id, queue, start, limit)
+        if piece is None or not _expired(piece, size, keep, wall_ms):
+            break
+        start, size = piece.next_offset, size - piece.size
+    if start == record.start:
+        return None
+    writes.delete_range("log", queue_key(topic_id, queue), log_key(topic_id, queue, start))
+    index.trim(writes, start)
+    kept = msgspec.structs.replace(record, start=start, size=max(0, size))
+    put_record(writes, topic_id, queue, kept)
+    return kept
+
+
+def _expired(piece: _Piece, size: int, keep: Retention, wall_ms: int) -> bool:
+    if keep.max_age_ms is not None and piece.append_time_ms < wall_ms - keep.max_age_ms:
+        return True
+    return keep.max_bytes is not None and size - piece.size >= keep.max_bytes
+
+
+def _piece_at(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
+    """What begins at the log's start and lies whole below `limit`: a block, or else a batch with
+    the control entries before it."""
+    block = block_at(storage, topic_id, queue, start)
+    if block is not None and block.next_offset <= limit:
+        return _Piece(*block)
+    size = 0
+    at = Position(start, 0)
+    first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
+    for _, entry in storage.scan("log", first, end):
+        head = peek(entry)
+        at = after_entry(at, head)
+        size += len(entry)
+        if head.count:
+            return _Piece(at.offset, size, head.append_time_ms) if at.offset <= limit else None
+    return None
