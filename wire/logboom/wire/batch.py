@@ -36,16 +36,16 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import TypeVar
 
+from logboom.wire.checking import check, check_fields, damaged
 from logboom.wire.checksum import crc32c, extend
 from logboom.wire.columns import Columns
 from logboom.wire.compression import Codec, codec_for, compress, decompress
-from logboom.wire.errors import DamagedBatch, InvalidRequest
+from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import (
     CRC_START,
     EMPTY_STAMP,
     HEAD_LENGTH,
-    KNOWN_ATTRIBUTES,
     MAGIC,
     MAX_BODY,
     MAX_COUNT,
@@ -94,12 +94,6 @@ __all__ = [
 
 _PRODUCER = struct.Struct("<qii")
 _PRODUCER_AT = 40
-_NULLABLE = (
-    (Attribute.NULL_KEYS, Attribute.KEYS),
-    (Attribute.NULL_TAGS, Attribute.TAGS),
-    (Attribute.NULL_HEADERS, Attribute.HEADERS),
-)
-_MAX_OFFSET = 1 << 63
 _Column = TypeVar("_Column", bound=Sequence[object])
 
 
@@ -228,70 +222,6 @@ def stamp(
     return b"".join((head, crc, memoryview(batch)[STAMP_LENGTH:]))
 
 
-def check(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
-    """Verify lengths, version, checksums and bounds; what passes can be stored and opened.
-
-    Args:
-        stamped: False for a batch fresh from a producer: its stamped head must be all zero, and
-            it may not be a control entry.
-
-    Raises:
-        DamagedBatch: names what does not hold. Nothing else, whatever the bytes.
-    """
-    head = peek(batch)
-    if head.magic != MAGIC or head.version != VERSION:
-        raise _damaged(
-            f"magic {head.magic!r} version {head.version} is not {MAGIC!r} version {VERSION}",
-            "use a client or node that speaks this version",
-        )
-    _check_stamp(batch, head, stamped)
-    if head.stored_length > MAX_BODY or head.plain_length > MAX_BODY:
-        raise _damaged(
-            f"body of {head.stored_length} bytes ({head.plain_length} plain) exceeds {MAX_BODY}",
-            "send smaller batches",
-        )
-    if len(batch) != head.length:
-        raise _damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
-    if crc32c(memoryview(batch)[CRC_START:]) != head.crc:
-        raise _damaged("its checksum does not hold", "fetch it again")
-    _check_fields(head)
-    if head.is_control and not stamped:
-        raise _damaged("a producer may not write control entries", "send messages")
-    return head
-
-
-def _check_stamp(batch: bytes | memoryview, head: BatchHead, stamped: bool) -> None:
-    written = bytes(batch[:STAMP_LENGTH])
-    if not stamped:
-        if written != EMPTY_STAMP:
-            raise _damaged("a producer's stamped head is not empty", "send 24 zero bytes")
-        return
-    if crc32c(written[: STAMP.size]) != head.stamp_crc:
-        raise _damaged("the checksum of its stamped head does not hold", "fetch it again")
-    if head.next_offset >= _MAX_OFFSET:
-        raise _damaged(f"base offset {head.base_offset} is out of range", "fetch it again")
-
-
-def _check_fields(head: BatchHead) -> None:
-    """What a checksum cannot say: fields that no correct writer produces."""
-    upgrade = "read it with a newer version"
-    if head.attributes & ~KNOWN_ATTRIBUTES or head.reserved:
-        raise _damaged(f"unknown attributes {head.attributes:#06x}", upgrade)
-    if any(head.has(nulls) and not head.has(column) for nulls, column in _NULLABLE):
-        raise _damaged("it has nulls in a column that it lacks", "encode it again")
-    if head.codec is Codec.NONE and head.stored_length != head.plain_length:
-        raise _damaged("plain and stored length of an uncompressed body differ", "encode it again")
-    if head.is_control:
-        if head.attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
-            raise _damaged("a control entry has messages, columns or no kind", "encode it again")
-        if head.kind > max(Kind):
-            raise _damaged(f"unknown control kind {head.kind}", upgrade)
-    elif head.kind != Kind.MESSAGES or head.count == 0:
-        raise _damaged("a batch of messages has a control kind or no message", "encode it again")
-    elif head.count > MAX_COUNT or 4 * (head.count + 1) > head.plain_length:
-        raise _damaged(f"{head.count} messages do not fit its body", "encode it again")
-
-
 def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Columns:
     """The columns of a batch; decompression waits for the first access.
 
@@ -307,7 +237,7 @@ def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Colu
     """
     head = _whole(batch, head)
     if head.is_control:
-        raise _damaged("a control entry has no columns", "use control_body")
+        raise damaged("a control entry has no columns", "use control_body")
     return Columns(head, batch)
 
 
@@ -319,7 +249,7 @@ def control_body(batch: bytes | memoryview, head: BatchHead | None = None) -> by
     """
     head = _whole(batch, head)
     if not head.is_control:
-        raise _damaged("a batch of messages has no control body", "use open_batch")
+        raise damaged("a batch of messages has no control body", "use open_batch")
     return decompress(Codec.NONE, batch[HEAD_LENGTH:], head.plain_length)
 
 
@@ -332,8 +262,8 @@ def may_contain_tag(head: BatchHead, tags: Collection[str]) -> bool:
 def _whole(batch: bytes | memoryview, head: BatchHead | None) -> BatchHead:
     head = peek(batch) if head is None else head
     if len(batch) != head.length or head.plain_length > MAX_BODY:
-        raise _damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
-    _check_fields(head)
+        raise damaged(f"{len(batch)} bytes, its head says {head.length}", "fetch it again")
+    check_fields(head)
     return head
 
 
@@ -341,7 +271,3 @@ def _sized(column: _Column, count: int, field: str) -> _Column:
     if len(column) != count:
         raise InvalidRequest(f"{len(column)} {field} for {count} values: give one per message")
     return column
-
-
-def _damaged(what: str, mend: str) -> DamagedBatch:
-    return DamagedBatch(f"batch is damaged: {what}; {mend}")

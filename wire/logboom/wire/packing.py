@@ -48,7 +48,7 @@ def pack_values(values: Sequence[bytes | None]) -> Packed:
 
 def pack_keys(keys: Sequence[bytes | None]) -> Packed:
     """The keys column and its summary; nothing if no message has a key."""
-    if keys.count(None) == len(keys):
+    if keys[0] is None and keys.count(None) == len(keys):
         return Packed([], 0)
     parts, nulls = _binary(keys, "keys")
     attributes = Attribute.KEYS | (Attribute.NULL_KEYS if nulls else 0)
@@ -57,13 +57,12 @@ def pack_keys(keys: Sequence[bytes | None]) -> Packed:
 
 def pack_tags(tags: Sequence[str | None]) -> Packed:
     """The dictionary-encoded tags and their summary; nothing if no message has a tag."""
-    distinct = [tag for tag in dict.fromkeys(tags) if tag is not None]
+    places: dict[str | None, int] = dict.fromkeys(tags, 0)
+    nulls = None in places
+    distinct = [tag for tag in places if tag is not None]
     if not distinct:
         return Packed([], 0)
-    places: dict[str | None, int] = {tag: place for place, tag in enumerate(distinct)}
-    nulls = None in tags
-    if nulls:
-        places[None] = 0
+    places.update({tag: place for place, tag in enumerate(distinct)})
     try:
         dictionary, _ = _binary([tag.encode() for tag in distinct], "tags")
         summary = tag_summary(distinct)
@@ -80,7 +79,7 @@ def pack_tags(tags: Sequence[str | None]) -> Packed:
 
 def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> Packed:
     """The headers column, one msgpack map a message; nothing if no message has headers."""
-    if headers.count(None) == len(headers):
+    if headers[0] is None and headers.count(None) == len(headers):
         return Packed([], 0)
     encoded = [None if each is None else _headers(each) for each in headers]
     parts, nulls = _binary(encoded, "headers")
@@ -111,19 +110,23 @@ def _even_table(width: int, bits: int) -> bytes:
 
 def _binary(items: Sequence[bytes | None], field: str) -> tuple[list[bytes], bool]:
     """Validity (where something is None), offsets and blob, padded; and whether it has nulls."""
-    if None in items:
-        present = [b"" if item is None else item for item in items]
+    try:
+        # Joining is the cheapest way to learn that nothing is None.
+        return _offsets_and_blob(items, field), False
+    except TypeError as error:
+        if None not in items:
+            raise InvalidRequest(f"{field} must be bytes or None: {error}") from error
+    present = [b"" if item is None else item for item in items]
+    try:
         return [_validity(items), *_offsets_and_blob(present, field)], True
-    return _offsets_and_blob(items, field), False
+    except TypeError as error:
+        raise InvalidRequest(f"{field} must be bytes or None: {error}") from error
 
 
 def _offsets_and_blob(items: Sequence[bytes | None], field: str) -> list[bytes]:
     count = len(items)
-    try:
-        blob = b"".join(items)  # type: ignore[arg-type]  # _binary has replaced every None
-        lengths = list(map(len, items))  # type: ignore[arg-type]  # as above
-    except TypeError as error:
-        raise InvalidRequest(f"{field} must be bytes or None: {error}") from error
+    blob = b"".join(items)  # type: ignore[arg-type]  # TypeError on None is what _binary awaits
+    lengths = list(map(len, items))  # type: ignore[arg-type]  # none is None any more
     check_body_length(len(blob))
     width = lengths[0]
     if count <= TABLE_LIMIT and width * count == len(blob) and lengths.count(width) == count:
