@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from logboom.wire.actor import Core, Effects, Event, Synced
 from tests.sim.network import GIVE_UP, Network
+from tests.sim.raft_disk import PowerLossError
 from tests.sim.scheduler import Clock, Scheduler, Timer
 from tests.sim.trace import BrokenProperty, Trace
 
@@ -27,10 +28,6 @@ TURN_COST = (0.000_01, 0.000_06)
 HICCUP = (0.01, 0.15)
 """Seconds of a rare long turn: a garbage collection, a stolen core."""
 SYNC_COST = (0.000_1, 0.001_5)
-
-
-class Died(Exception):
-    """Raised out of a simulated disk: the machine lost its power in the middle of this call."""
 
 
 class Ended(Protocol):
@@ -62,8 +59,10 @@ class Process:
         self.storage = storage
         self.running = True
         self.paused = False
-        self.after_turn: Callable[[Effects], None] = lambda _effects: None
+        self.after_turn: Callable[[], None] = lambda: None
         """Called when a turn's effects are under way: the checker looks on."""
+        self.lost_power: Callable[[Process], None] = lambda _process: None
+        """Called when the disk lost its power in the middle of a turn."""
         self._scheduler = scheduler
         self._network = network
         self._rng = rng
@@ -128,7 +127,8 @@ class Process:
         events = [self._inbox.popleft() for _ in range(min(len(self._inbox), TURN_EVENTS))]
         try:
             effects = self.core.handle(events, self.clock.instant())
-        except Died:
+        except PowerLossError:
+            self.lost_power(self)
             return
         self._watch_spinning(events, effects)
         span = HICCUP if self._rng.random() < 0.0005 else TURN_COST
@@ -158,7 +158,7 @@ class Process:
             self.kill()
             self._ended(self, effects.stop)
             return
-        self.after_turn(effects)
+        self.after_turn()
 
     def _sync(self) -> None:
         if self._syncing or self.storage is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
 
@@ -42,16 +42,21 @@ class _Image:
     def __init__(self) -> None:
         self.tables: dict[Family, _Table] = {family: _Table() for family in FAMILIES}
 
-    def apply(self, operations: list[Operation]) -> None:
+    def apply(self, operations: list[Operation]) -> int:
+        """How many log entries a range took away: without retention, a cut."""
+        cut = 0
         for kind, family, key, value in operations:
             table = self.tables[family]
             table.changes += 1
             if kind == PUT:
                 table.put(key, value)
-            elif kind == DELETE:
-                table.delete_range(key, key + b"\0")
             else:
+                if kind == DELETE:
+                    value = key + b"\0"
+                before = len(table.keys)
                 table.delete_range(key, value)
+                cut += (before - len(table.keys)) * (family == "log")
+        return cut
 
 
 class SimulatedStorage:
@@ -61,6 +66,8 @@ class SimulatedStorage:
         self.store_id = store_id
         self.suspect = False
         self.total = total
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called when a write takes entries away from a log."""
         self._live = _Image()
         self._durable = _Image()
         self._unsynced: deque[list[Operation]] = deque()
@@ -95,7 +102,8 @@ class SimulatedStorage:
     def write(self, writes: WriteSet) -> None:
         """Apply all, visible at once, not durable."""
         operations = list(writes.operations)
-        self._live.apply(operations)
+        if self._live.apply(operations):
+            self.on_cut()
         self._unsynced.append(operations)
         self._written += 1
 

@@ -25,16 +25,16 @@ class Trace:
         self.events: deque[str] = deque(maxlen=kept)
         """The last few notes, for a person."""
         self.totals: Counter[str] = Counter()
-        self.echo = False
-        """Print every note as it is made."""
+        self.echo: Callable[[str], None] | None = None
+        """Told every note as it is made."""
 
     def note(self, who: str, what: str) -> None:
         """Something that a person who studies a failure wants to read."""
         line = f"{self._now():10.6f} {who:<10} {what}"
         self._hash.update(line.encode())
         self.events.append(line)
-        if self.echo:
-            print(line)  # noqa: T201 - the replay command asked for it
+        if self.echo is not None:
+            self.echo(line)
 
     def mix(self, *pieces: bytes) -> None:
         """Something that only has to be the same in every run of the seed."""

@@ -1,0 +1,196 @@
+"""What producers and readers saw, and the promises of DESIGN §10 checked against it.
+
+Payloads are unique: `<producer>/<number>`, numbers growing per producer. Offsets, values and order
+are checked as things happen; what the disks hold is compared at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from logboom.nodes.keys import position_of
+from logboom.wire.batch import check, open_batch
+from logboom.wire.errors import DamagedBatch
+from tests.sim.trace import BrokenProperty, Trace
+
+
+class Queue(NamedTuple):
+    """One queue of one topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one queue from answers."""
+
+    at: dict[int, bytes] = field(default_factory=dict)
+    """Offset → value, acknowledged or read."""
+    acked: dict[int, bytes] = field(default_factory=dict)
+    end: int = 0
+    """Behind the greatest offset that was acknowledged, read or answered as the end (HW)."""
+
+
+class History:
+    """Everything that clients saw in one run."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._queues: dict[Queue, _Known] = {}
+        self.sent: dict[bytes, Queue] = {}
+        self.acked: dict[bytes, tuple[Queue, int]] = {}
+        self.failed: dict[bytes, str] = {}
+        self._positions: dict[tuple[str, Queue], int] = {}
+
+    def _of(self, queue: Queue) -> _Known:
+        return self._queues.setdefault(queue, _Known())
+
+    # -- producers --------------------------------------------------------------------------
+
+    def send(self, queue: Queue, value: bytes) -> None:
+        """A producer sends a value."""
+        assert value not in self.sent, "payloads are unique"
+        self.sent[value] = queue
+
+    def ack(self, value: bytes, queue: Queue, offset: int) -> None:
+        """A producer was told that its value is stored at an offset."""
+        if value in self.acked or value in self.failed:
+            raise BrokenProperty("one outcome per send", f"{value!r} has two")
+        if self.sent.get(value) != queue:
+            raise BrokenProperty("acks name what was sent", f"{value!r} acked in {queue}")
+        self._place(queue, offset, value, "acknowledged")
+        self.acked[value] = (queue, offset)
+        self._of(queue).acked[offset] = value
+        self._trace.count("acked")
+
+    def fail(self, value: bytes, why: str) -> None:
+        """A producer was told that a send failed: it may or may not be stored."""
+        self.failed[value] = why
+        self._trace.count("failed sends")
+
+    def unanswered(self) -> list[bytes]:
+        """Sends without an outcome."""
+        return [v for v in self.sent if v not in self.acked and v not in self.failed]
+
+    # -- readers ----------------------------------------------------------------------------
+
+    def read(self, reader: str, queue: Queue, messages: Sequence[tuple[int, bytes]]) -> None:
+        """A reader was given messages; it reads every offset once, in order, from 0."""
+        place = self._positions.get((reader, queue), 0)
+        for offset, value in messages:
+            if offset != place:
+                raise BrokenProperty(
+                    "readers see every offset once, in order",
+                    f"{reader} got {queue} offset {offset}, expected {place}",
+                )
+            if value not in self.sent:
+                raise BrokenProperty("reads were sent", f"{value!r} at {queue} {offset}")
+            self._place(queue, offset, value, "read")
+            place += 1
+        self._positions[reader, queue] = place
+        self._trace.count("read", len(messages))
+
+    def place(self, reader: str, queue: Queue) -> int:
+        """The next offset of a reader."""
+        return self._positions.get((reader, queue), 0)
+
+    def known_end(self, queue: Queue) -> int:
+        """What every end offset asked for from now on must reach: all acknowledged and read."""
+        return self._of(queue).end
+
+    def end(self, who: str, queue: Queue, offset: int, asked_at: int) -> None:
+        """A leader answered an end offset; `asked_at` was `known_end` when it was asked (Q8)."""
+        if offset < asked_at:
+            raise BrokenProperty(
+                "end offsets never go back", f"{who} was told {offset} of {queue} after {asked_at}"
+            )
+        known = self._of(queue)
+        known.end = max(known.end, offset)
+
+    def illegal(self, reader: str, queue: Queue, offset: int, told: int) -> None:
+        """A reader was told that its offset does not exist; nothing was ever deleted."""
+        raise BrokenProperty(
+            "a fail-over never rewinds a reader", f"{reader} at {queue} {offset} told {told}"
+        )
+
+    def _place(self, queue: Queue, offset: int, value: bytes, how: str) -> None:
+        known = self._of(queue)
+        known.end = max(known.end, offset + 1)
+        other = known.at.setdefault(offset, value)
+        if other != value:
+            raise BrokenProperty(
+                "one value per offset", f"{queue} {offset}: {other!r}, now {how} {value!r}"
+            )
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def compare(self, queue: Queue, logs: Mapping[str, Mapping[bytes, bytes]]) -> None:
+        """Hold the replicas' logs (log key → entry) against each other and against all seen."""
+        names = sorted(logs)
+        for name in names[1:]:
+            if logs[name] != logs[names[0]]:
+                raise BrokenProperty(
+                    "replicas agree byte for byte",
+                    f"{queue}: {names[0]} and {name} differ {_difference(logs[names[0]], logs[name])}",
+                )
+        values = _values(queue, logs[names[0]])
+        known = self._of(queue)
+        for offset, value in sorted(known.at.items()):
+            held = values[offset] if offset < len(values) else None
+            if held != value:
+                name = (
+                    "nothing acknowledged is lost" if offset in known.acked else "reads are final"
+                )
+                raise BrokenProperty(name, f"{queue} {offset}: {value!r} seen, {held!r} stored")
+        self._doubled(queue, values)
+
+    def _doubled(self, queue: Queue, values: Sequence[bytes]) -> None:
+        """No value twice; every producer's values in the order they were sent."""
+        seen: dict[bytes, int] = {}
+        last: dict[bytes, int] = {}
+        for offset, value in enumerate(values):
+            if self.sent.get(value) != queue:
+                raise BrokenProperty("what is stored was sent", f"{queue} {offset}: {value!r}")
+            if value in seen:
+                raise BrokenProperty(
+                    "nothing is doubled", f"{queue}: {value!r} at {seen[value]} and {offset}"
+                )
+            seen[value] = offset
+            producer, number = value.split(b"/")
+            if int(number) < last.get(producer, -1):
+                raise BrokenProperty("producers' order holds", f"{queue} {offset}: {value!r} late")
+            last[producer] = int(number)
+
+
+def _values(queue: Queue, log: Mapping[bytes, bytes]) -> list[bytes]:
+    """The values of a log from offset 0, whose entries must be whole and without a gap."""
+    values: list[bytes] = []
+    for key in sorted(log):
+        try:
+            head = check(log[key])
+        except DamagedBatch as error:
+            raise BrokenProperty(
+                "entries are whole", f"{queue} {position_of(key)}: {error}"
+            ) from error
+        if position_of(key).offset != len(values) or head.base_offset != len(values):
+            raise BrokenProperty(
+                "offsets are gap-free",
+                f"{queue}: entry at {position_of(key)} with base {head.base_offset} "
+                f"follows offset {len(values)}",
+            )
+        if not head.is_control:
+            values += [bytes(value or b"") for value in open_batch(log[key], head).values()]
+    return values
+
+
+def _difference(one: Mapping[bytes, bytes], other: Mapping[bytes, bytes]) -> str:
+    for key in sorted({*one, *other}):
+        if one.get(key) != other.get(key):
+            return f"from {position_of(key)} on ({len(one)} and {len(other)} entries)"
+    return "nowhere"

@@ -1,0 +1,277 @@
+"""One run: bring a cluster up, work while faults strike, heal, and hold it to its promises."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from logboom.nodes.keys import queue_of
+from logboom.wire.actor import Call
+from logboom.wire.commands import CreateTopic, Result
+from logboom.wire.view import TopicConfig
+from tests.sim.faults import Faults
+from tests.sim.history import History, Queue
+from tests.sim.trace import BrokenProperty, Trace
+from tests.sim.wire_client import WireClient
+from tests.sim.wire_producer import WireProducer
+from tests.sim.wire_reader import WireReader
+from tests.sim.world import World
+
+UP_S: Final = 15.0
+"""A fresh cluster has its topics and leaders within this."""
+FAULTS_S: Final = 16.0
+HEALED_S: Final = 30.0
+"""After healing, all that was sent is acknowledged, read and replicated within this."""
+TOPICS: Final = {"safe": (3, 3), "pair": (1, 2), "alone": (1, 1)}
+"""Topic → (queues, replicas)."""
+QUEUES: Final = [Queue(t, n) for t, (queues, _) in TOPICS.items() for n in range(queues)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to; a broken promise is raised instead."""
+
+    seed: int
+    digest: str
+    totals: Counter[str]
+    events: Sequence[str]
+
+
+class Failed(AssertionError):
+    """A promise was broken: says which, the last events and how to see it again."""
+
+    def __init__(self, seed: int, error: BaseException, trace: Trace) -> None:
+        name = error.name if isinstance(error, BrokenProperty) else type(error).__name__
+        detail = error.detail if isinstance(error, BrokenProperty) else str(error)
+        events = "\n".join(list(trace.events)[-40:])
+        super().__init__(
+            f"seed {seed} breaks: {name}\n{detail}\n\nlast events:\n{events}\n\n"
+            f"again: python -m tests.sim.run --seed {seed}"
+        )
+        self.seed = seed
+
+
+class Observer(WireClient):
+    """Follows the metadata for the world, and counts what changes in it."""
+
+    def __init__(
+        self, name: str, endpoints: Sequence[str], rng: random.Random, trace: Trace
+    ) -> None:
+        super().__init__(name, endpoints, rng)
+        self._trace = trace
+        self._seen: dict[Queue, tuple[str | None, int, frozenset[str]]] = {}
+
+    def changed(self, topics: Sequence[str]) -> None:
+        """Compare queues with what they were."""
+        for topic in topics:
+            view = self.routes.topics.get(topic)
+            for number, queue in enumerate(view.queues if view is not None else ()):
+                now = (queue.leader, queue.leader_epoch, frozenset(queue.isr))
+                before = self._seen.get(Queue(topic, number), (None, 0, now[2]))
+                if now[1] > before[1]:
+                    self._trace.count("queue elections", now[1] - before[1])
+                if now[2] != before[2]:
+                    self._trace.count("ISR changes")
+                if now != before:
+                    isr = ",".join(sorted(queue.isr))
+                    what = f"{topic}/{number} led by {queue.leader} in {queue.leader_epoch}"
+                    self._trace.note("metadata", f"{what}, ISR {isr}")
+                self._seen[Queue(topic, number)] = now
+
+
+class Scenario:
+    """The acts of one run."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.world = world = World(seed)
+        self.history = History(world.trace)
+        self.rng = random.Random(world.rng.random())
+        self.faults = Faults(world, random.Random(world.rng.random()), until=float("inf"))
+        self._endpoints = [m.listeners["main"] for m in world.nodes()]
+        self._sent: Counter[str] = Counter()
+        self._working = False
+        self._created: dict[str, Result] = {}
+        self.observer = self._client("observer", partial(Observer, trace=world.trace))
+        world.observer = self.observer.routes
+        self.producers = [
+            self._client(f"producer-{n}", partial(WireProducer, history=self.history))
+            for n in (1, 2)
+        ]
+
+    def _client(self, name: str, make: Callable[..., WireClient]) -> WireClient:
+        rng = random.Random(self.world.rng.random())
+        core = make(name, self._endpoints, rng)
+        self.world.add(name, "client", {}, lambda: core)
+        return core
+
+    def run(self) -> Outcome:
+        """All acts; raises `Failed`."""
+        try:
+            self.come_up()
+            self.work()
+            self.heal()
+            self.compare()
+        except Exception as error:
+            raise Failed(self.seed, error, self.world.trace) from error
+        totals = self.world.trace.totals
+        return Outcome(self.seed, self.world.trace.digest(), totals, self.world.trace.events)
+
+    # -- act one ----------------------------------------------------------------------------
+
+    def come_up(self) -> None:
+        """Start all machines at about the same time, and create the topics."""
+        world = self.world
+        for machine in list(world.machines.values()):
+            world.scheduler.after(self.rng.uniform(0, 0.3), partial(world.boot, machine.name))
+        world.scheduler.after(0.5, self._create_topics)
+        self._until("a fresh cluster comes up", UP_S, self._led)
+
+    def _create_topics(self) -> None:
+        config = TopicConfig(retention_ms=-1)
+        for name, (queues, replicas) in TOPICS.items():
+            command = CreateTopic(name, queues, replicas, config, 1)
+            call = partial(self._create, name, command)
+            self._call("observer", call)
+
+    def _create(self, name: str, command: CreateTopic) -> None:
+        def done(result: Result) -> None:
+            self._created[name] = result
+            if result.code == "TOO_FEW_BROKERS":
+                self.observer.later(0.3, lambda: self._create(name, command))
+            elif result.code:
+                raise BrokenProperty("topics are created", f"{name}: {result}")
+
+        self.observer.propose(command, done)
+
+    def _call(self, name: str, action: Callable[[], None]) -> None:
+        process = self.world.machines[name].process
+        if process is not None:
+            process.deliver(Call(action))
+
+    def _led(self) -> bool:
+        topics = self.observer.routes.topics
+        return len(topics) == len(TOPICS) and all(
+            queue.leader is not None for topic in topics.values() for queue in topic.queues
+        )
+
+    # -- act two ----------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Produce and read while faults strike."""
+        world = self.world
+        self._start_reader("reader-1")
+        self._working = True
+        self._produce()
+        world.on_ack = self.faults.acked
+        self.faults.begin()
+        world.scheduler.run(world.scheduler.now + FAULTS_S)
+
+    def _start_reader(self, name: str) -> None:
+        make = partial(WireReader, history=self.history, queues=QUEUES)
+        self._client(name, make)
+        self.world.start(name)
+
+    def _produce(self) -> None:
+        if not self._working:
+            return
+        producer = self.rng.choice(self.producers)
+        queue = self.rng.choice(QUEUES)
+        assert isinstance(producer, WireProducer)
+        first = self._sent[producer.name]
+        self._sent[producer.name] += (count := self.rng.randint(1, 4))
+        values = [f"{producer.name}/{n}".encode() for n in range(first, first + count)]
+        self._call(producer.name, partial(producer.send, queue, values))
+        self.world.scheduler.after(self.rng.expovariate(25), self._produce)
+
+    # -- act three --------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Everything back; what was asked must now come true."""
+        world = self.world
+        self.faults.end()
+        world.scheduler.after(2.0, self._rest)
+        world.scheduler.run(world.scheduler.now + 2.5)
+        self._until(
+            "after healing everything is acknowledged",
+            HEALED_S,
+            lambda: not self.history.unanswered(),
+        )
+        self._start_reader("reader-2")
+        self._until("everything is read", HEALED_S, self._all_read)
+        self._until("every replica is in sync again", HEALED_S, self._in_sync)
+        self._until("replicas become alike", HEALED_S, self._alike)
+
+    def _rest(self) -> None:
+        self._working = False
+
+    def _all_read(self) -> bool:
+        ends = {queue: self.history.known_end(queue) for queue in QUEUES}
+        return all(
+            self.history.place(reader, queue) >= ends[queue]
+            for reader in ("reader-1", "reader-2")
+            for queue in QUEUES
+        )
+
+    def _in_sync(self) -> bool:
+        return self._led() and all(
+            set(queue.isr) == set(queue.replicas)
+            for topic in self.observer.routes.topics.values()
+            for queue in topic.queues
+        )
+
+    def _alike(self) -> bool:
+        return all(len({tuple(log) for log in self._logs(queue).values()}) == 1 for queue in QUEUES)
+
+    def _until(self, promise: str, seconds: float, done: Callable[[], bool]) -> None:
+        """Run in steps until `done`."""
+        scheduler = self.world.scheduler
+        end = scheduler.now + seconds
+        while not done():
+            if scheduler.now >= end:
+                raise BrokenProperty(promise, f"not within {seconds} s: {self._why_not()}")
+            scheduler.run(scheduler.now + 0.1)
+        self.world.trace.note("world", f"{promise} ({seconds - end + scheduler.now:.1f} s)")
+
+    def _why_not(self) -> str:
+        waiting = Counter(str(self.history.sent[value]) for value in self.history.unanswered())
+        places = {
+            f"{reader} {queue}": self.history.place(reader, queue)
+            for reader in ("reader-1", "reader-2")
+            for queue in QUEUES
+            if self.history.place(reader, queue) < self.history.known_end(queue)
+        }
+        queues = {
+            f"{name}/{n}": (q.leader, q.leader_epoch, q.isr, q.eligible)
+            for name, topic in self.observer.routes.topics.items()
+            for n, q in enumerate(topic.queues)
+        }
+        return (
+            f"unanswered {dict(waiting)}, unread {places}, raft leader "
+            f"{self.observer.routes.raft_leader}, topics {list(self._created)}, queues {queues}"
+        )
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Every replica against the others and against all that was seen."""
+        for queue in QUEUES:
+            self.history.compare(queue, self._logs(queue))
+
+    def _logs(self, queue: Queue) -> dict[str, dict[bytes, bytes]]:
+        """Log key → entry, for each replica of a queue."""
+        topic = self.observer.routes.topics[queue.topic]
+        logs = {}
+        for name in topic.queues[queue.number].replicas:
+            storage = self.world.machines[name].storage
+            assert storage is not None
+            logs[name] = {
+                key: entry
+                for key, entry in storage.content("log").items()
+                if queue_of(key) == (topic.id, queue.number)
+            }
+        return logs

@@ -1,0 +1,144 @@
+"""An idempotent producer on the wire: numbered batches, five in flight per queue, all retried."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from logboom.wire.batch import encode_batch
+from logboom.wire.commands import AllocateProducerIds, Result
+from logboom.wire.errors import LogboomError
+from logboom.wire.frames import Frame
+from logboom.wire.messages import Acks, AnyMessage, Produce, Produced
+from tests.sim.history import History, Queue
+from tests.sim.trace import BrokenProperty
+from tests.sim.wire_client import WireClient
+
+IN_FLIGHT: Final = 5
+ANSWER_S: Final = 3.0
+RETRY_S: Final = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    values: list[bytes]
+    sequence: int
+    tries: int = 0
+    asked: bool = False
+    """Whether an answer to the newest try is awaited."""
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """What waits for one queue, in order."""
+
+    queue: Queue
+    batches: deque[_Batch] = field(default_factory=deque)
+    next_sequence: int = 0
+    resting: bool = False
+    """Whether all must wait a little after an error."""
+
+
+class WireProducer(WireClient):
+    """Sends with acks=all until each batch is acknowledged."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoints: Sequence[str],
+        rng: random.Random,
+        history: History,
+        acks: Acks = "all",
+    ) -> None:
+        super().__init__(name, endpoints, rng)
+        self._history = history
+        self._acks: Acks = acks
+        self._lanes: dict[Queue, _Lane] = {}
+        self._producer_id: int | None = None
+        self._asked_id = False
+
+    def send(self, queue: Queue, values: list[bytes]) -> None:
+        """Append one batch; called through a `Call`."""
+        lane = self._lanes.setdefault(queue, _Lane(queue))
+        lane.batches.append(_Batch(values, lane.next_sequence))
+        lane.next_sequence += len(values)
+        for value in values:
+            self._history.send(queue, value)
+        self._fill(lane)
+
+    def changed(self, topics: Sequence[str]) -> None:
+        """Try what may have a leader now."""
+        for lane in self._lanes.values():
+            if lane.queue.topic in topics:
+                self._fill(lane)
+
+    def _fill(self, lane: _Lane) -> None:
+        if self._producer_id is None:
+            if not self._asked_id:
+                self._asked_id = True
+                self.propose(AllocateProducerIds(1), self._identified)
+            return
+        if lane.queue.topic not in self.routes.topics or lane.resting:
+            return
+        leader = self.routes.leader(*lane.queue)
+        if leader is None:
+            return
+        for batch in list(lane.batches)[:IN_FLIGHT]:
+            if not batch.asked:
+                self._post(lane, batch, leader[1])
+
+    def _identified(self, result: Result) -> None:
+        assert isinstance(result.value, int), result
+        self._producer_id = result.value
+        for lane in self._lanes.values():
+            self._fill(lane)
+
+    def _post(self, lane: _Lane, batch: _Batch, endpoint: str) -> None:
+        assert self._producer_id is not None
+        batch.asked = True
+        batch.tries += 1
+        number = batch.tries
+
+        def answered(
+            message: AnyMessage | None, _batches: Sequence[Frame], error: LogboomError | None
+        ) -> None:
+            if batch.tries == number and batch in lane.batches:
+                self._answered(lane, batch, message, error)
+
+        encoded = encode_batch(
+            batch.values,
+            now_ms=self.now.wall_ms,
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=batch.sequence,
+        )
+        wait_ms = int(ANSWER_S * 1000)
+        message = Produce(0, wait_ms, lane.queue.topic, lane.queue.number, self._acks)
+        self.request(endpoint, message, answered, ANSWER_S, [encoded])
+
+    def _answered(
+        self, lane: _Lane, batch: _Batch, message: AnyMessage | None, error: LogboomError | None
+    ) -> None:
+        if isinstance(message, Produced):
+            lane.batches.remove(batch)
+            for place, value in enumerate(batch.values):
+                self._history.ack(value, lane.queue, message.base_offset + place)
+            self._fill(lane)
+            return
+        batch.asked = False
+        assert error is not None, message
+        first = lane.batches[0] is batch
+        if not error.retryable and (first or error.code != "OUT_OF_ORDER_SEQUENCE"):
+            raise BrokenProperty(
+                "retries succeed", f"{self.name} {lane.queue} batch {batch.sequence}: {error}"
+            )
+        if not lane.resting:
+            lane.resting = True
+            self.later(RETRY_S * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
+
+    def _rested(self, lane: _Lane) -> None:
+        lane.resting = False
+        self._fill(lane)

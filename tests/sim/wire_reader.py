@@ -1,0 +1,102 @@
+"""A reader on the wire: long polls every queue from offset 0 and checks every answer (Q8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.wire.batch import check, open_batch
+from logboom.wire.errors import LogboomError
+from logboom.wire.frames import Frame
+from logboom.wire.messages import AnyMessage, Offsets, OffsetsResult, Pull, Pulled
+from tests.sim.history import History, Queue
+from tests.sim.trace import BrokenProperty
+from tests.sim.wire_client import WireClient
+
+WAIT_MS: Final = 500
+ANSWER_S: Final = 2.0
+RETRY_S: Final = 0.05
+ASK_END_S: Final = 0.7
+
+
+class WireReader(WireClient):
+    """Reads all queues it is given, each from 0."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoints: Sequence[str],
+        rng: random.Random,
+        history: History,
+        queues: Sequence[Queue],
+    ) -> None:
+        super().__init__(name, endpoints, rng)
+        self._history = history
+        self._queues = list(queues)
+        self._begun: set[Queue] = set()
+        self._greatest: dict[Queue, int] = {}
+
+    def changed(self, topics: Sequence[str]) -> None:
+        """Begin with queues that are known now."""
+        for queue in self._queues:
+            if queue.topic in topics and queue not in self._begun:
+                self._begun.add(queue)
+                self._pull(queue)
+                self._ask_end(queue)
+
+    def _pull(self, queue: Queue) -> None:
+        leader = self.routes.leader(*queue)
+        if leader is None:
+            self.later(RETRY_S, lambda: self._pull(queue))
+            return
+        offset = self._history.place(self.name, queue)
+
+        def answered(
+            message: AnyMessage | None, batches: Sequence[Frame], error: LogboomError | None
+        ) -> None:
+            if isinstance(message, Pulled):
+                self._pulled(queue, offset, message, batches)
+                self._pull(queue)
+            else:
+                assert error is not None, message
+                if not error.retryable:
+                    raise BrokenProperty("pulls succeed", f"{self.name} {queue} {offset}: {error}")
+                self.later(RETRY_S * self.rng.uniform(0.5, 2), lambda: self._pull(queue))
+
+        seen = self._greatest.get(queue, -1)
+        size = self.rng.choice((1, 4096, 1 << 20))
+        message = Pull(0, 2_000, *queue, offset, size, WAIT_MS, min_end=seen)
+        self.request(leader[1], message, answered, ANSWER_S)
+
+    def _pulled(self, queue: Queue, offset: int, message: Pulled, batches: Sequence[Frame]) -> None:
+        if message.status == "OFFSET_ILLEGAL":
+            self._history.illegal(self.name, queue, offset, message.next_offset)
+        if message.status == "FOUND" and not batches:
+            raise BrokenProperty("FOUND has batches", f"{queue} {offset}")
+        self._greatest[queue] = max(self._greatest.get(queue, -1), message.max_offset)
+        messages: list[tuple[int, bytes]] = []
+        for batch in batches:
+            columns = open_batch(batch, check(batch)).from_offset(offset)
+            first = columns.base_offset
+            messages += [(first + n, value or b"") for n, value in enumerate(columns.values())]
+        if messages and messages[-1][0] >= message.max_offset:
+            raise BrokenProperty(
+                "readers see what lies below the HW", f"{queue} {messages[-1][0]}: {message}"
+            )
+        self._history.read(self.name, queue, messages)
+
+    def _ask_end(self, queue: Queue) -> None:
+        leader = self.routes.leader(*queue)
+        self.later(ASK_END_S, lambda: self._ask_end(queue))
+        if leader is None:
+            return
+        asked_at = self._history.known_end(queue)
+
+        def answered(
+            message: AnyMessage | None, _batches: Sequence[Frame], _error: LogboomError | None
+        ) -> None:
+            if isinstance(message, OffsetsResult):
+                self._history.end(self.name, queue, message.offsets[0][1], asked_at)
+
+        self.request(leader[1], Offsets(0, 500, queue.topic, [queue.number]), answered, 0.5)
