@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 _EPSILON_S = 0.000_5
 """PySyncObj acts strictly after its deadlines."""
 
+_COUNTED_FRAMES = (Answer, Vote, Support, Outdated, Stand)
+"""What only a member may say: it is counted towards a majority or obeyed (R12)."""
+
 _COUNTED = (
     "applied",
     "elections_begun",
@@ -185,10 +188,12 @@ class RaftNode:
     def receive(self, peer: str, frame: bytes, session: int | None = None) -> bool:
         """Take one frame of a peer. False: the frame is malformed, restart the session (R1).
 
-        Dropped without a word: frames of another session, of peers not up, of non-members.
+        Dropped without a word: frames of another session, of peers not up, and what a non-member
+        says where members are counted. A leader or candidate outside the membership known here
+        is heard: this node may not have seen yet that it was added (see R12 in the tests).
         """
         self._begin()
-        if not self._sessions.is_up(peer, session) or peer not in self._members:
+        if not self._sessions.is_up(peer, session):
             self._counts["frames_dropped"] += 1
             return True
         try:
@@ -196,6 +201,9 @@ class RaftNode:
         except FrameError:
             self._counts["frames_refused"] += 1
             return False
+        if peer not in self._members and isinstance(message, _COUNTED_FRAMES):
+            self._counts["frames_dropped"] += 1
+            return True
         try:
             self._dispatch(peer, message)
         except RaftError as error:
