@@ -1,0 +1,57 @@
+"""What an entry of the Raft log holds: a command, who proposed it, and when.
+
+Beside the commands of `logboom.wire.commands` there are those that only name servers make.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.commands import AnyCommand, Command, Result
+
+ENTRY_FORMAT: Final = 1
+"""Format of `LogEntry`; fields are only appended, with defaults, as long as it stays."""
+
+
+class NoteNameServer(Command, frozen=True, array_like=True):
+    """Where a name server listens that is about to join; before its raft id is added (R12)."""
+
+    name_server: str
+    endpoint: str
+    raft_endpoint: str
+
+
+class ForgetNameServer(Command, frozen=True, array_like=True):
+    """A name server left the raft group; its id is not used again (R9)."""
+
+    name_server: str
+
+
+AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer
+
+
+class LogEntry(Struct, frozen=True, array_like=True):
+    """One command in the log; `(proposer, number)` is deduplicated unless proposer is ""."""
+
+    format: int
+    proposer: str
+    number: int
+    time_ms: int
+    """Wall clock of the raft leader that took it; the state's clock is the greatest of these."""
+    command: AnyLogCommand
+
+
+class EntryFormat(Struct, frozen=True, array_like=True):
+    """The first field of an entry of any format."""
+
+    format: int
+
+
+encode_entry: Final = msgspec.msgpack.Encoder().encode
+decode_entry: Final = msgspec.msgpack.Decoder(LogEntry).decode
+decode_entry_format: Final = msgspec.msgpack.Decoder(EntryFormat).decode
+encode_result: Final = msgspec.msgpack.Encoder().encode
+decode_result: Final = msgspec.msgpack.Decoder(Result).decode

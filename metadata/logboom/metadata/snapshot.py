@@ -1,0 +1,201 @@
+"""The state as canonical, versioned msgpack, and back.
+
+Canonical: tables are sorted, so equal states give equal bytes whatever way they came about. What
+is derived is left out. Queues name their standing by number, since thousands share one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from logboom.metadata.cluster import (
+    Broker,
+    Cluster,
+    Queue,
+    Recency,
+    Topic,
+    needed_copies,
+)
+from logboom.metadata.dedup import Dedup, Window
+from logboom.metadata.journal_store import JournalError
+from logboom.metadata.standing import Ids, Standing, Tail, standing
+from logboom.wire.view import TopicConfig
+
+SNAPSHOT_FORMAT: Final = 1
+
+StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
+
+
+class _BrokerRow(Struct, frozen=True, array_like=True):
+    id: str
+    store_id: str
+    incarnation: str
+    endpoint: str
+    zone: str
+    instance_epoch: int
+    alive: bool
+    version: int
+
+
+class _TopicRow(Struct, frozen=True, array_like=True):
+    name: str
+    id: int
+    config: TopicConfig
+    created_ms: int
+    version: int
+    queues: list[tuple[int, int, int]]
+    """(number of the standing, leader epoch, version)."""
+
+
+class _Snapshot(Struct, frozen=True, array_like=True):
+    format: int
+    cluster_id: str
+    term: int
+    raft_leader: str
+    clock_ms: int
+    version: int
+    next_instance_epoch: int
+    next_topic_id: int
+    next_producer_id: int
+    brokers: list[_BrokerRow]
+    standings: list[StandingKey]
+    topics: list[_TopicRow]
+    tails: list[tuple[int, int, list[tuple[str, Tail]]]]
+    name_servers: list[tuple[str, str, str]]
+    former_name_servers: list[str]
+    windows: list[tuple[str, int, list[tuple[int, bytes]]]]
+    """Of proposers, the one used longest ago first: the order is state."""
+
+
+class _Format(Struct, frozen=True, array_like=True):
+    format: int
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Snapshot).decode
+_decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
+
+
+def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
+    """The whole state."""
+    standings = {q.standing.key() for topic in cluster.topics.values() for q in topic.queues}
+    keys = sorted(standings)
+    numbers = {key: number for number, key in enumerate(keys)}
+    known: dict[Standing, int] = {}
+    return _encode(
+        _Snapshot(
+            SNAPSHOT_FORMAT,
+            cluster.cluster_id,
+            cluster.term,
+            cluster.raft_leader,
+            cluster.clock_ms,
+            cluster.version,
+            cluster.next_instance_epoch,
+            cluster.next_topic_id,
+            cluster.next_producer_id,
+            [_broker_row(cluster.brokers[name]) for name in sorted(cluster.brokers)],
+            keys,
+            [_topic_row(cluster.topics[name], numbers, known) for name in sorted(cluster.topics)],
+            [
+                (topic_id, queue, sorted(tails.items()))
+                for (topic_id, queue), tails in sorted(cluster.tails.items())
+                if tails
+            ],
+            [(name, *where) for name, where in sorted(cluster.name_servers.items())],
+            sorted(cluster.former_name_servers),
+            [
+                (proposer, window.used_ms, list(window.results.items()))
+                for proposer, window in dedup.windows.items()
+            ],
+        )
+    )
+
+
+def _broker_row(broker: Broker) -> _BrokerRow:
+    return _BrokerRow(
+        broker.id,
+        broker.store_id,
+        broker.incarnation,
+        broker.endpoint,
+        broker.zone,
+        broker.instance_epoch,
+        broker.alive,
+        broker.version,
+    )
+
+
+def _topic_row(
+    topic: Topic, numbers: dict[StandingKey, int], known: dict[Standing, int]
+) -> _TopicRow:
+    queues: list[tuple[int, int, int]] = []
+    for queue in topic.queues:
+        number = known.get(queue.standing)
+        if number is None:
+            number = known[queue.standing] = numbers[queue.standing.key()]
+        queues.append((number, queue.epoch, queue.version))
+    return _TopicRow(topic.name, topic.id, topic.config, topic.created_ms, topic.version, queues)
+
+
+def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
+    """The state of a snapshot.
+
+    Raises:
+        JournalError: it is malformed or of a newer format.
+    """
+    try:
+        found = _decode_format(data).format
+        if found > SNAPSHOT_FORMAT:
+            raise JournalError(
+                f"the snapshot is of format {found}, this version reads {SNAPSHOT_FORMAT}: "
+                "upgrade this name server"
+            )
+        stored = _decode(data)
+    except msgspec.DecodeError as error:
+        raise JournalError(f"the snapshot's state is malformed: {error}") from None
+    return _cluster(stored), _dedup(stored)
+
+
+def _cluster(stored: _Snapshot) -> Cluster:
+    cluster = Cluster()
+    cluster.cluster_id = stored.cluster_id
+    cluster.term = stored.term
+    cluster.raft_leader = stored.raft_leader
+    cluster.clock_ms = stored.clock_ms
+    cluster.version = stored.version
+    cluster.next_instance_epoch = stored.next_instance_epoch
+    cluster.next_topic_id = stored.next_topic_id
+    cluster.next_producer_id = stored.next_producer_id
+    # What was deleted before the snapshot is not known here.
+    cluster.topic_changes = Recency(stored.version)
+    cluster.broker_changes = Recency(stored.version)
+    for row in stored.brokers:
+        cluster.add_broker(Broker(*(getattr(row, field) for field in row.__struct_fields__)))
+    standings = [standing(key[0], key[1] or None, *key[2:]) for key in stored.standings]
+    for topic in stored.topics:
+        _add_topic(cluster, topic, standings)
+    for changed in sorted(stored.topics, key=lambda row: row.version):
+        cluster.topic_changes.touch(changed.name, changed.version)
+    for row in sorted(stored.brokers, key=lambda row: row.version):
+        cluster.broker_changes.touch(row.id, row.version)
+    cluster.tails = {(topic, queue): dict(tails) for topic, queue, tails in stored.tails}
+    cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
+    cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
+    return cluster
+
+
+def _add_topic(cluster: Cluster, row: _TopicRow, standings: list[Standing]) -> None:
+    topic = Topic(row.name, row.id, row.config, row.created_ms, row.version)
+    cluster.add_topic(topic)
+    for index, (number, epoch, version) in enumerate(row.queues):
+        cluster.add_queue(Queue(topic, index, standings[number], epoch, version))
+    topic.need = needed_copies(row.config, topic.replicas)
+
+
+def _dedup(stored: _Snapshot) -> Dedup:
+    dedup = Dedup()
+    for proposer, used_ms, results in stored.windows:
+        dedup.windows[proposer] = Window(dict(results), used_ms)
+    return dedup
