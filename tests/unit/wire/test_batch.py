@@ -24,6 +24,8 @@ from logboom.wire.batch import (
     may_contain_tag,
     open_batch,
     peek,
+    release,
+    released_from,
     set_producer,
     stamp,
 )
@@ -256,7 +258,7 @@ def test_every_cut_and_every_tail_is_seen() -> None:
         (27, b"\2", "version 2"),
         (32, struct.pack("<H", peek(STAMPED).attributes | 3), "unknown codec 3"),
         (32, struct.pack("<H", peek(STAMPED).attributes | 7), "unknown codec 7"),
-        (33, b"\x10", "unknown attributes"),
+        (33, b"\x20", "unknown attributes"),
         (32, b"\0\2", "nulls in a column that it lacks"),
         (34, b"\1", "control kind or no message"),
         (35, b"\1", "unknown attributes"),
@@ -380,3 +382,24 @@ def test_too_large_is_refused(encode: Callable[[], object]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         encode()
     assert caught.value.code == "TOO_LARGE"
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_a_released_batch_names_its_parked_entry_and_keeps_its_messages(codec: str) -> None:
+    parked = encode_batch([b"a" * 50, b"b" * 50], [b"k", None], now_ms=5, codec=codec)
+    released = stamp(release(parked, 17, 3), 20, 4, 9)
+    head = check(released)
+    assert released_from(released, head) == (17, 3)
+    assert released_from(stamp(parked, 20, 4, 9)) is None
+    assert open_batch(released).values() == [b"a" * 50, b"b" * 50]
+    assert open_batch(released).keys() == [b"k", None]
+
+
+def test_the_parked_position_is_covered_by_the_checksum_and_written_once() -> None:
+    released = release(encode_batch([b"value"], now_ms=5), 17, 3)
+    with pytest.raises(DamagedBatch):
+        check(stamp(released[:-1] + bytes([released[-1] ^ 1]), 0, 1, 0))
+    with pytest.raises(DamagedBatch, match="may not write"):
+        check(released, stamped=False)
+    with pytest.raises(InvalidRequest, match="once"):
+        release(released, 1, 1)

@@ -51,6 +51,7 @@ from logboom.wire.head import (
     MAX_COUNT,
     NO_PRODUCER,
     PREFIX,
+    RELEASED_FROM,
     STAMP,
     STAMP_LENGTH,
     TAIL,
@@ -87,6 +88,8 @@ __all__ = [
     "may_contain_tag",
     "open_batch",
     "peek",
+    "release",
+    "released_from",
     "set_producer",
     "stamp",
     "tag_mask",
@@ -94,6 +97,7 @@ __all__ = [
 
 _PRODUCER = struct.Struct("<qii")
 _PRODUCER_AT = 40
+_ATTRIBUTES = struct.Struct("<H")
 _Column = TypeVar("_Column", bound=Sequence[object])
 
 
@@ -211,6 +215,36 @@ def set_producer(
     crc = crc32c(memoryview(changed)[CRC_START:])
     PREFIX.pack_into(changed, STAMP_LENGTH, MAGIC, VERSION, crc)
     return bytes(changed)
+
+
+def release(batch: bytes | memoryview, offset: int, side: int) -> bytes:
+    """The batch as the leader appends it on release, naming the parked entry it comes from.
+
+    The apply that sees it removes that parking: once, whatever crashes.
+
+    Raises:
+        InvalidRequest: the batch was released before, or is a control entry.
+    """
+    head = peek(batch)
+    if head.attributes & (Attribute.RELEASED | Attribute.CONTROL):
+        raise InvalidRequest("only a parked batch of messages can be released, and once")
+    changed = bytearray(batch)
+    _ATTRIBUTES.pack_into(changed, CRC_START, head.attributes | Attribute.RELEASED)
+    changed += RELEASED_FROM.pack(offset, side)
+    crc = crc32c(memoryview(changed)[CRC_START:])
+    PREFIX.pack_into(changed, STAMP_LENGTH, MAGIC, VERSION, crc)
+    return bytes(changed)
+
+
+def released_from(
+    batch: bytes | memoryview, head: BatchHead | None = None
+) -> tuple[int, int] | None:
+    """Position (offset, side) of the parked entry that this batch was, or None."""
+    head = _whole(batch, head)
+    if not head.has(Attribute.RELEASED):
+        return None
+    offset, side = RELEASED_FROM.unpack_from(batch, HEAD_LENGTH + head.stored_length)
+    return offset, side
 
 
 def stamp(

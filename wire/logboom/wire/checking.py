@@ -62,8 +62,8 @@ def check(batch: bytes | memoryview, *, stamped: bool = True) -> BatchHead:
     if crc32c(memoryview(batch)[CRC_START:]) != head.crc:
         raise damaged("its checksum does not hold", "fetch it again")
     check_fields(head)
-    if head.is_control and not stamped:
-        raise damaged("a producer may not write control entries", "send messages")
+    if not stamped and (head.is_control or head.has(Attribute.RELEASED)):
+        raise damaged("a producer may not write control or released entries", "send messages")
     return head
 
 

@@ -224,7 +224,7 @@ class Columns:
 
 
 def _plain(head: BatchHead, batch: bytes | memoryview) -> memoryview:
-    stored = memoryview(batch)[HEAD_LENGTH:]
+    stored = memoryview(batch)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
     codec = head.codec
     if codec is Codec.NONE:
         return stored

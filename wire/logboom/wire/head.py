@@ -65,9 +65,14 @@ class Attribute:
     NULL_KEYS: Final = 1 << 9
     NULL_TAGS: Final = 1 << 10
     NULL_HEADERS: Final = 1 << 11
+    RELEASED: Final = 1 << 12
+    """Behind the body stand the 12 bytes of `RELEASED_FROM`: it was a parked batch."""
 
 
-KNOWN_ATTRIBUTES: Final[int] = (1 << 12) - 1
+RELEASED_FROM: Final = struct.Struct("<QI")
+"""Position (offset, side) of the parked entry that a released batch comes from."""
+
+KNOWN_ATTRIBUTES: Final[int] = (1 << 13) - 1
 """The codec and every bit above; a batch with another was written by a later version."""
 
 
@@ -145,7 +150,8 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
     @property
     def length(self) -> int:
         """Bytes of the whole entry."""
-        return HEAD_LENGTH + self.stored_length
+        trailer = RELEASED_FROM.size if self.attributes & Attribute.RELEASED else 0
+        return HEAD_LENGTH + self.stored_length + trailer
 
     def has(self, attribute: int) -> bool:
         """Whether the attribute bit is set."""
