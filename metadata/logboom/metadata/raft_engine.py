@@ -202,6 +202,10 @@ def engine_class(module: ModuleType) -> Any:
             """Ship to every connected member what it lacks, or a heartbeat."""
             self._SyncObj__sendAppendEntries()
 
+        def append_soon(self) -> None:
+            """Let the next tick ship to everybody without waiting for the heartbeat."""
+            self.next_append_at = float("-inf")
+
         def add_peer(self, node_id: str, now: float) -> None:
             node = Peer(node_id)
             self.others.add(node)
