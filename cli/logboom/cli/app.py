@@ -1,0 +1,110 @@
+"""The command line: its commands, and how every error becomes one line and an exit code.
+
+Exit codes: 0 done, 1 it failed (the line on standard error says what and how to mend it), 2 the
+command line is wrong, 130 Ctrl-C, 141 the reader of our output went away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final
+
+from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnknownCommandError
+
+from logboom.cli.flights import FlightsError
+from logboom.wire.errors import LogboomError
+
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+HELP: Final = """\
+A replicated message broker that keeps what it acknowledged.
+
+Try it, all in this process: `logboom dev`. A cluster on this machine: `logboom cluster up`.
+
+    logboom topic create flights --queues 8
+    echo "hello" | logboom produce flights
+    logboom consume flights --exit
+    logboom doctor
+"""
+
+
+def build() -> App:
+    """The command with all its subcommands."""
+    # Here, so that a wrong command line does not pay for what it does not use.
+    from logboom.cli import (
+        bench_commands,
+        cluster_commands,
+        consume_command,
+        demo_command,
+        dev_command,
+        doctor_command,
+        message_commands,
+        node_commands,
+        produce_command,
+        topic_commands,
+    )
+
+    app = App(
+        name="logboom",
+        help=HELP,
+        version=lambda: version("logboom"),
+        help_format="markdown",
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+        default_parameter=None,
+    )
+    app.command(cluster_commands.app)
+    app.command(dev_command.dev)
+    app.command(node_commands.app)
+    app.command(topic_commands.app)
+    app.command(produce_command.produce)
+    app.command(consume_command.consume)
+    app.command(message_commands.app)
+    app.command(bench_commands.app)
+    app.command(doctor_command.doctor)
+    app.command(demo_command.demo)
+    app.register_install_completion_command()
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        result = build()(list(arguments), exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        hint = _usage_hint(error)
+        return _fail(f"{_one_line(str(error))}{hint}", USAGE)
+    except (LogboomError, FlightsError) as error:
+        return _fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on; the interpreter must not complain when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}:{where or ' check the path'}", FAILED)
+    return result if isinstance(result, int) else 0
+
+
+def _usage_hint(error: CycloptsError) -> str:
+    chain = [] if isinstance(error, UnknownCommandError) else list(error.command_chain or ())
+    return f" (see `{' '.join(['logboom', *chain, '--help'])}`)"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"logboom: {_one_line(text)}", file=sys.stderr)
+    return code

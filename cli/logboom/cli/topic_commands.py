@@ -1,0 +1,242 @@
+"""`logboom topic`: create, list, describe, alter and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from logboom.cli.options import (
+    Output,
+    Servers,
+    Yes,
+    duration_ms,
+    servers_or_default,
+    size_bytes,
+)
+from logboom.cli.output import bytes_text, duration_text, note, show, show_json
+from logboom.client import Client, connect
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.view import QueueView, TopicConfig, TopicView
+
+app = App(name="topic", help="Topics: create, list, describe, alter, delete.")
+
+
+@app.command
+def create(
+    name: str,
+    *,
+    queues: Annotated[int, Parameter(name=["--queues", "-q"])] = 4,
+    replicas: Annotated[int, Parameter(name=["--replicas", "-r"])] = 0,
+    min_in_sync: int = 0,
+    retention: str = "7d",
+    retention_bytes: str = "any",
+    max_message: str = "4m",
+    unclean_election: Annotated[bool, Parameter(negative="")] = False,
+    servers: Servers = None,
+) -> None:
+    """Create a topic.
+
+        logboom topic create flights --queues 8 --replicas 3 --retention 30d
+
+    Parameters
+    ----------
+    name
+        1 to 127 of A-Z a-z 0-9 . _ % | -
+    queues
+        How many queues, 1 to 1024: more queues, more consumers side by side.
+    replicas
+        Copies of each queue; 0 means 3, or as many as there are brokers.
+    min_in_sync
+        Copies that an acks=all write needs; 0 means a majority of the replicas.
+    retention
+        How long messages are kept: 90s, 15m, 1h, 7d, ever.
+    retention_bytes
+        How much each queue keeps: 64m, 10g, any.
+    max_message
+        Largest message.
+    unclean_election
+        Let a replica lead that lacks messages when no other lives: loses messages.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    config = TopicConfig(
+        min_in_sync=min_in_sync,
+        retention_ms=duration_ms(retention),
+        retention_bytes=size_bytes(retention_bytes),
+        max_message_bytes=size_bytes(max_message),
+        unclean_election=unclean_election,
+    )
+    with connect(servers_or_default(servers)) as boom:
+        boom.admin.create_topic(
+            name, queues=queues, replicas=replicas, **msgspec.structs.asdict(config)
+        )
+    note(f"created {name}")
+
+
+@app.command(name="list")
+def list_topics(*, servers: Servers = None, output: Output = "table") -> None:
+    """List the topics.
+
+        logboom topic list -o json
+
+    Parameters
+    ----------
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with connect(servers_or_default(servers)) as boom:
+        topics = sorted(boom.admin.topics(), key=lambda topic: topic.name)
+    rows = [_summary(topic) for topic in topics]
+    columns = ["name", "queues", "replicas", "without_leader", "under_replicated", "retention"]
+    show(rows, columns, output)
+
+
+def _summary(topic: TopicView) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "queues": len(topic.queues),
+        "replicas": max((len(queue.replicas) for queue in topic.queues), default=0),
+        "without_leader": sum(queue.leader is None for queue in topic.queues),
+        "under_replicated": sum(len(q.isr) < len(q.replicas) for q in topic.queues),
+        "retention": duration_text(topic.config.retention_ms),
+    }
+
+
+@app.command
+def describe(name: str, *, servers: Servers = None, output: Output = "table") -> None:
+    """Show a topic's settings and, for each queue, its leader, replicas and offsets.
+
+        logboom topic describe flights
+
+    Parameters
+    ----------
+    name
+        The topic.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with connect(servers_or_default(servers)) as boom:
+        topic = boom.admin.describe_topic(name)
+        offsets = _offsets(boom, topic)
+    rows = [_queue(n, queue, offsets.get(n)) for n, queue in enumerate(topic.queues)]
+    settings = msgspec.structs.asdict(topic.config)
+    if output == "json":
+        show_json({"name": name, "id": topic.id, "config": settings, "queues": rows})
+        return
+    print(_settings_line(topic))
+    columns = ["queue", "leader", "epoch", "replicas", "isr", "first_offset", "next_offset"]
+    show(rows, columns, output)
+
+
+def _offsets(boom: Client, topic: TopicView) -> dict[int, tuple[int, int]]:
+    """First and next offset per queue; queues without a leader are left out."""
+    led = [n for n, queue in enumerate(topic.queues) if queue.leader is not None]
+    return boom.admin.offsets(topic.name, led) if led else {}
+
+
+def _queue(number: int, queue: QueueView, offsets: tuple[int, int] | None) -> dict[str, Any]:
+    return {
+        "queue": number,
+        "leader": queue.leader or "no leader",
+        "epoch": queue.leader_epoch,
+        "replicas": queue.replicas,
+        "isr": queue.isr,
+        "eligible": queue.eligible,
+        "first_offset": offsets[0] if offsets else None,
+        "next_offset": offsets[1] if offsets else None,
+    }
+
+
+def _settings_line(topic: TopicView) -> str:
+    config = topic.config
+    size = config.retention_bytes
+    return (
+        f"{topic.name}: kept for {duration_text(config.retention_ms)}"
+        f"{'' if size < 0 else f' or {bytes_text(size)} a queue'}, "
+        f"messages up to {bytes_text(config.max_message_bytes)}, "
+        f"min in sync {config.min_in_sync or 'majority'}"
+        f"{', unclean election' if config.unclean_election else ''}"
+    )
+
+
+@app.command
+def alter(
+    name: str,
+    *,
+    queues: Annotated[int | None, Parameter(name=["--queues", "-q"])] = None,
+    min_in_sync: int | None = None,
+    retention: str | None = None,
+    retention_bytes: str | None = None,
+    max_message: str | None = None,
+    unclean_election: bool | None = None,
+    servers: Servers = None,
+) -> None:
+    """Change a topic's settings, or give it more queues; what is not named stays.
+
+        logboom topic alter flights --retention 30d --queues 16
+
+    Parameters
+    ----------
+    name
+        The topic.
+    queues
+        How many queues from now on; only upward. Keys may move to other queues.
+    min_in_sync
+        Copies that an acks=all write needs; 0 means a majority of the replicas.
+    retention
+        How long messages are kept: 90s, 15m, 1h, 7d, ever.
+    retention_bytes
+        How much each queue keeps: 64m, 10g, any.
+    max_message
+        Largest message.
+    unclean_election
+        Let a replica lead that lacks messages when no other lives: loses messages.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    settings: dict[str, Any] = {
+        "min_in_sync": min_in_sync,
+        "retention_ms": None if retention is None else duration_ms(retention),
+        "retention_bytes": None if retention_bytes is None else size_bytes(retention_bytes),
+        "max_message_bytes": None if max_message is None else size_bytes(max_message),
+        "unclean_election": unclean_election,
+    }
+    changed = {key: value for key, value in settings.items() if value is not None}
+    if not changed and queues is None:
+        raise InvalidRequest("nothing to change: give --queues, --retention or another setting")
+    with connect(servers_or_default(servers)) as boom:
+        boom.admin.alter_topic(name, queues=queues, **changed)
+    note(f"altered {name}")
+
+
+@app.command
+def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
+    """Delete a topic with all its messages.
+
+        logboom topic delete flights --yes
+
+    Parameters
+    ----------
+    name
+        The topic.
+    yes
+        Do it without asking.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
+        if input(f"Delete {name} with all its messages? [y/N] ").strip().lower() != "y":
+            note("nothing was deleted")
+            return
+    with connect(servers_or_default(servers)) as boom:
+        boom.admin.delete_topic(name)
+    note(f"deleted {name}")
