@@ -47,6 +47,8 @@ def produce(
 ) -> None:
     """Send random values as fast as they are acknowledged.
 
+    For example:
+
         logboom bench produce --messages 5000000 --size 100
 
     Parameters
@@ -115,6 +117,8 @@ def consume(
 ) -> None:
     """Read a topic from its first message on, as whole columns.
 
+    For example:
+
         logboom bench produce && logboom bench consume
 
     Parameters
@@ -161,6 +165,8 @@ def e2e(
     servers: Servers = None,
 ) -> None:
     """Measure the time from send to receipt at a steady rate.
+
+    For example:
 
         logboom bench e2e --rate 1000 --seconds 10
 

@@ -67,6 +67,8 @@ def up(
 def down(*, data: Data = DATA) -> None:
     """Stop the cluster, brokers first; its data stays.
 
+    For example:
+
         logboom cluster down
 
     Parameters
@@ -82,6 +84,8 @@ def down(*, data: Data = DATA) -> None:
 @app.command
 def status(*, data: Data = DATA, output: Output = "table") -> None:
     """Show each node: whether it answers, what it leads, how much memory it takes.
+
+    For example:
 
         logboom cluster status
         logboom cluster status -o json
@@ -141,6 +145,8 @@ def logs(
     data: Data = DATA,
 ) -> None:
     """Show what the nodes logged.
+
+    For example:
 
         logboom cluster logs
         logboom cluster logs broker-1 --follow

@@ -33,6 +33,8 @@ def consume(
 ) -> None:
     """Write a topic's messages to standard output, and go on as new ones come.
 
+    For example:
+
         logboom consume flights
         logboom consume flights -o -10 -e   # the last 10 of each queue, then exit
         logboom consume flights --since 1h --json | jq .key

@@ -38,6 +38,8 @@ class Finding:
 def doctor(*, servers: Servers = None, output: Output = "table") -> int:
     """Check this machine and the cluster: check, result, fix. Exits with 1 if a check failed.
 
+    For example:
+
         logboom doctor
         logboom doctor -s 10.0.0.1:7711 -o json
 

@@ -22,6 +22,8 @@ def get(
 ) -> None:
     """Show one message.
 
+    For example:
+
         logboom message get flights 3 1200
 
     Parameters
@@ -64,6 +66,8 @@ def find(
     output: Output = "table",
 ) -> None:
     """Find the newest messages with a key, by the key index.
+
+    For example:
 
         logboom message find flights --key UA --limit 10 -o json
 

@@ -10,7 +10,7 @@
 | \\n \\t \\r \\0 \\\\ \\xHH | that character | | %% | a percent sign |
 
 A JSON line is an object of topic, queue, offset, timestamp_ms, key, value, tag and headers. Bytes
-that are no UTF-8 text stand under `key_base64` and `value_base64`.
+that are no UTF-8 text stand under `key_base64`, `value_base64`, `headers_base64`.
 """
 
 from __future__ import annotations
@@ -138,8 +138,9 @@ def as_row(message: StoredMessage) -> dict[str, Any]:
     }
     if message.tag is not None:
         row["tag"] = message.tag
-    if message.headers:
-        row["headers"] = {k: v.decode("utf-8", "replace") for k, v in message.headers.items()}
+    for name, content in (message.headers or {}).items():
+        ((field, text),) = _text("headers", content).items()
+        row.setdefault(field, {})[name] = text
     return row
 
 
@@ -172,6 +173,7 @@ class _Envelope(msgspec.Struct):
     value_base64: str | None = None
     tag: str | None = None
     headers: dict[str, str] | None = None
+    headers_base64: dict[str, str] | None = None
     timestamp_ms: int | None = None
 
 
@@ -189,10 +191,10 @@ def read_json(line: bytes) -> NewMessage:
         read = _envelope.decode(line)
         value = _plain(read)
         key = _bytes(read.key, read.key_base64)
+        headers = _headers(read)
     except (msgspec.DecodeError, binascii.Error) as error:
         text = f'not a JSON message ({error}): write lines like {{"key": "a", "value": "b"}}'
         raise InvalidRequest(text) from None
-    headers = None if read.headers is None else {k: v.encode() for k, v in read.headers.items()}
     return NewMessage(value, key, read.tag, headers, read.timestamp_ms)
 
 
@@ -203,6 +205,13 @@ def _plain(read: _Envelope) -> bytes | None:
     if raw == b"null":
         return None
     return msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
+
+
+def _headers(read: _Envelope) -> dict[str, bytes] | None:
+    headers = {name: text.encode() for name, text in (read.headers or {}).items()}
+    for name, encoded in (read.headers_base64 or {}).items():
+        headers[name] = base64.b64decode(encoded, validate=True)
+    return headers or None
 
 
 def _bytes(text: str | None, encoded: str | None) -> bytes | None:

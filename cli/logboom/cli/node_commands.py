@@ -15,6 +15,8 @@ app = App(name="node", help="One node in the foreground: name-server, broker.")
 def name_server(*, config: Path) -> int:
     """Run a name server until SIGTERM or Ctrl-C.
 
+    For example:
+
         logboom node name-server --config name-1.toml
 
     Parameters
@@ -28,6 +30,8 @@ def name_server(*, config: Path) -> int:
 @app.command
 def broker(*, config: Path) -> int:
     """Run a broker until SIGTERM or Ctrl-C; it hands its leaderships over before it ends.
+
+    For example:
 
         logboom node broker --config broker-1.toml
 

@@ -39,6 +39,8 @@ def create(
 ) -> None:
     """Create a topic.
 
+    For example:
+
         logboom topic create flights --queues 8 --replicas 3 --retention 30d
 
     Parameters
@@ -80,6 +82,8 @@ def create(
 def list_topics(*, servers: Servers = None, output: Output = "table") -> None:
     """List the topics.
 
+    For example:
+
         logboom topic list -o json
 
     Parameters
@@ -110,6 +114,8 @@ def _summary(topic: TopicView) -> dict[str, Any]:
 @app.command
 def describe(name: str, *, servers: Servers = None, output: Output = "table") -> None:
     """Show a topic's settings and, for each queue, its leader, replicas and offsets.
+
+    For example:
 
         logboom topic describe flights
 
@@ -180,6 +186,8 @@ def alter(
 ) -> None:
     """Change a topic's settings, or give it more queues; what is not named stays.
 
+    For example:
+
         logboom topic alter flights --retention 30d --queues 16
 
     Parameters
@@ -219,6 +227,8 @@ def alter(
 @app.command
 def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
     """Delete a topic with all its messages.
+
+    For example:
 
         logboom topic delete flights --yes
 

@@ -1,0 +1,57 @@
+"""Durations, sizes and queue lists as people write them."""
+
+import pytest
+
+from logboom.cli.options import duration_ms, queue_numbers, size_bytes
+from logboom.cli.output import bytes_text, duration_text
+from logboom.wire.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("500ms", 500), ("90s", 90_000), ("1.5h", 5_400_000), ("7d", 604_800_000), ("ever", -1)],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4096", 4096), ("64k", 65_536), ("1.5MiB", 1_572_864), ("any", -1)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-5s", "1y", "1 h"])
+def test_no_duration(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="no duration"):
+        duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["", "k", "-5", "1p"])
+def test_no_size(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="no size"):
+        size_bytes(text)
+
+
+def test_queue_lists() -> None:
+    assert queue_numbers("0,3,5-7") == [0, 3, 5, 6, 7]
+    assert queue_numbers(None) is None
+    with pytest.raises(InvalidRequest, match="names no queues"):
+        queue_numbers("a")
+
+
+def test_numbers_for_people() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1536, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 GiB",
+    ]
+    assert [duration_text(n) for n in (-1, 604_800_000, 5_400_000, 1, 0)] == [
+        "ever",
+        "7d",
+        "90m",
+        "1ms",
+        "0ms",
+    ]

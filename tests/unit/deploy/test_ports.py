@@ -1,0 +1,51 @@
+"""Ports: the customary ones in order, or free ones that nobody else is given meanwhile."""
+
+import socket
+
+import pytest
+
+from logboom.deploy.ports import Ports
+from logboom.wire.errors import StartError
+from logboom.wire.sockets import Sockets
+
+
+def test_customary_ports_keep_their_distance() -> None:
+    ports = Ports()
+    assert [ports.name_server(), ports.name_server()] == ["127.0.0.1:7701", "127.0.0.1:7702"]
+    assert [ports.broker(), ports.broker()] == ["127.0.0.1:7711", "127.0.0.1:7712"]
+    assert ports.raft() == "127.0.0.1:7721"
+
+
+def test_another_base_moves_all() -> None:
+    ports = Ports(9000)
+    assert (ports.name_server(), ports.broker(), ports.raft()) == (
+        "127.0.0.1:9000",
+        "127.0.0.1:9010",
+        "127.0.0.1:9020",
+    )
+
+
+def test_a_node_listens_on_a_held_port_again_and_again() -> None:
+    ports = Ports("free")
+    endpoint = ports.broker()
+    for _ in range(3):
+        node = Sockets({"main": endpoint})
+        with pytest.raises(StartError, match="in use"):
+            Sockets({"main": endpoint})
+        node.close()
+    ports.release()
+
+
+def test_a_held_port_is_given_to_nobody_else() -> None:
+    ports = Ports("free")
+    held = {int(ports.broker().rpartition(":")[2]) for _ in range(200)}
+    assert len(held) == 200
+    others = []
+    for _ in range(200):
+        other = socket.socket()
+        other.bind(("127.0.0.1", 0))
+        others.append(other)
+    assert not held & {other.getsockname()[1] for other in others}
+    for other in others:
+        other.close()
+    ports.release()
