@@ -1,0 +1,64 @@
+"""`python -m bench [NAME …]`: measure, print a table, write .logboom/bench.json.
+
+Everything goes through the public API against processes that `logboom.deploy` starts. Ratios are
+taken within one run, since a machine's speed drifts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from bench import failover, holds, idle, latency, throughput
+from bench.rows import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
+    """The groups of figures by name, in the order they run."""
+    count, runs = (200_000, 1) if quick else (2_000_000, 3)
+    return {
+        "throughput": lambda: throughput.one_broker(count, runs),
+        "replicas": lambda: throughput.three_replicas(count // 2, runs),
+        "latency": lambda: latency.rows(1.0 if quick else 8.0),
+        "holds": lambda: holds.rows(100 if quick else 1_000),
+        "failover": failover.rows,
+        "outage": lambda: failover.outage_rows(5.0 if quick else 30.0),
+        "idle": lambda: idle.rows(3.0 if quick else 10.0),
+    }
+
+
+def main() -> int:
+    """Run the groups asked for (all without a name); 1 if a figure is below its bar."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"groups: {', '.join(groups(quick=True))}")
+    parser.add_argument("--quick", action="store_true", help="small counts, to see that it runs")
+    parser.add_argument("--json", type=Path, default=Path(".logboom/bench.json"))
+    arguments = parser.parse_args()
+    known = groups(arguments.quick)
+    if unknown := [name for name in arguments.names if name not in known]:
+        parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
+    rows: list[Row] = []
+    for name in arguments.names or known:
+        began = time.monotonic()
+        print(f"{name} …", end=" ", flush=True, file=sys.stderr)
+        rows += known[name]()
+        print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
+    print(table(rows))
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    report = {"machine": platform.platform(), "python": platform.python_version(), "rows": rows}
+    arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    print(f"written to {arguments.json}", file=sys.stderr)
+    return int(any(row.verdict == "BELOW" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

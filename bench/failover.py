@@ -1,0 +1,118 @@
+"""How long writes pause when a node dies, and whether a raft outage is felt at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+if TYPE_CHECKING:
+    from logboom.client import Client
+
+PACE_S = 0.005
+TIMES = 3
+
+
+class Writer(threading.Thread):
+    """Sends one message after the other, acks=all, and remembers when each was acknowledged."""
+
+    def __init__(self, boom: Client, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._boom, self._topic = boom, topic
+        self._ended = threading.Event()
+        self.acked: list[float] = []
+        self.errors: list[BaseException] = []
+
+    def run(self) -> None:
+        """Until `end`."""
+        with self._boom.producer(acks="all") as producer:
+            while not self._ended.is_set():
+                try:
+                    producer.send(self._topic, b"tick", queue=0).result(60)
+                except Exception as error:  # any error here is the figure  # noqa: BLE001
+                    self.errors.append(error)
+                self.acked.append(time.monotonic())
+                time.sleep(PACE_S)
+
+    def end(self) -> None:
+        """Stop and wait."""
+        self._ended.set()
+        self.join(60)
+
+    def longest_pause(self, since: float) -> float:
+        """Longest time between two acknowledgements of which the later came after `since`."""
+        pairs = zip(self.acked, self.acked[1:], strict=False)
+        return max((b - a for a, b in pairs if b >= since), default=0.0)
+
+
+def rows() -> list[Row]:
+    """kill -9 of the queue's leader, then of the raft leader, a few times each; the worst."""
+    found = []
+    with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("failover", queues=1, replicas=3)
+        writer = Writer(boom, "failover")
+        writer.start()
+        time.sleep(1.0)
+        for what, bar in (("queue's leader", 5.0), ("raft leader", 3.0)):
+            pauses = []
+            for _ in range(TIMES):
+                of_queue = what.startswith("queue")
+                victim = cluster.leader("failover", 0) if of_queue else cluster.raft_leader()
+                began = time.monotonic()
+                cluster.kill(victim)
+                time.sleep(6.0)
+                cluster.start(victim)
+                time.sleep(4.0)
+                pauses.append(writer.longest_pause(began))
+            found.append(
+                Row(f"kill -9 of the {what}, writes resume", max(pauses), "s", bar, "less")
+            )
+        writer.end()
+    found.append(Row("  … errors that reached the producer", len(writer.errors), "", 0, "less"))
+    return found
+
+
+def outage_rows(seconds: float) -> list[Row]:
+    """The whole raft group away: acks=all writes and pulls on known routes go on."""
+    with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("outage", queues=1, replicas=3)
+        writer = Writer(boom, "outage")
+        writer.start()
+        pauses: list[float] = []
+        ended = threading.Event()
+
+        def read() -> None:
+            offset, last = 0, time.monotonic()
+            while not ended.is_set():
+                result = boom.pull("outage", queue=0, offset=offset, wait_ms=1_000)
+                now = time.monotonic()
+                if result.status == "FOUND":
+                    pauses.append(now - last)
+                    last, offset = now, result.next_offset
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        time.sleep(2.0)
+        pauses.clear()
+        began = time.monotonic()
+        servers = [name for name in cluster.nodes if name.startswith("name-")]
+        for name in servers:
+            cluster.kill(name)
+        time.sleep(seconds)
+        write_pause, read_pause = writer.longest_pause(began), max(pauses)
+        for name in servers:
+            cluster.start(name, wait=False)
+        cluster.wait_ready()
+        ended.set()
+        reader.join(10)
+        writer.end()
+    name = f"raft group away for {seconds:.0f} s"
+    return [
+        Row(f"{name}, longest pause of acks=all", 1000 * write_pause, "ms", 200, "less"),
+        Row(f"{name}, longest pause of pulls", 1000 * read_pause, "ms", 200, "less"),
+        Row("  … errors that reached the producer", len(writer.errors), "", 0, "less"),
+    ]

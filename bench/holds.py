@@ -1,0 +1,58 @@
+"""Many pulls that wait: how long each takes to wake when its message comes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from bench.latency import percentile
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+if TYPE_CHECKING:
+    from logboom.client import Client
+
+QUEUES = 50
+CLIENTS = 10
+
+
+def rows(count: int) -> list[Row]:
+    """`count` holds spread over queues; each queue's holds are woken by one message, in turn."""
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("holds", queues=QUEUES, replicas=1)
+        clients = [connect(cluster.endpoints) for _ in range(CLIENTS)]
+        try:
+            times = wake_times(boom, clients, count)
+        finally:
+            for client in clients:
+                client.close()
+    value = percentile(times, 0.99)
+    return [Row(f"{count:,} idle holds, wake p99", value, "ms", 5.0, "less")]
+
+
+def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
+    """Milliseconds from the send to each wake."""
+    woken: list[tuple[int, float]] = []
+    sent: dict[int, float] = {}
+
+    def hold(client: Client, queue: int) -> None:
+        result = client.pull("holds", queue=queue, offset=0, max_messages=1, wait_ms=60_000)
+        woken.append((queue, time.monotonic()))
+        assert result.status == "FOUND", result
+
+    threads = [
+        threading.Thread(target=hold, args=(clients[n % CLIENTS], n % QUEUES)) for n in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(3.0)
+    with boom.producer() as producer:
+        for queue in range(QUEUES):
+            sent[queue] = time.monotonic()
+            producer.send("holds", b"wake", queue=queue).result(10)
+            time.sleep(0.02)
+    for thread in threads:
+        thread.join(60)
+    return [(at - sent[queue]) * 1000 for queue, at in woken]

@@ -1,0 +1,64 @@
+"""From `send` to the reader's hands, at 1,000 messages a second."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from bench.reader import Reader
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+
+def fdatasync_p50_ms(rounds: int = 200) -> float:
+    """Median time of a 4 KiB write with fdatasync where the clusters keep their data."""
+    times = []
+    with tempfile.TemporaryDirectory() as folder:
+        handle = os.open(Path(folder) / "probe", os.O_CREAT | os.O_WRONLY)
+        for _ in range(rounds):
+            os.write(handle, bytes(4096))
+            began = time.perf_counter()
+            os.fdatasync(handle)
+            times.append(time.perf_counter() - began)
+        os.close(handle)
+    return statistics.median(times) * 1000
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which `share` of all lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def latencies(brokers: int, seconds: float) -> list[float]:
+    """Milliseconds of each message; the first half second, when nothing is warm, is left out."""
+    count = int(1_000 * (seconds + 0.5))
+    with Cluster(name_servers=1, brokers=brokers) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("latency", queues=1, replicas=brokers)
+        reader = Reader(cluster.endpoints, "latency", count, "latency")
+        with boom.producer(acks="all") as producer:
+            due = time.monotonic()
+            for _ in range(count):
+                while (wait := due - time.monotonic()) > 0:
+                    time.sleep(wait)
+                producer.send("latency", time.monotonic_ns().to_bytes(8, "little"), queue=0)
+                due += 0.001
+            producer.flush()
+        return reader.report().latencies_ms[500:]
+
+
+def rows(seconds: float) -> list[Row]:
+    """p50 and p99 with one broker and with three replicas."""
+    sync = fdatasync_p50_ms()
+    found = [Row("fdatasync p50", sync, "ms", note="latency bars hold where this is ≤ 0.5 ms")]
+    for brokers, bars in ((1, (2.0, 10.0)), (3, (5.0, 25.0))):
+        values = latencies(brokers, seconds)
+        name = f"produce → consume, {brokers} broker" + ("s, 3 replicas" if brokers > 1 else "")
+        for share, bar in zip((0.50, 0.99), bars, strict=True):
+            value = percentile(values, share)
+            found.append(Row(f"{name}, p{share * 100:.0f}", value, "ms", bar, "less"))
+    return found
