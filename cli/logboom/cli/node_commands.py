@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from logboom.deploy.node import run
 
@@ -12,7 +13,7 @@ app = App(name="node", help="One node in the foreground: name-server, broker.")
 
 
 @app.command(name="name-server")
-def name_server(*, config: Path) -> int:
+def name_server(*, config: Path, create: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Run a name server until SIGTERM or Ctrl-C.
 
     For example:
@@ -23,8 +24,10 @@ def name_server(*, config: Path) -> int:
     ----------
     config
         Its TOML file; docs/OPERATING.md lists every key.
+    create
+        Found the cluster: said once, with an empty data folder.
     """
-    return run("name-server", config)
+    return run("name-server", config, create=create)
 
 
 @app.command
