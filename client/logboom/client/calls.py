@@ -1,0 +1,175 @@
+"""What the API asks of the core: the requests inside `wire.actor.Call`.
+
+Each carries an `Outcome` that the core resolves, at `timeout` seconds the latest where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from logboom.client.outcome import Outcome
+from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.frames import Frame
+from logboom.wire.messages import AnyMessage, Message
+from logboom.wire.view import TopicView, View
+
+if TYPE_CHECKING:
+    from logboom.client.fetching import QueueFetch
+    from logboom.client.piles import SendBuffer
+
+Start: TypeAlias = int | Literal["first", "last"]
+"""Where to begin to read: an offset, or an end of the queue."""
+
+
+class ReadAt(int):
+    """A message time in ms, where an offset would be an int."""
+
+
+@dataclass(slots=True)
+class Connect:
+    """Wait for the first view of the metadata."""
+
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class FindTopic:
+    """Load a topic, or fail with UnknownResource once the name server knows of none.
+
+    With `create` it is made if it does not exist.
+    """
+
+    topic: str
+    timeout: float
+    create: bool = False
+    outcome: Outcome[TopicView] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class ProposeCommand:
+    """Put a command into the name server's log; an error code of its result fails the outcome."""
+
+    command: AnyCommand
+    timeout: float
+    outcome: Outcome[Result] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class WholeView:
+    """The metadata of all topics, at least as new as `version`."""
+
+    timeout: float
+    version: int = -1
+    outcome: Outcome[View] = field(default_factory=Outcome)
+
+
+Answer: TypeAlias = tuple[AnyMessage, list[Frame]]
+"""The answer of a node, and the batches behind it."""
+
+
+@dataclass(slots=True)
+class AskLeader:
+    """Ask a queue's leader, wherever it goes, until it answers. The message is made per attempt
+    from the milliseconds that are left."""
+
+    topic: str
+    queue: int
+    message: Callable[[int], Message]
+    timeout: float
+    outcome: Outcome[Answer] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class AskNode:
+    """Ask one node, once."""
+
+    endpoint: str
+    message: Message
+    timeout: float
+    outcome: Outcome[Answer] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class OpenProducer:
+    """Begin to send what `buffer` takes; the outcome comes with the producer id."""
+
+    buffer: SendBuffer[Any]
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class OpenTopic:
+    """Let `buffer` take messages for a topic."""
+
+    buffer: SendBuffer[Any]
+    topic: str
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class Flush:
+    """Send all that `buffer` holds at once; done when all of it is acknowledged or given up."""
+
+    buffer: SendBuffer[Any]
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class CloseProducer:
+    """Forget a producer; what it still holds fails with ClientClosed."""
+
+    buffer: SendBuffer[Any]
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class OpenFetch:
+    """Begin to read a queue into the fetch's inbox."""
+
+    fetch: QueueFetch
+
+
+@dataclass(slots=True)
+class SeekFetch:
+    """Read on from elsewhere; arrivals of an older generation are void."""
+
+    fetch: QueueFetch
+    start: Start
+    generation: int
+
+
+@dataclass(slots=True)
+class WakeFetch:
+    """The reader made room, or resumed: pull on."""
+
+    fetch: QueueFetch
+
+
+@dataclass(slots=True)
+class CloseFetch:
+    """Read a queue no longer."""
+
+    fetch: QueueFetch
+
+
+AnyCall: TypeAlias = (
+    Connect
+    | FindTopic
+    | ProposeCommand
+    | WholeView
+    | AskLeader
+    | AskNode
+    | OpenProducer
+    | OpenTopic
+    | Flush
+    | CloseProducer
+    | OpenFetch
+    | SeekFetch
+    | WakeFetch
+    | CloseFetch
+)

@@ -1,0 +1,149 @@
+"""The client's core: everything it does, without a socket, a clock or a thread.
+
+A skin (or the simulation) feeds it events and does its effects; the API reaches it by `Call`s of
+`logboom.client.calls` and by the producers' `SendBuffer`s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logboom.client.asking import Asking
+from logboom.client.calls import (
+    AskLeader,
+    AskNode,
+    CloseFetch,
+    CloseProducer,
+    Connect,
+    FindTopic,
+    Flush,
+    OpenFetch,
+    OpenProducer,
+    OpenTopic,
+    ProposeCommand,
+    SeekFetch,
+    WakeFetch,
+    WholeView,
+)
+from logboom.client.connections import Connections
+from logboom.client.fetching import Fetching
+from logboom.client.finding import Finding
+from logboom.client.leaders import Leaders
+from logboom.client.producing import Producing, closed
+from logboom.client.proposals import Proposals
+from logboom.client.turn import Turn
+from logboom.client.watching import Watching
+from logboom.wire.actor import Call, Effects, Event, Instant, Received
+from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.hello import Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What a client is given."""
+
+    endpoints: tuple[str, ...]
+    """host:port of any nodes, to begin with."""
+    client_id: str
+    """Unique per client: commands are deduplicated by it."""
+    create_topics: bool = False
+    """Create a topic that a producer or consumer names and that does not exist (dev, embedded)."""
+
+
+class ClientCore:
+    """One client (`wire.actor.Core`)."""
+
+    def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
+        self.config = config
+        self._turn = turn = Turn(now)
+        self._connections = Connections(Identity(config.client_id), rng, turn)
+        self._proposals = Proposals(config.client_id, self._connections, turn, rng)
+        self.watching = Watching(config.endpoints, self._connections, turn, rng, self._proposals)
+        self._proposals.use(self.watching.routes)
+        leaders = Leaders(self.watching.routes)
+        parts = (self._connections, leaders, self.watching)
+        self._finding = Finding(
+            self._connections, self.watching, self._proposals, turn, create=config.create_topics
+        )
+        self._asking = Asking(*parts, turn, rng)
+        self._producing = Producing(*parts, self._proposals, turn, rng)
+        self._fetching = Fetching(*parts, turn, rng)
+        self._started = False
+        self._closed = False
+
+    def handle(self, events: Sequence[Event], now: Instant) -> Effects:
+        """Take a turn's events and whatever producers have piled up."""
+        turn = self._turn
+        turn.begin(now)
+        if not self._started:
+            self._started = True
+            self.watching.start()
+        for event in events:
+            match event:
+                case Received(peer, frames) if isinstance(peer, str):
+                    self._connections.receive(peer, frames)
+                case Call(request):
+                    self._call(request)
+                case _:
+                    pass
+        turn.run_timers()
+        self._connections.tick()
+        self._producing.pump()
+        return turn.out
+
+    def deadline(self) -> float | None:
+        """Monotonic time of the next turn that is wanted without events."""
+        if self._producing.waiting() or not self._started:
+            return self._turn.now
+        wanted = (self._turn.deadline(), self._connections.deadline())
+        return min((when for when in wanted if when is not None), default=None)
+
+    def close(self) -> None:
+        """Fail what producers still hold; the core handles nothing afterwards."""
+        self._closed = True
+        self._producing.close_all()
+
+    def _call(self, call: object) -> None:
+        if self._closed:
+            outcome = getattr(call, "outcome", None)
+            if outcome is not None:
+                outcome.fail(closed())
+            return
+        match call:
+            case OpenTopic():
+                self._finding.open_topic(call, self._producing)
+            case Flush():
+                self._producing.flush(call)
+            case WakeFetch(fetch):
+                self._fetching.wake(fetch)
+            case SeekFetch(fetch, start, generation):
+                self._fetching.seek(fetch, start, generation)
+            case OpenFetch(fetch):
+                self._fetching.open(fetch)
+            case CloseFetch(fetch):
+                self._fetching.close(fetch)
+            case AskLeader():
+                self._asking.ask_leader(call)
+            case AskNode():
+                self._asking.ask_node(call)
+            case OpenProducer():
+                self._producing.open(call)
+            case CloseProducer():
+                self._producing.close(call)
+            case Connect() | FindTopic() | WholeView():
+                self._finding.find(call)
+            case ProposeCommand():
+                self._propose(call)
+            case _:
+                raise InternalError(f"no such call: {call!r}; please report it")
+
+    def _propose(self, call: ProposeCommand) -> None:
+        def done(result: object) -> None:
+            if isinstance(result, LogboomError):
+                call.outcome.fail(result)
+            else:
+                call.outcome.resolve(result)  # type: ignore[arg-type]  # a Result
+
+        self._proposals.propose(call.command, done, call.timeout)

@@ -1,0 +1,231 @@
+"""What the client hands out: messages, results of sends and pulls, descriptions of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import TypeAlias, overload
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.columns import Columns
+from logboom.wire.messages import PullStatus
+from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
+
+
+class Message(Struct, frozen=True, gc=False):
+    """One message as it was read."""
+
+    topic: str
+    queue: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    """None: a tombstone."""
+    tag: str | None
+    headers: dict[str, bytes] | None
+    timestamp_ms: int
+    """Message time, ms since 1970 UTC."""
+    attempt: int = 1
+    """Which delivery this is, from 1."""
+
+
+class SendResult(Struct, frozen=True, gc=False):
+    """Where a message went. `offset` is -1 with acks="none": nobody said."""
+
+    topic: str
+    queue: int
+    offset: int
+    timestamp_ms: int
+    """Message time, ms since 1970 UTC."""
+
+
+Run: TypeAlias = tuple[int, int, int]
+"""(queue, first offset, count) of messages that `send_many` stored in a row."""
+
+
+def messages_of(topic: str, queue: int, columns: Columns) -> list[Message]:
+    """All messages of a batch or of a slice of it, built in one sweep."""
+    offsets, keys, values, tags, headers, times = columns.parts()
+    return list(
+        map(Message, repeat(topic), repeat(queue), offsets, keys, values, tags, headers, times)
+    )
+
+
+class Messages(Sequence[Message]):
+    """The messages of a pull, decoded when first looked at."""
+
+    __slots__ = ("_batches", "_decoded", "_queue", "_topic")
+
+    def __init__(self, topic: str, queue: int, batches: list[Columns]) -> None:
+        self._topic = topic
+        self._queue = queue
+        self._batches = batches
+        self._decoded: list[Message] | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._batches))
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Message]: ...
+    def __getitem__(self, place: int | slice) -> Message | list[Message]:
+        return self._all()[place]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} messages of {self._topic}/{self._queue}>"
+
+    def _all(self) -> list[Message]:
+        if self._decoded is None:
+            self._decoded = [
+                message
+                for batch in self._batches
+                for message in messages_of(self._topic, self._queue, batch)
+            ]
+        return self._decoded
+
+
+class PullResult:
+    """What one pull found."""
+
+    __slots__ = ("_batches", "max_offset", "messages", "min_offset", "next_offset", "status")
+
+    def __init__(
+        self,
+        status: PullStatus,
+        messages: Messages,
+        batches: list[Columns],
+        next_offset: int,
+        min_offset: int,
+        max_offset: int,
+    ) -> None:
+        self.status: PullStatus = status
+        """FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL."""
+        self.messages = messages
+        self.next_offset = next_offset
+        """Where to pull next; with OFFSET_ILLEGAL the nearest offset that exists."""
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        """The high watermark: the offset after the last message that can be read."""
+        self._batches = batches
+
+    def columns(self) -> list[Columns]:
+        """The same messages as bare columns, one group a batch; decodes nothing by itself."""
+        return self._batches
+
+    def __repr__(self) -> str:
+        return (
+            f"PullResult({self.status}, {len(self.messages)} messages, next {self.next_offset}, "
+            f"offsets {self.min_offset} to {self.max_offset})"
+        )
+
+
+class ColumnBatch:
+    """Columns with the place that they come from; what `poll_columns` returns."""
+
+    __slots__ = ("columns", "queue", "topic")
+
+    def __init__(self, topic: str, queue: int, columns: Columns) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return self.columns.count
+
+    def messages(self) -> list[Message]:
+        """The same as Message objects."""
+        return messages_of(self.topic, self.queue, self.columns)
+
+
+class QueueInfo(Struct, frozen=True):
+    """One queue of a topic. Offsets are None where its leader did not say."""
+
+    queue: int
+    leader: str | None
+    leader_epoch: int
+    replicas: list[str]
+    isr: list[str]
+    min_offset: int | None = None
+    max_offset: int | None = None
+
+
+class TopicSettings(Struct, frozen=True):
+    """Settings of a topic; `wire.view.TopicConfig` says what each means."""
+
+    min_in_sync: int
+    retention_ms: int
+    retention_bytes: int
+    max_message_bytes: int
+    unclean_election: bool
+
+
+class TopicInfo(Struct, frozen=True):
+    """One topic."""
+
+    name: str
+    id: int
+    replicas: int
+    config: TopicSettings
+    queues: list[QueueInfo]
+
+
+class BrokerInfo(Struct, frozen=True):
+    """One broker."""
+
+    id: str
+    endpoint: str
+    zone: str
+    alive: bool
+    instance_epoch: int
+
+
+class NameServerInfo(Struct, frozen=True):
+    """One name server."""
+
+    id: str
+    endpoint: str
+    leader: bool
+
+
+class NodeStats(Struct, frozen=True):
+    """Flat counters of one node; `error` tells why there are none."""
+
+    node: str
+    role: str
+    endpoint: str
+    counters: dict[str, int | float | str]
+    error: str = ""
+
+
+def topic_info(topic: TopicView, offsets: dict[int, tuple[int, int]] | None = None) -> TopicInfo:
+    """The public shape of a topic's view, with (min, max) offsets by queue where known."""
+    known = offsets or {}
+    queues = [
+        QueueInfo(
+            number, q.leader, q.leader_epoch, q.replicas, q.isr, *known.get(number, (None, None))
+        )
+        for number, q in enumerate(topic.queues)
+    ]
+    replicas = max((len(q.replicas) for q in topic.queues), default=0)
+    return TopicInfo(topic.name, topic.id, replicas, settings(topic.config), queues)
+
+
+def settings(config: TopicConfig) -> TopicSettings:
+    """The public shape of a topic's settings."""
+    return TopicSettings(**msgspec.structs.asdict(config))
+
+
+def broker_info(broker: BrokerView) -> BrokerInfo:
+    """The public shape of a broker's view."""
+    return BrokerInfo(broker.id, broker.endpoint, broker.zone, broker.alive, broker.instance_epoch)
+
+
+def name_server_info(server: NameServerView, leader: str | None) -> NameServerInfo:
+    """The public shape of a name server's view."""
+    return NameServerInfo(server.id, server.endpoint, server.id == leader)
