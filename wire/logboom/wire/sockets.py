@@ -43,6 +43,8 @@ class Sockets:
         """
         self._context = zmq.Context()
         self._poller = zmq.Poller()
+        self._own = zmq.Poller()
+        """Without the listeners: what `poll(listening=False)` waits for."""
         self._listening: dict[str, zmq.Socket[bytes]] = {}
         self._dialled: dict[str, zmq.Socket[bytes]] = {}
         self._sources: dict[zmq.Socket[bytes], str] = {}
@@ -54,6 +56,7 @@ class Sockets:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         self._poller.register(self._wake_read, zmq.POLLIN)
+        self._own.register(self._wake_read, zmq.POLLIN)
         self.endpoints: dict[str, str] = {}
         """Listener name → the "host:port" it is bound to."""
         self.dropped = 0
@@ -97,13 +100,17 @@ class Sockets:
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
         return socket
 
-    def poll(self, timeout: float | None) -> list[Received]:
-        """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`."""
+    def poll(self, timeout: float | None, *, listening: bool = True) -> list[Received]:
+        """Wait up to `timeout` seconds (None: for ever, 0: not at all) for messages or `wake`.
+
+        `listening` False leaves alone whoever dialled us: their messages wait, and at last they do.
+        """
         self._flush()
         wait = 0 if self._more else timeout
         if self._outboxes:
             wait = 0.002 if wait is None else min(wait, 0.002)
-        ready = self._poller.poll(None if wait is None else max(0, int(wait * 1000 + 0.999)))
+        poller = self._poller if listening else self._own
+        ready = poller.poll(None if wait is None else max(0, int(wait * 1000 + 0.999)))
         sockets = [s for s, _ in ready if isinstance(s, zmq.Socket)]
         if len(sockets) < len(ready):
             with contextlib.suppress(BlockingIOError):
@@ -201,6 +208,7 @@ class Sockets:
         self._dialled[endpoint] = socket
         self._sources[socket] = endpoint
         self._poller.register(socket, zmq.POLLIN)
+        self._own.register(socket, zmq.POLLIN)
         return socket
 
     def redial(self, endpoint: str) -> None:
@@ -217,6 +225,7 @@ class Sockets:
         if socket in self._more:
             self._more.remove(socket)
         self._poller.unregister(socket)
+        self._own.unregister(socket)
         socket.close(linger=0)
 
     def _forget(self, peer: Address) -> None:

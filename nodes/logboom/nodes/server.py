@@ -1,0 +1,157 @@
+"""The broker's skin: sockets, disk, clocks and signals around the core.
+
+Each turn: poll, `handle`, write, begin the sync, redial, send, hang up (`wire.actor`). The committer
+thread syncs meanwhile and wakes the loop. While too much is unsynced, or the disk is behind with
+full write buffers, only the connections that this broker dialled are read: its heartbeats and its
+view of the cluster live on, while whoever sends us data waits in the sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from logboom.nodes.broker import Broker
+from logboom.nodes.committer import Committer
+from logboom.nodes.config import BrokerConfig, check_config, effective
+from logboom.nodes.store import RocksStorage
+from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
+from logboom.wire.errors import DataDamaged, StartError
+from logboom.wire.sockets import Sockets
+
+BUSY_POLL: Final = 0.05
+"""Seconds between two looks while nothing is read from those who dialled us."""
+RECLAIM_S: Final = 10.0
+"""Seconds between two compactions of what retention removed."""
+LAST_WORDS_MS: Final = 500
+"""How long the last answers may take to leave."""
+_log = logging.getLogger("logboom.nodes")
+
+
+class BrokerProcess:
+    """A broker with real sockets, disk and clocks. One thread calls `run`."""
+
+    def __init__(self, config: BrokerConfig, cluster_key: bytes) -> None:
+        """Bind the port and open the data folder.
+
+        Raises:
+            StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG; one line.
+        """
+        check_config(config)
+        if not config.data:
+            raise StartError("no `data` in the config: name a folder for this broker's store")
+        self._sockets = Sockets({"main": config.listen})
+        try:
+            self._storage = RocksStorage(Path(config.data), config.id)
+        except BaseException:
+            self._sockets.close()
+            raise
+        self._config = effective(config, self.endpoint)
+        self._core = Broker(
+            self._config,
+            self._storage,
+            random.Random(secrets.randbits(128)),
+            secrets.token_hex(16),
+            cluster_key,
+        )
+        self._stopping = False
+        self._asked_to_stop = False
+        self._suspect = self._storage.suspect
+        self._done = threading.Event()
+
+    @property
+    def endpoint(self) -> str:
+        """The host:port bound for clients and other brokers."""
+        return self._sockets.endpoints["main"]
+
+    def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until `stop`; `ready` is called once the port is served.
+
+        Raises:
+            LogboomError: the node had to end: the disk refused, or the data is another cluster's.
+        """
+        committer = Committer(self._storage, self._sockets.wake)
+        janitor = threading.Thread(target=self._reclaim, name="logboom-reclaim", daemon=True)
+        janitor.start()
+        _log.info("broker %s listens on %s", self._config.id, self.endpoint)
+        try:
+            if ready is not None:
+                ready()
+            self._serve(committer)
+        finally:
+            self._done.set()
+            committer.close()
+            janitor.join()
+            self._sockets.close(flush_ms=LAST_WORDS_MS)
+            self._storage.close()
+
+    def stop(self) -> None:
+        """End `run` in good order; callable from any thread and from signal handlers."""
+        self._stopping = True
+        self._sockets.wake()
+
+    def _serve(self, committer: Committer) -> None:
+        core = self._core
+        effects = core.handle([], _instant())
+        while not self._carry_out(effects, committer):
+            events = self._wait(committer)
+            for event in events:
+                if isinstance(event, SyncFailed):
+                    raise DataDamaged(event.reason)
+            effects = core.handle(events, _instant())
+
+    def _wait(self, committer: Committer) -> list[Event]:
+        """The events of the next turn: messages, syncs that ended, the wish to stop."""
+        deadline = self._core.deadline()
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        behind = committer.unsynced > self._config.max_unsynced_bytes or self._storage.congested()
+        if behind:
+            timeout = BUSY_POLL if timeout is None else min(timeout, BUSY_POLL)
+        events: list[Event] = [*self._sockets.poll(timeout, listening=not behind)]
+        events += committer.take()
+        if self._stopping and not self._asked_to_stop:
+            self._asked_to_stop = True
+            events.append(Call("stop"))
+        return events
+
+    def _carry_out(self, effects: Effects, committer: Committer) -> bool:
+        """Do what a turn asked for; True: the node ends."""
+        sockets = self._sockets
+        self._check_cluster()
+        size = 0
+        if effects.writes is not None and len(effects.writes):
+            self._storage.write(effects.writes)
+            size = effects.writes.size
+        if effects.token:
+            committer.begin(effects.token, size)
+        for endpoint in effects.redials:
+            sockets.redial(endpoint)
+        sockets.send(effects.sends)
+        for endpoint in effects.hangups:
+            sockets.hang_up(endpoint)
+        if effects.stop:
+            raise DataDamaged(effects.stop)
+        return effects.stop is not None
+
+    def _check_cluster(self) -> None:
+        """Before anything of a turn takes effect: is this data of the cluster that we joined?"""
+        folder, cluster_id = self._storage.folder, self._core.cluster_id
+        if cluster_id and folder.cluster_id != cluster_id:
+            folder.bind(cluster_id)
+        if self._suspect and self._core.registered:
+            self._suspect = False
+            self._storage.absolve()
+
+    def _reclaim(self) -> None:
+        while not self._done.wait(RECLAIM_S):
+            self._storage.reclaim()
+
+
+def _instant() -> Instant:
+    return Instant(time.monotonic(), time.time_ns() // 1_000_000)
