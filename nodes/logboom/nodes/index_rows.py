@@ -133,8 +133,12 @@ def candidates(
 
 def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_start: int) -> None:
     """Stage the removal of rows that speak only of entries before the log's start."""
-    first = queue_key(topic_id, queue, b"b")
-    writes.delete_range("index", first, _block_key(topic_id, queue, log_start))
+    first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, log_start)
+    last = next(storage.scan("index", first, end, reverse=True), None)
+    # A block that reaches beyond the start still tells of the keys there.
+    if last is not None and Block(*_BLOCK.unpack_from(last[1])).next_offset > log_start:
+        end = last[0]
+    writes.delete_range("index", first, end)
     first, end = queue_key(topic_id, queue, b"t"), queue_key(topic_id, queue, b"u")
     rows = storage.scan("index", first, end)
     kept = next((key for key, at in rows if _OFFSET.unpack(at)[0] > log_start), end)

@@ -1,7 +1,7 @@
 """Remove the oldest entries of a queue, by append time and by bytes; never above the HW.
 
 Whole index blocks go at once, so that a queue of any rate is kept short without reading it back;
-what is not in blocks goes entry by entry. The log's new start is staged in the same write as the
+the rest goes batch by batch. The log's new start is staged in the same write as the
 removal (Q10). Each call does a bounded amount; ask again while it returns something.
 """
 
@@ -63,7 +63,9 @@ def expire(
     for _ in range(STEPS):
         if start >= limit:
             break
-        piece = _piece_at(storage, topic_id, queue, start, limit)
+        piece: _Piece | None = _block(storage, topic_id, queue, start, limit)
+        if piece is None or not _expired(piece, size, keep, wall_ms):
+            piece = _batch(storage, topic_id, queue, start, limit)
         if piece is None or not _expired(piece, size, keep, wall_ms):
             break
         start, size = piece.next_offset, size - piece.size
@@ -82,12 +84,14 @@ def _expired(piece: _Piece, size: int, keep: Retention, wall_ms: int) -> bool:
     return keep.max_bytes is not None and size - piece.size >= keep.max_bytes
 
 
-def _piece_at(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
-    """What begins at the log's start and lies whole below `limit`: a block, or else a batch with
-    the control entries before it."""
+def _block(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
+    """The index block that begins at the log's start, if it lies whole below `limit`."""
     block = block_at(storage, topic_id, queue, start)
-    if block is not None and block.next_offset <= limit:
-        return _Piece(*block)
+    return _Piece(*block) if block is not None and block.next_offset <= limit else None
+
+
+def _batch(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
+    """The first batch with the control entries before it, if it lies whole below `limit`."""
     size = 0
     at = Position(start, 0)
     first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
