@@ -32,7 +32,7 @@ CORE_PORTIONS = {"wire", "metadata", "nodes", "client"}
 
 SKINS: dict[str, set[str]] = {
     "client": set(),
-    "metadata": set(),
+    "metadata": {"journal", "server"},
     "nodes": set(),
     "wire": {"sockets"},
 }

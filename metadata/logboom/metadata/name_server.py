@@ -1,24 +1,85 @@
 """The name server's core: raft, replicated state, WATCH, sessions; events in, effects out.
 
-This is the interface; the body follows.
+A turn takes its events, ticks the raft node until it rests, and syncs the journal before anything
+it says leaves (SAFETY R8). Reads are answered by every name server from its own applied state;
+proposals and heartbeats by the raft leader alone.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
-from logboom.metadata.config import NameServerConfig
+from logboom.metadata.config import LEASE_MS, NameServerConfig
+from logboom.metadata.group_changes import GroupChanges
 from logboom.metadata.journal_store import JournalStore
-from logboom.metadata.raft_config import RaftConfig
-from logboom.wire.actor import Effects, Event, Instant
+from logboom.metadata.leader_duties import LeaderDuties
+from logboom.metadata.log_commands import (
+    ENTRY_FORMAT,
+    AnyLogCommand,
+    LogEntry,
+    decode_result,
+    encode_entry,
+)
+from logboom.metadata.names import is_reserved
+from logboom.metadata.raft import RaftNode
+from logboom.metadata.raft_config import (
+    MAX_COMMAND_BYTES,
+    RaftConfig,
+    RaftError,
+    Refusal,
+    SubmitOutcome,
+    SubmitStatus,
+)
+from logboom.metadata.raft_links import RaftLinks
+from logboom.metadata.raft_submissions import OnResult
+from logboom.metadata.state import State
+from logboom.metadata.views import name_servers, view_since
+from logboom.metadata.watches import Hold, Watches
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
+from logboom.wire.commands import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    FenceBroker,
+    NewTerm,
+)
+from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
+from logboom.wire.frames import Frame, encode
+from logboom.wire.gate import Gate, Peer, refusal
+from logboom.wire.hello import Identity
+from logboom.wire.messages import (
+    AddNameServer,
+    AnyMessage,
+    Heartbeat,
+    HeartbeatGranted,
+    Message,
+    Propose,
+    Proposed,
+    RaftFrame,
+    RemoveNameServer,
+    Stats,
+    StatsResult,
+    Watch,
+    WatchResult,
+)
+from logboom.wire.view import NameServerView, View
+
+MAX_TICKS: Final = 16
+"""Raft ticks of one turn; more work waits for the next, which comes at once."""
+MAX_PROPOSER: Final = 128
+"""Characters of a proposer's name."""
+HAND_OVER: Final = 0.5
+"""Seconds that a stopping raft leader waits for another to take over."""
 
 
 class NameServer:
     """One name server. Listeners: "main" (clients, brokers) and "raft" (other name servers).
 
-    It syncs its own journal through `disk` within `handle` (SAFETY R8), so its effects carry
-    neither writes nor tokens, and no `Synced` ever comes.
+    It syncs its own journal through `disk` within `handle`, so its effects carry neither writes
+    nor tokens, and no `Synced` ever comes.
     """
 
     def __init__(
@@ -35,12 +96,325 @@ class NameServer:
         Raises:
             JournalError: the journal or snapshot is damaged or of another node (R9).
         """
-        raise NotImplementedError
+        self.config = config
+        self.state = State()
+        self._now = now
+        self._rng = rng
+        self._founders = config.members()
+        self._gate = Gate(config.id, cluster_key, rng)
+        self.raft = RaftNode(
+            config.id,
+            list(self._founders),
+            disk,
+            apply=self._apply,
+            snapshot=lambda: self.state.snapshot(),
+            restore=self._restore,
+            clock=lambda: self._now.mono,
+            rng=rng,
+            config=raft_config,
+        )
+        identity = Identity(config.id, "name-server", cluster_key=cluster_key)
+        self.links = RaftLinks(identity, self.raft, rng)
+        self._watches = Watches()
+        self._duties = LeaderDuties(config, self)
+        self._changes = GroupChanges(self)
+        self._shown = -1
+        """Metadata version that the holds, links and views have seen."""
+        self._restored = False
+        self._members: list[NameServerView] = []
+        self._stop_at: float | None = None
+        self._out = Effects()
+        """Of the turn under way: raft's results are answered into it."""
+        self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
+
+    # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
         """One turn. `Call("stop")` ends in `Effects.stop == ""` after leadership was offered."""
-        raise NotImplementedError
+        self._now = now
+        out = self._out = Effects()
+        try:
+            self._follow(out)
+            self._duties.wake(now.mono)
+            for event in events:
+                self._take(event, out)
+            self._duties.perform(now)
+            self.links.tick(out, now.mono)
+            self._run_raft(out)
+        except RaftError as error:
+            # What the turn would have said may rest on what is not on disk: say nothing (R8, R9).
+            return Effects(stop=str(error))
+        self._follow(out)
+        self._answer_due(out)
+        self._watches.forget(self._gate.sweep(now.mono))
+        self._end(out)
+        return out
 
     def deadline(self) -> float | None:
         """Monotonic time of the next turn wanted without events."""
-        raise NotImplementedError
+        wanted = [
+            self.raft.deadline,
+            self.links.deadline(),
+            self._watches.deadline(),
+            self._duties.deadline(),
+            self._stop_at,
+        ]
+        return min(at for at in wanted if at is not None)
+
+    def _take(self, event: Event, out: Effects) -> None:
+        match event:
+            case Received(peer=Inbound() as address, frames=frames):
+                admitted = self._gate.admit(address, frames, out, self._now.mono)
+                if admitted is not None:
+                    self._serve(*admitted, out)
+            case Received(peer=str() as endpoint, frames=frames):
+                self.links.from_dialled(endpoint, frames, out, self._now.mono)
+            case Call(request="stop"):
+                self._stop_at = self._now.mono + HAND_OVER
+                if self.raft.is_leader:
+                    self.raft.transfer_leadership()
+            case _:
+                pass
+
+    def _run_raft(self, out: Effects) -> None:
+        now = self._now.mono
+        for _ in range(MAX_TICKS):
+            self.raft.tick(now)
+            self.raft.sync()
+            for peer, payload in self.raft.take_outbox():
+                self.links.send(peer, payload, out, now)
+            self._duties.perform(self._now)
+            if self.raft.deadline > now:
+                break
+
+    def _end(self, out: Effects) -> None:
+        refused = self.links.refusal()
+        if refused is not None:
+            out.stop = refused.text
+        elif self._stop_at is not None and (
+            not self.raft.is_leader or self._now.mono >= self._stop_at
+        ):
+            out.stop = ""
+
+    # ── the replicated state ────────────────────────────────────────────────────────────────────
+
+    def _apply(self, entry: bytes) -> bytes:
+        self._counts["applied"] += 1
+        return self.state.apply(entry)
+
+    def _restore(self, snapshot: bytes) -> None:
+        self.state.restore(snapshot)
+        self._restored = True
+
+    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
+        """Put a command of this node's own into the log."""
+        self.raft.submit(self._entry("", 0, command), on_result)
+
+    def new_cluster_id(self) -> str:
+        """A random id, taken only if the cluster has none yet."""
+        return self._rng.randbytes(16).hex()
+
+    def _entry(self, proposer: str, number: int, command: AnyLogCommand) -> bytes:
+        return encode_entry(LogEntry(ENTRY_FORMAT, proposer, number, self._now.wall_ms, command))
+
+    def _follow(self, out: Effects) -> None:
+        """Let the rest of the node see what was applied."""
+        cluster = self.state.cluster
+        version = cluster.version
+        if version == self._shown and not self._restored:
+            return
+        shown, restored = self._shown, self._restored
+        self._shown, self._restored = version, False
+        self._gate.cluster_id = cluster.cluster_id
+        members = name_servers(cluster, self._founders)
+        views = [NameServerView(m.id, m.endpoint) for m in members.values()]
+        everybody = restored or shown <= 0 or views != self._members
+        self._members = views
+        peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
+        self.links.set_peers(peers, out, self._now.mono)
+        if everybody or cluster.broker_changes.changed_since(shown):
+            self._duties.follow(self._now.mono)
+            everybody = True
+        everybody = everybody or bool(cluster.broker_changes.gone_since(shown))
+        topics = set(cluster.topic_changes.changed_since(shown))
+        topics.update(cluster.topic_changes.gone_since(shown))
+        if cluster.cluster_id:
+            for hold in self._watches.take_woken(version, topics, everybody=everybody):
+                self._show(hold, out)
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────
+
+    def _serve(
+        self, peer: Peer, message: AnyMessage, batches: Sequence[Frame], out: Effects
+    ) -> None:
+        address = peer.address
+        match message:
+            case RaftFrame():
+                if peer.kind == "name-server" and peer.client_id == message.sender:
+                    self.links.from_peer(message, batches, out, self._now.mono)
+            case Heartbeat():
+                self._counts["heartbeats"] += 1
+                self._reply(out, address, message.id, self._heartbeat(message))
+            case Watch():
+                self._watch(address, message, out)
+            case Propose():
+                self._propose(peer, message, out)
+            case AddNameServer():
+                self._changes.add(message, partial(self._reply_later, address, message.id))
+            case RemoveNameServer():
+                self._changes.remove(message, partial(self._reply_later, address, message.id))
+            case Stats():
+                stats = StatsResult(0, self.config.id, self._role(), self.counters())
+                self._reply(out, address, message.id, stats)
+            case _:
+                text = f"{self.config.id} is a name server: it takes no {type(message).__name__}"
+                error = InvalidRequest(text, "UNKNOWN_TYPE")
+                self._reply(out, address, message.id, error)
+
+    def _reply(
+        self, out: Effects, address: Inbound, number: int, answer: Message | LogboomError
+    ) -> None:
+        if isinstance(answer, LogboomError):
+            out.sends.append(Send(address, refusal(number, answer)))
+        else:
+            answer.id = number
+            out.sends.append(Send(address, encode(answer)))
+
+    def _reply_later(self, address: Inbound, number: int, answer: Message | LogboomError) -> None:
+        """Answer out of the raft node's `sync`: everything it says is on disk."""
+        self._reply(self._out, address, number, answer)
+
+    def _heartbeat(self, message: Heartbeat) -> Message | LogboomError:
+        if not self._duties.serving or not self.raft.leads_at(self._now.mono):
+            return self.not_leader()
+        broker = self.state.cluster.brokers.get(message.broker)
+        if (
+            broker is None
+            or not broker.alive
+            or broker.instance_epoch != message.instance_epoch
+            or not self._duties.liveness.heard(broker, self._now.mono)
+        ):
+            return Refused(f"broker {message.broker!r} is fenced: it must register again")
+        return HeartbeatGranted(0, LEASE_MS, self.state.version)
+
+    def _propose(self, peer: Peer, message: Propose, out: Effects) -> None:
+        self._counts["proposals"] += 1
+        error = self._refuse_proposal(peer, message)
+        proposer = message.proposer
+        if proposer and peer.kind == "client":
+            # A client must not take the results of a node's proposals for its own.
+            proposer = f"client:{proposer}"
+        entry = self._entry(proposer, message.number, message.command)
+        if error is None and len(entry) > MAX_COMMAND_BYTES:
+            text = f"a command of {len(entry)} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
+            error = InvalidRequest(text, "TOO_LARGE")
+        if error is not None:
+            self._reply(out, peer.address, message.id, error)
+            return
+        self.raft.submit(entry, partial(self._proposed, peer.address, message.id))
+
+    def _refuse_proposal(self, peer: Peer, message: Propose) -> LogboomError | None:
+        command = message.command
+        if not self.raft.is_leader:
+            return self.not_leader()
+        if isinstance(command, NewTerm | FenceBroker):
+            text = f"{type(command).__name__} is made by the raft leader alone"
+            return Refused(text, "UNAUTHENTICATED")
+        if len(message.proposer) > MAX_PROPOSER:
+            return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
+        if (
+            peer.kind == "client"
+            and isinstance(command, CreateTopic | AlterTopic | DeleteTopic)
+            and is_reserved(command.name)
+        ):
+            text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
+            return InvalidRequest(text, "INVALID_NAME")
+        return None
+
+    def _proposed(self, address: Inbound, number: int, outcome: SubmitOutcome) -> None:
+        if outcome.applied:
+            self._reply_later(address, number, Proposed(0, decode_result(outcome.result)))
+        else:
+            self._reply_later(address, number, self.failure(outcome))
+
+    def not_leader(self) -> LogboomError:
+        """NOT_LEADER with a hint where to ask."""
+        leader = self.raft.leader
+        if leader == self.config.id:
+            # It leads, but is not sure of its majority now.
+            leader = None
+        known = {member.id: member.endpoint for member in self._members}
+        text = f"{self.config.id} is not the raft leader: ask {leader or 'another, or wait'}"
+        return NotLeader(text, leader=leader, endpoint=known.get(leader or ""))
+
+    def failure(self, outcome: SubmitOutcome) -> LogboomError:
+        """Why a submitted command was not applied, or is not known to be."""
+        if outcome.status is SubmitStatus.UNKNOWN:
+            text = "leadership was lost while committing: the outcome is unknown, ask again"
+            return Unavailable(text)
+        if outcome.refusal is Refusal.NOT_LEADER:
+            return self.not_leader()
+        if outcome.refusal is Refusal.CHANGE_PENDING:
+            return Unavailable("another name server is being added or removed: wait", "BUSY")
+        reason = outcome.refusal.value if outcome.refusal is not None else "refused"
+        return InvalidRequest(f"refused: {reason}")
+
+    # ── watch ───────────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, address: Inbound, message: Watch, out: Effects) -> None:
+        self._counts["watches"] += 1
+        topics = None if message.topics is None else frozenset(message.topics)
+        wait = max(0, min(message.wait_ms, message.timeout_ms)) / 1000
+        deadline = self._now.mono + wait
+        hold = Hold(address, message.id, message.version, topics, deadline)
+        # Against what the holds have seen: the rest of this turn wakes those that are held now.
+        if self.state.cluster.cluster_id and hold.version < self._shown:
+            self._show(hold, out)
+        elif not self._watches.add(hold):
+            error = Unavailable(f"{self.config.id} holds too many watches: ask another", "BUSY")
+            self._reply(out, address, hold.id, error)
+
+    def _answer_due(self, out: Effects) -> None:
+        for hold in self._watches.take_due(self._now.mono):
+            cluster = self.state.cluster
+            behind = not cluster.cluster_id or cluster.version < hold.version
+            if behind or self.raft.leader is None:
+                # Never an older answer (R14); another name server may know more.
+                why = "is behind the version asked for" if behind else "knows no raft leader"
+                error = Unavailable(f"{self.config.id} {why}: ask another name server")
+                self._reply(out, hold.address, hold.id, error)
+            else:
+                self._show(hold, out)
+
+    def _show(self, hold: Hold, out: Effects) -> None:
+        view: View = view_since(
+            self.state.cluster, hold.version, hold.topics, self._members, self.raft.leader
+        )
+        self._reply(out, hold.address, hold.id, WatchResult(0, view))
+
+    # ── figures ─────────────────────────────────────────────────────────────────────────────────
+
+    def _role(self) -> str:
+        return "raft leader" if self.raft.is_leader else "name server"
+
+    def counters(self) -> dict[str, int | float | str]:
+        """Flat figures for STATS."""
+        cluster = self.state.cluster
+        figures: dict[str, int | float | str] = dict(self._counts)
+        figures.update(
+            cluster_id=cluster.cluster_id,
+            version=cluster.version,
+            brokers=len(cluster.brokers),
+            brokers_alive=len(cluster.alive),
+            topics=len(cluster.topics),
+            queues=sum(len(topic.queues) for topic in cluster.topics.values()),
+            queues_displaced=len(cluster.displaced),
+            elections=cluster.elections,
+            proposers=len(self.state.dedup.windows),
+            watches_held=len(self._watches),
+            sessions=len(self._gate),
+            raft_links_up=self.links.up_count(),
+            raft_link_gaps=self.links.gaps,
+        )
+        figures.update({f"raft_{name}": value for name, value in self.raft.status().items()})
+        return figures

@@ -1,39 +1,147 @@
-"""The name server's skin: sockets, disk and clocks around the core.
-
-This is the interface; the body follows.
-"""
+"""The name server's skin: sockets, disk and clocks around the core."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import logging
+import random
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
-from logboom.metadata.config import NameServerConfig
+import msgspec
+
+from logboom.metadata.config import NameServerConfig, NameServerMember, check_config
+from logboom.metadata.journal import RocksJournal
+from logboom.metadata.journal_store import JournalError
+from logboom.metadata.name_server import NameServer
+from logboom.metadata.raft_config import RaftConfig, RaftError
+from logboom.wire.actor import Call, Event, Instant
+from logboom.wire.errors import LogboomError, StartError
+from logboom.wire.sockets import Sockets
+
+logger = logging.getLogger("logboom.metadata.server")
+
+FLUSH_MS: Final = 200
+"""What answers just sent get to leave when the node ends."""
 
 
 class NameServerProcess:
     """A name server with real sockets, disk and clocks. One thread calls `run`."""
 
-    def __init__(self, config: NameServerConfig, cluster_key: bytes) -> None:
+    def __init__(
+        self,
+        config: NameServerConfig,
+        cluster_key: bytes,
+        raft_config: RaftConfig | None = None,
+    ) -> None:
         """Bind the ports and open the data folder.
 
         Raises:
             StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG; one line.
         """
-        raise NotImplementedError
+        check_config(config)
+        if not config.data:
+            raise StartError("data is empty: name the folder of the raft journal")
+        listeners = {"main": config.listen, "raft": config.raft_listen}
+        self._sockets = Sockets(listeners)
+        self._stopping = False
+        try:
+            self.config = _bound(config, self._sockets.endpoints)
+            self._journal = _open_journal(self.config, cluster_key)
+            try:
+                rng = random.Random(random.SystemRandom().getrandbits(128))
+                self.core = NameServer(
+                    self.config, self._journal, rng, cluster_key, _now(), raft_config
+                )
+            except BaseException:
+                self._journal.close()
+                raise
+        except RaftError as error:
+            self._sockets.close()
+            raise _start_error(error) from None
+        except BaseException:
+            self._sockets.close()
+            raise
 
     @property
     def endpoint(self) -> str:
         """The host:port bound for clients and brokers."""
-        raise NotImplementedError
+        return self._sockets.endpoints["main"]
+
+    @property
+    def raft_endpoint(self) -> str:
+        """The host:port bound for the other name servers."""
+        return self._sockets.endpoints["raft"]
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until `stop`; `ready` is called once the ports are served.
 
         Raises:
-            LogboomError: the node had to end (a journal that cannot be trusted, R9).
+            LogboomError: the node had to end (a journal that cannot be trusted, R9; peers that
+                hold another cluster key).
         """
-        raise NotImplementedError
+        reason: str | None = "the name server ended by a fault"
+        try:
+            if ready is not None:
+                ready()
+            reason = self._serve()
+        finally:
+            self._sockets.close(FLUSH_MS if not reason else 0)
+            if not reason:
+                self._journal.close()
+        if reason:
+            raise LogboomError(reason, "INTERNAL")
+
+    def _serve(self) -> str:
+        """The loop; returns why it ended, "" for a wish."""
+        core, sockets = self.core, self._sockets
+        told = False
+        while True:
+            deadline = core.deadline()
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+            events: list[Event] = list(sockets.poll(timeout))
+            if self._stopping and not told:
+                told = True
+                events.append(Call("stop"))
+            effects = core.handle(events, _now())
+            for endpoint in effects.hangups:
+                sockets.hang_up(endpoint)
+            for endpoint in effects.redials:
+                sockets.redial(endpoint)
+            sockets.send(effects.sends)
+            if effects.stop is not None:
+                return effects.stop
 
     def stop(self) -> None:
         """End `run` in good order; callable from any thread and from signal handlers."""
-        raise NotImplementedError
+        self._stopping = True
+        self._sockets.wake()
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic(), time.time_ns() // 1_000_000)
+
+
+def _bound(config: NameServerConfig, endpoints: dict[str, str]) -> NameServerConfig:
+    """The configuration with the ports that were really bound, for a group of one."""
+    if config.name_servers:
+        return config
+    alone = NameServerMember(config.id, endpoints["main"], endpoints["raft"])
+    return msgspec.structs.replace(config, name_servers=[alone])
+
+
+def _open_journal(config: NameServerConfig, cluster_key: bytes) -> RocksJournal:
+    joins = config.id not in config.members()
+    # The key tells clusters apart, without being told by what is written.
+    mark = hmac.new(cluster_key, b"data folder", hashlib.sha256).hexdigest()[:16]
+    return RocksJournal(Path(config.data), config.id, mark, create=config.create or joins)
+
+
+def _start_error(error: RaftError) -> StartError:
+    if not isinstance(error, JournalError):
+        return StartError(str(error), "BAD_CONFIG")
+    code = "NEWER_FORMAT" if "upgrade" in str(error) else "WRONG_DATA_FOLDER"
+    return StartError(str(error), code)

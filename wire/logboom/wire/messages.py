@@ -317,11 +317,15 @@ class RaftFrame(Message, array_like=True):
     """One way between name servers (id 0); the raft payload is the frame behind.
 
     `session` is new for each connection, `number` counts from 0 within it: any gap ends it (R10).
+    A link is up where a frame comes back with the own session in `echo`; frame 0 and frames that
+    only keep the link alive carry no payload.
     """
 
     sender: str
     session: int
     number: int
+    echo: int = 0
+    """The newest session heard from the other side; 0: none yet."""
 
 
 class AddNameServer(Request, array_like=True):

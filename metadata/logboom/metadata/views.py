@@ -1,0 +1,68 @@
+"""The replicated tables as WATCH shows them: the whole, or what changed since a version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from logboom.metadata.cluster import Cluster
+from logboom.metadata.config import NameServerMember
+from logboom.wire.view import NameServerView, View
+
+
+def name_servers(
+    cluster: Cluster, founders: Mapping[str, NameServerMember]
+) -> dict[str, NameServerMember]:
+    """All name servers by id: those of the configuration and those added, less those removed."""
+    known = dict(founders)
+    for name, (endpoint, raft_endpoint) in cluster.name_servers.items():
+        known[name] = NameServerMember(name, endpoint, raft_endpoint)
+    return {name: member for name, member in known.items() if name not in gone(cluster)}
+
+
+def gone(cluster: Cluster) -> Collection[str]:
+    """Ids of name servers that were removed."""
+    return cluster.former_name_servers
+
+
+def view_since(
+    cluster: Cluster,
+    version: int,
+    topics: Collection[str] | None,
+    members: list[NameServerView],
+    raft_leader: str | None,
+) -> View:
+    """All that changed after `version`, or the whole if that is too long ago (or -1).
+
+    `topics` None: of all topics, else only of these; brokers and name servers are never left out.
+    """
+    floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
+    full = version < floor or version < 0
+    if full:
+        names = (
+            list(cluster.topics) if topics is None else [t for t in topics if t in cluster.topics]
+        )
+        brokers = list(cluster.brokers)
+        deleted: list[str] = []
+        deleted_brokers: list[str] = []
+    else:
+        names = _wanted(cluster.topic_changes.changed_since(version), topics)
+        brokers = cluster.broker_changes.changed_since(version)
+        deleted = _wanted(cluster.topic_changes.gone_since(version), topics)
+        deleted_brokers = cluster.broker_changes.gone_since(version)
+    return View(
+        version=cluster.version,
+        full=full,
+        cluster_id=cluster.cluster_id,
+        brokers=[cluster.broker_view(cluster.brokers[broker]) for broker in brokers],
+        topics=[cluster.topic_view(cluster.topics[name]) for name in names],
+        deleted=deleted,
+        deleted_brokers=deleted_brokers,
+        name_servers=members,
+        raft_leader=raft_leader,
+    )
+
+
+def _wanted(names: list[str], topics: Collection[str] | None) -> list[str]:
+    if topics is None:
+        return names
+    return [name for name in names if name in topics]

@@ -1,0 +1,95 @@
+"""Held WATCH requests: woken by what they are interested in, with exact deadlines (R14)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.wire.actor import Inbound
+
+MAX_HOLDS: Final = 50_000
+"""Watches held at once; more are answered BUSY."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """One held request."""
+
+    address: Inbound
+    id: int
+    version: int
+    """Nothing older than this may be answered."""
+    topics: frozenset[str] | None
+    """Interest; None: all topics."""
+    deadline: float
+    """Monotonic seconds."""
+
+
+class Watches:
+    """All held requests of one name server."""
+
+    def __init__(self) -> None:
+        self._holds: dict[tuple[Inbound, int], Hold] = {}
+        self._deadlines: list[tuple[float, int, Hold]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def add(self, hold: Hold) -> bool:
+        """Hold a request; the same one sent again replaces itself. False: too many."""
+        if len(self._holds) >= MAX_HOLDS:
+            return False
+        self._holds[hold.address, hold.id] = hold
+        self._count += 1
+        heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
+        return True
+
+    def take_due(self, now: float) -> list[Hold]:
+        """Remove and return the requests whose time is up."""
+        due: list[Hold] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, _, hold = heapq.heappop(self._deadlines)
+            if self._remove(hold):
+                due.append(hold)
+        return due
+
+    def take_woken(
+        self, version: int, topics: Collection[str] | None, *, everybody: bool
+    ) -> list[Hold]:
+        """Remove and return the requests that a change to `version` concerns.
+
+        `topics` changed; `everybody`: brokers or name servers did too, or nobody knows what did.
+        """
+        woken = [
+            hold
+            for hold in self._holds.values()
+            if hold.version < version
+            and (everybody or hold.topics is None or not hold.topics.isdisjoint(topics or ()))
+        ]
+        for hold in woken:
+            self._remove(hold)
+        return woken
+
+    def forget(self, addresses: Collection[Inbound]) -> None:
+        """Drop the requests of peers that are gone."""
+        gone = set(addresses)
+        for hold in [h for h in self._holds.values() if h.address in gone]:
+            self._remove(hold)
+
+    def deadline(self) -> float | None:
+        """When the first request's time is up."""
+        while self._deadlines and not self._is_held(self._deadlines[0][2]):
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _is_held(self, hold: Hold) -> bool:
+        return self._holds.get((hold.address, hold.id)) is hold
+
+    def _remove(self, hold: Hold) -> bool:
+        if not self._is_held(hold):
+            return False
+        del self._holds[hold.address, hold.id]
+        return True
