@@ -94,6 +94,14 @@ class SimulatedDisk:
         self._staged, self._unsynced, self.fail_in, self.closed = [], False, None, False
         return lost
 
+    def holds(self, index: int, command: bytes) -> bool:
+        """Whether a command is durable here, in its entry or in the snapshot."""
+        entries = self.durable.entries
+        position = index - entries[0][1] if entries else 0
+        if 0 <= position < len(entries):
+            return command in entries[position][0]
+        return self.snapshot is not None and command in self.snapshot
+
     def _stage(self, change: Callable[[StoredJournal], None]) -> None:
         if self.closed:
             raise JournalError("the journal is closed")

@@ -11,6 +11,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from logboom.metadata.raft import RaftNode
 from logboom.metadata.raft_config import RaftConfig, SubmitOutcome, SubmitStatus
 from tests.sim.raft_disk import PowerLossError, SimulatedDisk
+from tests.sim.raft_faults import Weather
 
 SMALL = RaftConfig(
     append_batch_bytes=400,
@@ -63,9 +65,15 @@ class RaftWorld:
     """`run` breaks things for a while, `heal` mends everything, `check` judges."""
 
     def __init__(
-        self, seed: int, members: int = 3, config: RaftConfig = SMALL, spare: int = 0
+        self,
+        seed: int,
+        members: int = 3,
+        config: RaftConfig = SMALL,
+        spare: int = 0,
+        node_type: type[RaftNode] = RaftNode,
     ) -> None:
         self.rng = Random(seed)
+        self.node_type = node_type
         self.config = config
         self.time = 0.0
         self.founders = [f"n{number}" for number in range(1, members + 1)]
@@ -85,6 +93,8 @@ class RaftWorld:
         self.acked: dict[bytes, int] = {}
         self.counts: Counter[str] = Counter()
         self.changing = False
+        self.led: dict[int, str] = {}
+        self.weather = Weather(self)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._next_command = itertools.count(1)
@@ -116,7 +126,7 @@ class RaftWorld:
         machine.items, machine.inbox, machine.applied_seen = [], [], 0
         machine.life += 1
         machine.wake_at, machine.paused_until = float("inf"), 0.0
-        machine.node = RaftNode(
+        machine.node = self.node_type(
             name,
             self.founders,
             machine.disk,
@@ -179,11 +189,13 @@ class RaftWorld:
         except PowerLossError:
             self.counts["power_losses_in_a_turn"] += 1
             self.crash(machine.name)
-            self.at(self.time + self.rng.uniform(0.05, 1), lambda: self._restart(machine.name))
+            self.at(self.time + self.rng.uniform(0.05, 1), lambda: self.restart(machine.name))
             return
         if node.applied_index < machine.applied_seen:
             raise BrokenPromiseError(f"{machine.name} rolled back to {node.applied_index}")
         machine.applied_seen = node.applied_index
+        if node.is_leader and self.led.setdefault(node.term, machine.name) != machine.name:
+            raise BrokenPromiseError(f"two leaders of term {node.term}")
         outbox = node.take_outbox()
         for number, (peer, frame) in enumerate(outbox):
             if machine.disk.fail_in == 2 and number >= len(outbox) // 2:
@@ -192,7 +204,8 @@ class RaftWorld:
         pause = (node.deadline - self.clock(machine)) / machine.rate
         self._wake(machine, self.time + max(pause, 0.000_2))
 
-    def _restart(self, name: str) -> None:
+    def restart(self, name: str) -> None:
+        """Start a member unless it runs."""
         if self.machines[name].node is None:
             self.start(name)
 
@@ -260,7 +273,9 @@ class RaftWorld:
         if not link.connected:
             return
         session = link.session
-        arrival = max(link.arrives[receiver], self.time + self.rng.uniform(0.000_5, 0.02))
+        arrival = max(
+            link.arrives[receiver], self.time + self.rng.uniform(0.000_2, self.weather.delay_s)
+        )
         link.arrives[receiver] = arrival
 
         def arrive() -> None:
@@ -304,15 +319,21 @@ class RaftWorld:
         for _ in range(self.rng.choice((1, 1, 2, 5))):
             command = b"%d:" % next(self._next_command) + bytes(self.rng.choice((8, 60, 150)))
             self.counts["submitted"] += 1
-            machine.node.submit(command, lambda outcome, c=command: self._answered(c, outcome))  # type: ignore[misc]  # as above
+            machine.node.submit(command, partial(self._answered, machine, command))
         self._wake(machine, self.time)
 
-    def _answered(self, command: bytes, outcome: SubmitOutcome) -> None:
+    def _answered(self, machine: Machine, command: bytes, outcome: SubmitOutcome) -> None:
         self.counts[outcome.status.value] += 1
-        if outcome.status is SubmitStatus.APPLIED:
-            if outcome.result != b"done " + command:
-                raise BrokenPromiseError(f"{command!r} got another's result")
-            self.acked[command] = outcome.index
+        if outcome.status is not SubmitStatus.APPLIED:
+            return
+        if outcome.result != b"done " + command:
+            raise BrokenPromiseError(f"{command!r} got another's result")
+        self.acked[command] = outcome.index
+        assert machine.node is not None
+        members = machine.node.members
+        holding = sum(self.machines[name].disk.holds(outcome.index, command) for name in members)
+        if 2 * holding <= len(members):
+            raise BrokenPromiseError(f"{command!r} acknowledged on {holding} of {len(members)}")
 
     def change_membership(self) -> None:
         """Ask a leader to add or remove somebody."""
@@ -336,50 +357,49 @@ class RaftWorld:
 
     def run(self, seconds: float) -> None:
         """Load and faults for a while."""
-        end = self.time + seconds
+        end, weather = self.time + seconds, self.weather
+        faults_at = self.time
         while self.time < end:
-            self.run_until(self.time + self.rng.uniform(0.002, 0.04))
-            if self.rng.random() < 0.8:
-                self.submit()
-            if self.rng.random() < 0.04:
-                self._break_something()
-            if self.changing and self.rng.random() < 0.03:
+            self.run_until(self.time + self.rng.expovariate(1 / weather.load_s))
+            self.submit()
+            if self.time >= faults_at:
+                weather.strike()
+                faults_at = self.time + self.rng.expovariate(1 / weather.interval_s)
+            if self.changing and self.rng.random() < 2 * weather.load_s:
                 self.change_membership()
 
-    def _break_something(self) -> None:
-        name = self.rng.choice(self.names)
-        match self.rng.choice(("crash", "turn", "part", "mend", "pause", "reset", "all", "hand")):
-            case "crash":
-                self.crash(name)
-                self.at(self.time + self.rng.uniform(0.05, 2), lambda: self._restart(name))
-            case "turn":
-                self.machines[name].disk.fail_in = self.rng.randrange(4)
-            case "part":
-                size = self.rng.randint(1, len(self.names) - 1)
-                self.part(set(self.rng.sample(self.names, size)))
-            case "mend":
-                self.mend()
-            case "pause":
-                machine = self.machines[name]
-                machine.paused_until = self.time + self.rng.uniform(0.1, 2)
-                self.counts["pauses"] += 1
-            case "reset":
-                self.reset(*self.rng.sample(self.names, 2))
-            case "hand":
-                for machine in self.machines.values():
-                    if machine.node is not None and machine.node.is_leader:
-                        self.counts["transfers"] += machine.node.transfer_leadership()
-            case "all" if self.rng.random() < 0.3:
-                for each in self.names:
-                    self.crash(each)
-                    self.at(self.time + self.rng.uniform(0.1, 0.5), lambda e=each: self._restart(e))  # type: ignore[misc]  # as above
+    def leader_name(self) -> str | None:
+        """Somebody who believes to lead."""
+        for machine in self.machines.values():
+            if machine.node is not None and machine.node.is_leader:
+                return machine.name
+        return None
+
+    def pause(self, name: str, seconds: float) -> None:
+        """The process stands still; what arrives waits."""
+        self.machines[name].paused_until = self.time + seconds
+        self.counts["pauses"] += 1
+
+    def slow(self, one: str, other: str, seconds: float) -> None:
+        """A link holds everything back for a while, in order."""
+        link = self.links[frozenset((one, other))]
+        for end in (one, other):
+            link.arrives[end] = max(link.arrives[end], self.time + seconds)
+        self.counts["slow_links"] += 1
+
+    def hand_over(self, name: str) -> None:
+        """Ask a leader to hand leadership over."""
+        machine = self.machines[name]
+        if machine.node is not None and machine.node.is_leader:
+            self.counts["transfers"] += machine.node.transfer_leadership()
+            self._wake(machine, self.time)
 
     def heal(self, seconds: float = 8.0) -> None:
         """Everybody runs and hears everybody, for a while."""
         for machine in self.machines.values():
             machine.disk.fail_in = None
             machine.paused_until = min(machine.paused_until, self.time)
-            self._restart(machine.name)
+            self.restart(machine.name)
             self._wake(machine, self.time)
         self.mend()
         self.run_until(self.time + seconds)
@@ -428,10 +448,15 @@ _GAUGES = {
 
 
 def play(
-    seed: int, members: int = 3, seconds: float = 12.0, *, changing: bool = False
+    seed: int,
+    members: int = 3,
+    seconds: float = 12.0,
+    *,
+    changing: bool = False,
+    node_type: type[RaftNode] = RaftNode,
 ) -> RaftWorld:
     """One whole story; raises `BrokenPromiseError` with the seed in it."""
-    world = RaftWorld(seed, members, spare=2 if changing else 0)
+    world = RaftWorld(seed, members, spare=2 if changing else 0, node_type=node_type)
     world.changing = changing
     try:
         world.run_until(2.0)
