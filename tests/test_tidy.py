@@ -33,7 +33,7 @@ CORE_PORTIONS = {"wire", "metadata", "nodes", "client"}
 SKINS: dict[str, set[str]] = {
     "client": set(),
     "metadata": {"journal", "server"},
-    "nodes": set(),
+    "nodes": {"committer", "folder", "server", "store"},
     "wire": {"sockets"},
 }
 """Portion → modules that may touch the outside world.  No core imports one of them."""

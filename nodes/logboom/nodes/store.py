@@ -43,7 +43,7 @@ _NUMBER: Final = b"write number"
 _log = logging.getLogger("logboom.nodes")
 
 
-def _database_options(mode: DBRecoveryMode) -> Options:
+def database_options(mode: DBRecoveryMode) -> Options:
     """Options of the database as a whole."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
@@ -85,7 +85,7 @@ def _family_options(buffer: int, buffers: int) -> Options:
     return options
 
 
-def _log_options() -> Options:
+def log_options() -> Options:
     """Options of `log`: what is large, written once, read in order, and removed from the front."""
     options = _family_options(LOG_BUFFER, LOG_BUFFERS)
     # Batches go to blob files at the flush and stay there; compaction moves keys of 20 bytes, and
@@ -304,8 +304,8 @@ def _begin_anew(folder: Folder, reason: str) -> None:
 
 def _database(folder: Folder, mode: DBRecoveryMode) -> Rdict:
     families: dict[str, Options] = {name: _family_options(SMALL_BUFFER, 4) for name in FAMILIES}
-    families["log"] = _log_options()
-    return Rdict(str(folder.path / "db"), _database_options(mode), families)
+    families["log"] = log_options()
+    return Rdict(str(folder.path / "db"), database_options(mode), families)
 
 
 def _damage_in(folder: Folder, error: Exception) -> str:
