@@ -105,7 +105,10 @@ class RocksJournal:
             raise JournalError(f"the snapshot in {self._path} cannot be read: {error}") from error
 
     def _read(self) -> StoredJournal:
-        raw = self._db.get(_STATE_KEY)
+        try:
+            raw = self._db.get(_STATE_KEY)
+        except Exception as error:
+            raise self._damaged(str(error)) from error
         if raw is not None:
             if len(raw) < _CRC.size or crc32c(raw[_CRC.size :]) != _CRC.unpack_from(raw)[0]:
                 raise self._damaged("its state fails its checksum")
