@@ -1,0 +1,77 @@
+"""Runs the `logboom` command as a shell would, and looks at what it printed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return msgspec.json.decode(self.out)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that it printed."""
+        return self.out.decode().splitlines()
+
+
+def environment(servers: str | None = None) -> Mapping[str, str]:
+    """The environment of a command, with the cluster it talks to."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LOGBOOM_")}
+    return kept | ({"LOGBOOM_SERVERS": servers} if servers is not None else {})
+
+
+def logboom(
+    *arguments: str | int | Path,
+    servers: str | None = None,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+    timeout_s: float = 45.0,
+) -> Done:
+    """Run the command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "logboom.cli", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        env=environment(servers),
+        cwd=cwd,
+        timeout=timeout_s,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr.decode())
+
+
+def succeed(*arguments: str | int | Path, servers: str | None = None, stdin: bytes = b"") -> Done:
+    """Run a command that must not fail."""
+    done = logboom(*arguments, servers=servers, stdin=stdin)
+    assert done.code == 0, done.err
+    return done
+
+
+def fail(*arguments: str | int | Path, servers: str | None = None, stdin: bytes = b"") -> str:
+    """Run a command that must fail as promised: one line that says what, no traceback."""
+    done = logboom(*arguments, servers=servers, stdin=stdin)
+    return complaint(done)
+
+
+def complaint(done: Done) -> str:
+    """The one line of a command that failed."""
+    assert done.code != 0, f"it was taken: {done.out!r}"
+    lines = [line for line in done.err.splitlines() if line.strip()]
+    assert len(lines) == 1, done.err
+    assert lines[0].startswith("logboom: "), lines[0]
+    assert "Traceback" not in done.err
+    return lines[0].removeprefix("logboom: ")

@@ -1,0 +1,98 @@
+"""`produce` and `consume` as filters, `message get` and `find`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.integration.cli.command import environment, fail, succeed
+
+
+def test_lines_go_in_and_come_out(servers: str) -> None:
+    succeed("topic", "create", "lines", "--queues", 1, servers=servers)
+    done = succeed("produce", "lines", servers=servers, stdin=b"one\ntwo\n\nfour without newline")
+    assert done.err == "sent 4\n"
+    read = succeed("consume", "lines", "--exit", servers=servers)
+    assert read.out == b"one\ntwo\n\nfour without newline\n"
+
+
+def test_keys_formats_and_places(servers: str) -> None:
+    succeed("topic", "create", "keyed", "--queues", 1, servers=servers)
+    lines = b"".join(b"UA:%d\n" % n for n in range(20))
+    succeed("produce", "keyed", "-K", ":", "--tag", "late", servers=servers, stdin=lines)
+    form = "%t[%q]@%o %k=%s (%g)\\n"
+    last = succeed("consume", "keyed", "-o", "-2", "-e", "-f", form, servers=servers)
+    assert last.lines == ["keyed[0]@18 UA=18 (late)", "keyed[0]@19 UA=19 (late)"]
+    one = succeed("consume", "keyed", "-o", 5, "-c", 1, servers=servers)
+    assert one.lines == ["5"]
+    recent = succeed("consume", "keyed", "--since", "1h", "-e", servers=servers)
+    assert len(recent.lines) == 20
+
+
+def test_json_lines_copy_a_topic(servers: str) -> None:
+    succeed("topic", "create", "original", "--queues", 1, servers=servers)
+    succeed("topic", "create", "copy", "--queues", 1, servers=servers)
+    header = ["--header", "source=tower"]
+    succeed("produce", "original", "a", "b", "--key", "k", *header, servers=servers)
+    written = succeed("consume", "original", "--json", "--exit", servers=servers)
+    succeed("produce", "copy", "--json", servers=servers, stdin=written.out)
+    copied = succeed("consume", "copy", "--json", "--exit", servers=servers)
+    assert copied.out == written.out.replace(b'"original"', b'"copy"')
+    assert b'"headers":{"source":"tower"}' in written.out
+
+
+def test_one_message_by_offset_and_many_by_key(servers: str) -> None:
+    succeed("topic", "create", "found", "--queues", 2, servers=servers)
+    for value in ("first", "second", "third"):
+        succeed("produce", "found", value, "--key", "needle", "--queue", 1, servers=servers)
+    succeed("produce", "found", "other", "--key", "hay", "--queue", 1, servers=servers)
+    got = succeed("message", "get", "found", 1, 1, "-o", "json", servers=servers).json
+    assert (got["key"], got["value"], got["offset"]) == ("needle", "second", 1)
+    assert "second" in succeed("message", "get", "found", 1, 1, servers=servers).out.decode()
+    found = succeed("message", "find", "found", "-k", "needle", "-o", "json", servers=servers).json
+    assert sorted(row["value"] for row in found) == ["first", "second", "third"]
+    cut = succeed("message", "find", "found", "-k", "needle", "-n", 1, servers=servers)
+    assert "third" in cut.out.decode()
+    assert "there are more" in cut.err
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(servers: str) -> None:
+    succeed("topic", "create", "long", "--queues", 1, servers=servers)
+    succeed("produce", "long", servers=servers, stdin=b"x" * 99 + b"\n" + b"y\n" * 100_000)
+    command = f"{sys.executable} -m logboom.cli consume long | head -c 100"
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment(servers), capture_output=True, check=True, timeout=45
+    )
+    assert done.stdout == b"x" * 99 + b"\n"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_ctrl_c_ends_it_quietly(servers: str, number: signal.Signals) -> None:
+    succeed("topic", "create", "waited", "--queues", 1, servers=servers)
+    succeed("produce", "waited", "hello", servers=servers)
+    with subprocess.Popen(
+        [sys.executable, "-m", "logboom.cli", "consume", "waited"],
+        env=environment(servers),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == b"hello\n"
+        begun = time.monotonic()
+        os.kill(reader.pid, number)
+        _, said = reader.communicate(timeout=20)
+        assert reader.returncode == 130
+        assert said == b""
+        assert time.monotonic() - begun < 5.0
+
+
+def test_a_bad_line_is_named(servers: str) -> None:
+    succeed("topic", "create", "strict", "--queues", 1, servers=servers)
+    lines = b'{"value": "good"}\nbad\n'
+    assert "line 2: not a JSON message" in fail(
+        "produce", "strict", "--json", servers=servers, stdin=lines
+    )

@@ -1,0 +1,140 @@
+"""`Cluster`: processes that start, die, freeze and stop as told, and end with us."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logboom.client import connect
+from logboom.deploy import Cluster
+from logboom.deploy.identity import start_ticks
+from logboom.wire.errors import InvalidRequest, StartError, UnknownResource
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three and three, shared by the tests of this module; each leaves all nodes running."""
+    begun = time.monotonic()
+    with Cluster(name_servers=3, brokers=3) as running:
+        sys.stderr.write(f"\ncluster of 3 and 3: ready after {time.monotonic() - begun:.2f} s\n")
+        yield running
+
+
+def test_it_names_its_nodes_and_serves(cluster: Cluster) -> None:
+    assert cluster.nodes == ["name-1", "name-2", "name-3", "broker-1", "broker-2", "broker-3"]
+    assert cluster.raft_leader() in cluster.nodes[:3]
+    with connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("flights", queues=4, replicas=3)
+        with boom.producer(acks="all") as producer:
+            sent = producer.send("flights", b"hello", queue=2).result()
+        assert boom.pull("flights", queue=2, offset=sent.offset).messages[0].value == b"hello"
+    assert {cluster.leader("flights", queue) for queue in range(4)} <= set(cluster.nodes[3:])
+
+
+def test_a_killed_broker_comes_back(cluster: Cluster) -> None:
+    with connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("killed", queues=1, replicas=3)
+        victim = cluster.leader("killed", 0)
+        cluster.kill(victim)
+        assert not cluster.running(victim)
+        begun = time.monotonic()
+        assert cluster.leader("killed", 0) != victim
+        with boom.producer(acks="all") as producer:
+            producer.send("killed", b"hello").result()
+        sys.stderr.write(f"\nbroker killed: writes after {time.monotonic() - begun:.2f} s\n")
+        cluster.start(victim)
+        assert cluster.running(victim)
+
+
+def test_a_stopped_broker_hands_over_first(cluster: Cluster) -> None:
+    with connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("stopped", queues=1, replicas=3)
+        leaver = cluster.leader("stopped", 0)
+        cluster.stop(leaver)
+        # Not after a session's time: at once.
+        begun = time.monotonic()
+        assert cluster.leader("stopped", 0, timeout_s=1.0) != leaver
+        with boom.producer(acks="all") as producer:
+            producer.send("stopped", b"hello").result()
+        sys.stderr.write(f"\nbroker stopped: writes after {time.monotonic() - begun:.2f} s\n")
+        cluster.start(leaver)
+
+
+def test_a_killed_raft_leader_is_replaced(cluster: Cluster) -> None:
+    leader = cluster.raft_leader()
+    cluster.kill(leader)
+    assert cluster.raft_leader() != leader
+    cluster.start(leader)
+
+
+def test_a_paused_name_server_is_left_out_and_goes_on(cluster: Cluster) -> None:
+    paused = next(n for n in cluster.nodes[:3] if n != cluster.raft_leader())
+    cluster.pause(paused)
+    cluster.wait_ready()
+    assert cluster.raft_leader() != paused
+    cluster.resume(paused)
+    cluster.wait_ready()
+
+
+def test_what_cannot_be_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(InvalidRequest, match="no node 'broker-9'"):
+        cluster.kill("broker-9")
+    with pytest.raises(StartError, match="runs already"):
+        cluster.start("broker-1")
+    with pytest.raises(UnknownResource, match="no topic 'none'"):
+        cluster.leader("none", 0)
+
+
+def test_a_folder_that_was_given_keeps_everything(tmp_path: Path) -> None:
+    with Cluster(1, 1, tmp_path) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("kept", queues=1)
+        with boom.producer() as producer:
+            producer.send("kept", b"hello").result()
+    with Cluster(1, 1, tmp_path) as cluster, connect(cluster.endpoints) as boom:
+        cluster.leader("kept", 0)
+        result = boom.pull("kept", queue=0, offset=0, wait_ms=5_000)
+        assert [message.value for message in result.messages] == [b"hello"]
+
+
+def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"broker-1 did not start: .*unknown key 'nonsense'"):
+        Cluster(1, 1, tmp_path, broker_settings={"nonsense": 1})
+
+
+def test_an_emptied_name_server_is_not_founded_anew(tmp_path: Path) -> None:
+    with Cluster(1, 1, tmp_path):
+        pass
+    data = tmp_path / "name-1" / "data"
+    data.rename(tmp_path / "elsewhere")
+    with pytest.raises(StartError, match="name-1 did not start"):
+        Cluster(1, 1, tmp_path)
+
+
+PARENT = """
+import sys, time
+from logboom.deploy import Cluster
+cluster = Cluster(1, 1)
+print(*(cluster.pid(name) for name in cluster.nodes), flush=True)
+time.sleep(600)
+"""
+
+
+def test_the_nodes_end_with_a_parent_that_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    os.kill(pids[0], signal.SIGSTOP)
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 5.0
+    while any(start_ticks(pid) is not None for pid in pids):
+        assert time.monotonic() < deadline, "a node outlives its parent"
+        time.sleep(0.01)

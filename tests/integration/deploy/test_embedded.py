@@ -1,0 +1,66 @@
+"""`embedded()`: ready quickly, keeps what it acknowledged, leaves nothing behind."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from logboom.client import connect
+from logboom.deploy import embedded
+from logboom.wire.errors import StartError
+
+
+def test_it_serves_and_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    before = set(threading.enumerate())
+    begun = time.monotonic()
+    with embedded() as node:
+        with capsys.disabled():
+            sys.stderr.write(f"\nembedded: ready after {time.monotonic() - begun:.2f} s\n")
+        with connect(node.endpoints) as boom:
+            boom.admin.create_topic("flights", queues=2)
+            with boom.producer() as producer:
+                sent = producer.send("flights", b"hello", queue=1).result()
+            result = boom.pull("flights", queue=1, offset=sent.offset)
+            assert [message.value for message in result.messages] == [b"hello"]
+        folder = node.data
+    assert set(threading.enumerate()) == before
+    assert not folder.exists()
+
+
+def test_topics_are_created_on_first_use_by_its_own_client() -> None:
+    with embedded() as node, node.connect() as boom:
+        with boom.producer() as producer:
+            sent = producer.send("new", b"hello").result()
+        assert (sent.topic, sent.offset) == ("new", 0)
+
+
+def test_data_stays_in_a_folder_that_was_given(tmp_path: Path) -> None:
+    with embedded(tmp_path) as node, node.connect() as boom, boom.producer() as producer:
+        sent = producer.send("kept", b"hello").result()
+    with embedded(tmp_path) as node, node.connect() as boom:
+        result = boom.pull("kept", queue=sent.queue, offset=sent.offset, wait_ms=5_000)
+        assert [message.value for message in result.messages] == [b"hello"]
+
+
+def test_two_live_side_by_side() -> None:
+    with embedded() as one, embedded() as other:
+        assert one.endpoints != other.endpoints
+        with one.connect() as boom, boom.producer() as producer:
+            producer.send("only-here", b"hello").result()
+        with connect(other.endpoints) as boom:
+            assert [topic.name for topic in boom.admin.topics()] == []
+
+
+def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with embedded(ports=17_701), pytest.raises(StartError, match="in use"):
+        embedded(tmp_path, ports=17_701)
+    assert set(threading.enumerate()) == before
+
+
+def test_close_may_be_called_twice() -> None:
+    node = embedded()
+    node.close()
+    node.close()
