@@ -22,12 +22,12 @@ from logboom.deploy.asking import Asker
 from logboom.deploy.config_files import load
 from logboom.deploy.keys import read_key
 from logboom.deploy.layout import lay_out
-from logboom.deploy.node import Node
 from logboom.deploy.ports import Ports
 from logboom.wire.errors import LogboomError, StartError
 
 if TYPE_CHECKING:
     from logboom.client import Client
+    from logboom.deploy.node import Node
 
 READY_S: Final = 20.0
 

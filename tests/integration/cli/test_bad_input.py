@@ -18,11 +18,11 @@ from logboom.deploy.keys import ensure_key
 from logboom.deploy.layout import lay_out
 from logboom.deploy.ports import Ports
 from logboom.wire.actor import Effects, Inbound
+from logboom.wire.batch import encode_batch
 from logboom.wire.errors import DamagedBatch, LogboomError, Refused
 from logboom.wire.gate import Gate
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Produce
-from logboom.wire.packing import pack
 from logboom.wire.session import Session
 from logboom.wire.sockets import Sockets
 from tests.integration.cli.command import complaint, fail, logboom, succeed
@@ -125,7 +125,7 @@ def ask(endpoint: str, message: Produce, batch: bytes, identity: Identity) -> Lo
 
 
 def test_a_wrong_checksum(servers: str) -> None:
-    batch = bytearray(pack([b"damaged"]))
+    batch = bytearray(encode_batch([b"damaged"], now_ms=0))
     batch[-1] ^= 0x40
     request = Produce(0, 5_000, TOPIC, 0, "all")
     error = ask(servers, request, bytes(batch), Identity("damager"))
@@ -135,7 +135,9 @@ def test_a_wrong_checksum(servers: str) -> None:
 
 def test_a_wrong_protocol_version_of_the_client(servers: str) -> None:
     newer = Identity("newer", version_min=98, version_max=99)
-    error = ask(servers, Produce(0, 5_000, TOPIC, 0, "all"), pack([b"new"]), newer)
+    error = ask(
+        servers, Produce(0, 5_000, TOPIC, 0, "all"), encode_batch([b"new"], now_ms=0), newer
+    )
     assert isinstance(error, Refused)
     assert error.code == "UNSUPPORTED_VERSION"
     assert "upgrade the older side" in str(error)
