@@ -205,6 +205,7 @@ class Scenario:
         self._until("everything is read", HEALED_S, self._all_read)
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
         self._until("replicas become alike", HEALED_S, self._alike)
+        self._until("name servers become alike", HEALED_S, self.world.compare_name_servers)
 
     def _rest(self) -> None:
         self._working = False

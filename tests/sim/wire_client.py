@@ -40,6 +40,8 @@ class WireClient:
         self._asked = 0
         self._proposed = 0
         self._watching = False
+        self._leader: str | None = None
+        """The name server that last took a command."""
 
     # -- the core ---------------------------------------------------------------------------
 
@@ -107,7 +109,8 @@ class WireClient:
     def propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
         """Have a command decided, however many tries it takes."""
         self._proposed += 1
-        self._try_propose(command, self._proposed, done, self._a_name_server())
+        endpoint = self._leader or self._a_name_server()
+        self._try_propose(command, self._proposed, done, endpoint)
 
     def _a_name_server(self) -> str:
         names = [e for e in self._endpoints if e.startswith("name-")]
@@ -120,8 +123,10 @@ class WireClient:
             message: AnyMessage | None, _batches: Sequence[Frame], error: LogboomError | None
         ) -> None:
             if isinstance(message, Proposed):
+                self._leader = endpoint
                 done(message.result)
                 return
+            self._leader = None
             hint = error.fields.get("endpoint") if error is not None else None
             next_one = hint if isinstance(hint, str) and hint else self._a_name_server()
             self.later(0.1, lambda: self._try_propose(command, number, done, next_one))

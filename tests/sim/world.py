@@ -8,6 +8,7 @@ acknowledged be read and every replica be alike.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ Kind: TypeAlias = Literal["name-server", "broker", "client"]
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
+LOOK_EVERY = 8
+"""States are compared at applied indexes that are multiples of this."""
 _PRODUCED = b"\xa8produced"
 _PROPOSED = b"\xa8proposed"
 
@@ -78,6 +81,8 @@ class World:
         self.observer = Routes()
         """The metadata as some client knows it."""
         self.machines: dict[str, Machine] = {}
+        self._leaders: dict[int, str] = {}
+        self._states: dict[int, tuple[str, bytes]] = {}
         self._members = [
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
@@ -163,6 +168,8 @@ class World:
             machine.storage,
         )
         process.lost_power = lambda _process: self.kill(name)
+        if machine.kind == "name-server":
+            process.after_turn = lambda: self._look_at_name_server(name)
         machine.process = process
         for listener, endpoint in machine.listeners.items():
             self.network.listen(process, listener, endpoint)
@@ -223,6 +230,40 @@ class World:
             machine = self.machines[host.name]
             if machine.kind == "client":
                 self.on_ack(peer.partition(":")[0])
+
+    def _look_at_name_server(self, name: str) -> None:
+        """One raft leader per term; equal states at equal applied index."""
+        core = self.name_server(name)
+        assert core is not None
+        raft = core.raft
+        if raft.is_leader and raft.term not in self._leaders:
+            self._leaders[raft.term] = name
+            self.trace.count("raft elections")
+            self.trace.note(name, f"leads the raft group in term {raft.term}")
+        if raft.is_leader and self._leaders[raft.term] != name:
+            other = self._leaders[raft.term]
+            raise BrokenProperty("one raft leader per term", f"{raft.term}: {other}, {name}")
+        index = raft.applied_index
+        if index % LOOK_EVERY == 0:
+            self._compare_state(name, index, core)
+
+    def _compare_state(self, name: str, index: int, core: NameServer) -> None:
+        """Hold a name server's state against the first one seen at this applied index."""
+        digest = hashlib.blake2b(core.state.snapshot(), digest_size=8).digest()
+        other, expected = self._states.setdefault(index, (name, digest))
+        if digest != expected:
+            raise BrokenProperty(
+                "states are equal at equal index", f"{other} and {name} differ at {index}"
+            )
+
+    def compare_name_servers(self) -> bool:
+        """Compare those that run now; whether all have applied equally much."""
+        running = [
+            (m.name, core) for m in self.nodes("name-server") if (core := self.name_server(m.name))
+        ]
+        for name, core in running:
+            self._compare_state(name, core.raft.applied_index, core)
+        return len({core.raft.applied_index for _, core in running}) == 1
 
     def name_server(self, name: str) -> NameServer | None:
         """The core of a name server that runs."""

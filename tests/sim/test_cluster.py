@@ -1,0 +1,39 @@
+"""Fifty seeds of produce, crash, restart, partition, compaction and healing keep every promise."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.run import summary
+from tests.sim.scenario import Outcome, Scenario
+from tests.sim.seeds import COUNTED, FOUND, SEEDS
+
+ALL = sorted({*SEEDS, *FOUND})
+
+
+@cache
+def outcome(seed: int) -> Outcome:
+    """The outcome of a seed, run once."""
+    return Scenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", ALL)
+def test_a_seed_keeps_every_promise(seed: int) -> None:
+    totals = outcome(seed).totals
+    assert totals["acked"] > 50
+    assert totals["read"] >= 2 * totals["acked"]
+
+
+@pytest.mark.timeout(400)  # Alone, it runs every seed itself.
+def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = time.monotonic()
+    totals: Counter[str] = Counter()
+    for seed in ALL:
+        totals.update(outcome(seed).totals)
+    with capsys.disabled():
+        print(f"\n{len(ALL)} seeds ({time.monotonic() - begun:.0f} s): {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+    assert [what for what in COUNTED if not totals[what]] == []
