@@ -101,3 +101,20 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
     with pytest.raises(StartError, match="host:port"):
         check_endpoint(text)
     assert check_endpoint("127.0.0.1:7711") == "127.0.0.1:7711"
+
+
+def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
+    node, other = Sockets({"main": "127.0.0.1:0"}), Sockets({"main": "127.0.0.1:0"})
+    node.send([Send(other.endpoints["main"], [b"heartbeat"])])
+    (asked,) = gather(other, 1, node)
+    other.send([Send(node.endpoints["main"], [b"data"]), Send(asked.peer, [b"granted"])])
+    heard: list[Received] = []
+    end = time.monotonic() + 10
+    while not heard and time.monotonic() < end:
+        other.poll(0)
+        heard += node.poll(0.01, listening=False)
+    assert [list(received.frames) for received in heard] == [[b"granted"]]
+    (later,) = gather(node, 1, other)
+    assert list(later.frames) == [b"data"]
+    node.close()
+    other.close()
