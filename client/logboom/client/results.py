@@ -1,4 +1,4 @@
-"""What the client hands out: messages, results of sends and pulls, descriptions of topics."""
+"""What the client hands out: messages, results of sends and pulls, counters of nodes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TypeAlias, overload
 
-import msgspec
 from msgspec import Struct
 
 from logboom.wire.columns import Columns
 from logboom.wire.messages import PullStatus
-from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -143,56 +141,6 @@ class ColumnBatch:
         return messages_of(self.topic, self.queue, self.columns)
 
 
-class QueueInfo(Struct, frozen=True):
-    """One queue of a topic. Offsets are None where its leader did not say."""
-
-    queue: int
-    leader: str | None
-    leader_epoch: int
-    replicas: list[str]
-    isr: list[str]
-    min_offset: int | None = None
-    max_offset: int | None = None
-
-
-class TopicSettings(Struct, frozen=True):
-    """Settings of a topic; `wire.view.TopicConfig` says what each means."""
-
-    min_in_sync: int
-    retention_ms: int
-    retention_bytes: int
-    max_message_bytes: int
-    unclean_election: bool
-
-
-class TopicInfo(Struct, frozen=True):
-    """One topic."""
-
-    name: str
-    id: int
-    replicas: int
-    config: TopicSettings
-    queues: list[QueueInfo]
-
-
-class BrokerInfo(Struct, frozen=True):
-    """One broker."""
-
-    id: str
-    endpoint: str
-    zone: str
-    alive: bool
-    instance_epoch: int
-
-
-class NameServerInfo(Struct, frozen=True):
-    """One name server."""
-
-    id: str
-    endpoint: str
-    leader: bool
-
-
 class NodeStats(Struct, frozen=True):
     """Flat counters of one node; `error` tells why there are none."""
 
@@ -201,31 +149,3 @@ class NodeStats(Struct, frozen=True):
     endpoint: str
     counters: dict[str, int | float | str]
     error: str = ""
-
-
-def topic_info(topic: TopicView, offsets: dict[int, tuple[int, int]] | None = None) -> TopicInfo:
-    """The public shape of a topic's view, with (min, max) offsets by queue where known."""
-    known = offsets or {}
-    queues = [
-        QueueInfo(
-            number, q.leader, q.leader_epoch, q.replicas, q.isr, *known.get(number, (None, None))
-        )
-        for number, q in enumerate(topic.queues)
-    ]
-    replicas = max((len(q.replicas) for q in topic.queues), default=0)
-    return TopicInfo(topic.name, topic.id, replicas, settings(topic.config), queues)
-
-
-def settings(config: TopicConfig) -> TopicSettings:
-    """The public shape of a topic's settings."""
-    return TopicSettings(**msgspec.structs.asdict(config))
-
-
-def broker_info(broker: BrokerView) -> BrokerInfo:
-    """The public shape of a broker's view."""
-    return BrokerInfo(broker.id, broker.endpoint, broker.zone, broker.alive, broker.instance_epoch)
-
-
-def name_server_info(server: NameServerView, leader: str | None) -> NameServerInfo:
-    """The public shape of a name server's view."""
-    return NameServerInfo(server.id, server.endpoint, server.id == leader)

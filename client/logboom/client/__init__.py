@@ -1,0 +1,35 @@
+"""The logboom client: `connect`, then producers, consumers and `admin`.
+
+    from logboom.client import connect
+
+    with connect("127.0.0.1:7711") as boom:
+        boom.admin.create_topic("flights", queues=8)
+        with boom.producer() as producer:
+            producer.send("flights", b"...", key=b"UA").result()
+
+`logboom.client.aio` is the asyncio twin. Errors are in `logboom.wire.errors`; all derive from
+LogboomError.
+"""
+
+from logboom.client.client import Client, connect
+from logboom.client.consumer import Consumer
+from logboom.client.futures import ManyFuture, SendFuture
+from logboom.client.producer import Producer
+from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
+from logboom.wire.errors import LogboomError, RetryableError
+
+__all__ = [
+    "Client",
+    "ColumnBatch",
+    "Consumer",
+    "LogboomError",
+    "ManyFuture",
+    "Message",
+    "NodeStats",
+    "Producer",
+    "PullResult",
+    "RetryableError",
+    "SendFuture",
+    "SendResult",
+    "connect",
+]

@@ -1,0 +1,127 @@
+"""Administration for threads: topics, brokers, offsets, single messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from logboom.client import flows
+from logboom.client.flows import Flow, changed_config
+from logboom.client.results import Message, NodeStats
+from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
+
+T = TypeVar("T")
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Admin:
+    """Made by `Client.admin`. Every method waits up to the client's time-out.
+
+    Reads are linearizable: they show all that was done before, by anybody.
+    """
+
+    def __init__(self, run: Callable[[Flow[Any]], Any], timeout_s: float) -> None:
+        self._drive = run
+        self._timeout_s = timeout_s
+
+    def _run(self, flow: Flow[T]) -> T:
+        result: T = self._drive(flow)
+        return result
+
+    def create_topic(self, name: str, queues: int = 4, replicas: int = 0, **settings: Any) -> None:
+        """Create a topic.
+
+        Args:
+            name: 1 to 127 of A-Z a-z 0-9 . _ % | -
+            replicas: copies of each queue; 0 means min(3, live brokers).
+            settings: min_in_sync, retention_ms, retention_bytes, max_message_bytes,
+                unclean_election, as `TopicConfig` says.
+
+        Raises:
+            AlreadyExists: there is one of this name.
+            InvalidRequest: INVALID_NAME or INVALID_ARGUMENT, with the rule.
+            Refused: TOO_FEW_BROKERS.
+        """
+        config = changed_config(TopicConfig(), settings)
+        self._run(flows.create_topic(name, queues, replicas, config, wall_ms(), self._timeout_s))
+
+    def alter_topic(self, name: str, queues: int | None = None, **settings: Any) -> None:
+        """Change settings of a topic, or give it more queues; what is not named stays."""
+        self._run(flows.alter_topic(name, queues, settings, wall_ms(), self._timeout_s))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages."""
+        self._run(flows.delete_topic(name, wall_ms(), self._timeout_s))
+
+    def topics(self) -> list[TopicView]:
+        """All topics by name."""
+        return self._run(flows.topics(self._timeout_s))
+
+    def describe_topic(self, name: str) -> TopicView:
+        """One topic: its settings, and the replicas and leader of each queue.
+
+        Raises:
+            UnknownResource: UNKNOWN_TOPIC.
+        """
+        return self._run(flows.describe_topic(name, self._timeout_s))
+
+    def offsets(
+        self, topic: str, queues: Sequence[int] | None = None
+    ) -> dict[int, tuple[int, int]]:
+        """(first offset, high watermark) by queue; `queues` None: all."""
+        return self._run(flows.offsets(topic, queues, self._timeout_s))
+
+    def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
+        """Offset of the first message at or after a message time; the high watermark if none."""
+        return self._run(flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s))
+
+    def get_message(self, topic: str, queue: int, offset: int) -> Message:
+        """The message at an offset.
+
+        Raises:
+            OffsetOutOfRange: there is none, with the offsets that exist.
+        """
+        return self._run(flows.get_message(topic, queue, offset, self._timeout_s))
+
+    def find_messages(
+        self, topic: str, key: bytes, queue: int | None = None, limit: int = 100
+    ) -> list[Message]:
+        """Messages with a key, newest first in each queue."""
+        return self._run(flows.find_messages(topic, key, queue, limit, self._timeout_s))
+
+    def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:
+        """Move a queue's leadership to an in-sync replica; None: the first in placement order."""
+        self._run(flows.elect_leader(topic, queue, prefer, wall_ms(), self._timeout_s))
+
+    def brokers(self) -> list[BrokerView]:
+        """All brokers by id."""
+        return self._run(flows.brokers(self._timeout_s))
+
+    def remove_broker(self, broker: str) -> None:
+        """Forget a broker that is gone for good and holds no replica."""
+        self._run(flows.remove_broker(broker, self._timeout_s))
+
+    def name_servers(self) -> list[NameServerView]:
+        """All name servers by id."""
+        return self._run(flows.name_servers(self._timeout_s))
+
+    def raft_leader(self) -> str | None:
+        """Id of the name servers' leader."""
+        return self._run(flows.raft_leader(self._timeout_s))
+
+    def add_name_server(self, name: str, endpoint: str, raft_endpoint: str) -> None:
+        """Add an empty name server, under an id that was never used."""
+        self._run(flows.add_name_server(name, endpoint, raft_endpoint, self._timeout_s))
+
+    def remove_name_server(self, name: str) -> None:
+        """Remove a name server from the group."""
+        self._run(flows.remove_name_server(name, self._timeout_s))
+
+    def stats(self) -> list[NodeStats]:
+        """Counters of every node; of one that does not answer, why."""
+        return self._run(flows.stats(self._timeout_s))

@@ -1,0 +1,204 @@
+"""The client for threads: `connect`, and what it returns."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from logboom.client import flows
+from logboom.client.admin import Admin
+from logboom.client.calls import Connect
+from logboom.client.consumer import Consumer
+from logboom.client.flows import Flow
+from logboom.client.intake import check_start, parse_tags
+from logboom.client.io_thread import IoThread
+from logboom.client.piles import ProducerOptions
+from logboom.client.producer import ABANDON_S, Producer
+from logboom.client.results import PullResult
+from logboom.wire.errors import InvalidRequest, LogboomError, StartError
+from logboom.wire.messages import Acks
+from logboom.wire.sockets import check_endpoint
+
+PREFETCH_BYTES = 32 * 1024 * 1024
+"""What a consumer reads ahead, all its queues together."""
+
+
+def connect(
+    endpoints: str | Sequence[str],
+    *,
+    timeout_s: float = 10.0,
+    client_id: str = "",
+    create_topics: bool = False,
+) -> Client:
+    """Open a client; returns once a node has told of the cluster.
+
+    Args:
+        endpoints: host:port of any nodes: a list, or one comma-separated string.
+        timeout_s: bound of this call, and of each request of `admin` and `pull`.
+        client_id: shown in the nodes' logs.
+        create_topics: create a topic on first use (development, embedded clusters).
+
+    Raises:
+        InvalidRequest: an endpoint that is none.
+        TimedOut: no node answered in time.
+        Refused: UNSUPPORTED_VERSION.
+    """
+    client = Client(parse_endpoints(endpoints), timeout_s, client_id, create_topics=create_topics)
+    try:
+        client.wait_connected()
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
+    """host:port, each checked.
+
+    Raises:
+        InvalidRequest: one is none, or there is none.
+    """
+    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    try:
+        found = tuple(check_endpoint(part.strip()) for part in parts if part.strip())
+    except StartError as error:
+        raise InvalidRequest(error.text) from None
+    if not found:
+        raise InvalidRequest("give at least one endpoint, e.g. 127.0.0.1:7711")
+    return found
+
+
+class Client:
+    """A connection to a cluster, for any number of threads. `connect` makes it."""
+
+    def __init__(
+        self,
+        endpoints: tuple[str, ...],
+        timeout_s: float,
+        client_id: str = "",
+        *,
+        create_topics: bool = False,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._create_topics = create_topics
+        self._io = IoThread(endpoints, client_id, create_topics=create_topics)
+        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self.admin = Admin(self._drive, timeout_s)
+        """Topics, brokers, offsets, single messages."""
+
+    def wait_connected(self) -> None:
+        """Wait until a node has told of the cluster.
+
+        Raises:
+            TimedOut: none did, within the client's time-out.
+        """
+        self._io.run(Connect(self._timeout_s))
+
+    def producer(
+        self,
+        *,
+        acks: Acks = "all",
+        linger_ms: float = 0,
+        compression: str = "none",
+        max_batch_bytes: int = 1024 * 1024,
+        buffer_bytes: int = 64 * 1024 * 1024,
+        delivery_timeout_s: float = 120.0,
+    ) -> Producer:
+        """A producer. It is idempotent: retries store nothing twice (except with acks="none",
+        which is sent once and never answered).
+
+        Args:
+            acks: who must have a message on disk: "all" in-sync replicas, the "leader", or "none".
+            linger_ms: how long a batch waits to fill. It also fills while one is in flight.
+            compression: "none", "lz4" or "zstd".
+            buffer_bytes: what may wait for acknowledgement; past it `send` blocks.
+            delivery_timeout_s: how long a message is retried before its future fails.
+        """
+        options = ProducerOptions(
+            acks, linger_ms, compression, max_batch_bytes, buffer_bytes, delivery_timeout_s
+        )
+        made = Producer(self._io, options, self._timeout_s)
+        self._open.add(made)
+        return made
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        queues: Sequence[int] | None = None,
+        tags: str | Sequence[str] | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+    ) -> Consumer:
+        """A consumer of the given queues, or of all. It belongs to no group and commits nothing.
+
+        Args:
+            tags: only messages with one of these tags: "a || b", or a list.
+            start: "first", "last", or a message time in ms since 1970 UTC.
+            prefetch_bytes: what is read ahead.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics)
+        made = Consumer(
+            self._io,
+            names,
+            queues,
+            check_start(start),
+            parse_tags(tags),
+            prefetch_bytes,
+            self._timeout_s,
+            create_topics=self._create_topics,
+        )
+        self._open.add(made)
+        return made
+
+    def pull(
+        self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
+    ) -> PullResult:
+        """Read from one queue; waits up to `wait_ms` at its end for something new.
+
+        `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
+        (then `next_offset` is the nearest that exists).
+        """
+        flow = flows.pull(topic, queue, offset, max_messages, wait_ms, None, self._timeout_s)
+        result: PullResult = self._drive(flow)
+        return result
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush and close all producers, close all consumers, hang up. A second call does nothing.
+
+        `timeout`: seconds for the flush of each producer; None: until acknowledged or given up.
+        """
+        if self._io.running:
+            for each in list(self._open):
+                if isinstance(each, Producer):
+                    each.close(timeout)
+                else:
+                    each.close()
+        self._io.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(None if kind is None else ABANDON_S)
+
+    def _drive(self, flow: Flow[Any]) -> Any:
+        """Run a flow: each of its calls is waited for here."""
+        try:
+            call = next(flow)
+            while True:
+                try:
+                    value = self._io.run(call)
+                except LogboomError as error:
+                    call = flow.throw(error)
+                else:
+                    call = flow.send(value)
+        except StopIteration as end:
+            return end.value

@@ -1,0 +1,136 @@
+"""Waiting for outcomes in threads: light futures of sends, and `wait` for everything else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from logboom.client.outcome import Outcome
+from logboom.client.piles import Pile
+from logboom.client.results import Run, SendResult
+from logboom.wire.errors import TimedOut
+
+LOG = logging.getLogger("logboom.client")
+
+T = TypeVar("T")
+
+
+def wait(outcome: Outcome[Any], timeout: float | None = None) -> bool:
+    """Block until `outcome` is done; False if `timeout` seconds pass first."""
+    if outcome.done:
+        return True
+    event = threading.Event()
+    outcome.add_callback(event.set)
+    return event.wait(timeout)
+
+
+def _not_yet(what: str, timeout: float | None) -> TimedOut:
+    return TimedOut(f"{what} is not acknowledged after {timeout} s: it is still on its way")
+
+
+def _run_callback(callback: Callable[[Any], object], future: object) -> None:
+    try:
+        callback(future)
+    except Exception:
+        LOG.exception("a callback of %r raised", future)
+
+
+class SendFuture:
+    """The future of one sent message.
+
+    One object a message is all that it costs; the outcome is shared by the messages of a batch.
+    """
+
+    __slots__ = ("_index", "_pile")
+
+    def __init__(self, pile: Pile, index: int) -> None:
+        self._pile = pile
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the message is acknowledged or given up."""
+        return self._pile.done
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Where the message went; waits for it.
+
+        Raises:
+            TimedOut: not yet, after `timeout` seconds; or given up after the delivery time-out.
+            LogboomError: why the message was refused.
+        """
+        pile = self._pile
+        if not pile.done and not wait(pile, timeout):
+            raise _not_yet("the message", timeout)
+        first, index = pile.get(), self._index
+        offset = first + index if first >= 0 else -1
+        return SendResult(pile.topic, pile.queue, offset, pile.time_of(index))
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """The error, or None if the message is acknowledged; waits for it.
+
+        Raises:
+            TimedOut: not yet, after `timeout` seconds.
+        """
+        if not wait(self._pile, timeout):
+            raise _not_yet("the message", timeout)
+        return self._pile.error
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Call `callback(self)` when done: at once if it is, else in the client's own thread,
+        which must not be held up."""
+        self._pile.add_callback(lambda: _run_callback(callback, self))
+
+    def __repr__(self) -> str:
+        state = "done" if self.done() else "on its way"
+        return f"<SendFuture to {self._pile.topic}/{self._pile.queue}: {state}>"
+
+
+class ManyFuture:
+    """The future of one `send_many`: several batches, done when all are."""
+
+    __slots__ = ("_piles",)
+
+    def __init__(self, piles: list[Pile]) -> None:
+        self._piles = piles
+
+    def done(self) -> bool:
+        """Whether every batch is acknowledged or given up."""
+        return all(pile.done for pile in self._piles)
+
+    def result(self, timeout: float | None = None) -> list[Run]:
+        """(queue, first offset, count) of each batch, in the order of the given columns per
+        queue; waits for all.
+
+        Raises:
+            TimedOut: not yet, after `timeout` seconds.
+            LogboomError: why the first refused batch was refused; others may be stored.
+        """
+        self._wait(timeout)
+        return [(pile.queue, pile.get(), pile.count) for pile in self._piles]
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """The first error, or None; waits for all."""
+        self._wait(timeout)
+        return next((pile.error for pile in self._piles if pile.error is not None), None)
+
+    def add_done_callback(self, callback: Callable[[ManyFuture], object]) -> None:
+        """As `SendFuture.add_done_callback`."""
+        left = threading.Semaphore(len(self._piles) - 1)
+
+        def one_done() -> None:
+            # Whoever finds no permit left is the last of the piles.
+            if not left.acquire(blocking=False):
+                _run_callback(callback, self)
+
+        for pile in self._piles:
+            pile.add_callback(one_done)
+
+    def _wait(self, timeout: float | None) -> None:
+        if self.done():
+            return
+        event = threading.Event()
+        self.add_done_callback(lambda _: event.set())
+        if not event.wait(timeout):
+            raise _not_yet("the batch", timeout)

@@ -1,0 +1,243 @@
+"""The reader's side of a consumer: takes arrivals out of its inbox and makes messages of them.
+
+Only the API touches an intake, one thread at a time; the core fills the inbox beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from operator import length_hint
+from typing import Final
+
+from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
+from logboom.client.fetching import Arrival, Inbox, QueueFetch
+from logboom.client.results import ColumnBatch, Message, messages_of
+from logboom.wire.batch import may_contain_tag
+from logboom.wire.errors import InvalidRequest, UnknownResource
+
+LOW_SHARE: Final = 256 * 1024
+"""Least share of the prefetch bound that one queue gets, in bytes."""
+
+Place = tuple[str, int]
+"""(topic, queue)."""
+
+
+class Intake:
+    """What has arrived and was not given to the caller yet."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        call: Callable[[AnyCall], None],
+        tags: Collection[str] | None,
+    ) -> None:
+        self._inbox = inbox
+        self._call = call
+        self._tags = None if tags is None else frozenset(tags)
+        self._fetches: dict[Place, QueueFetch] = {}
+        self._aside: dict[Place, deque[Arrival]] = {}
+        """Arrivals of paused queues."""
+        self._arrival: Arrival | None = None
+        """The batch that is being handed out."""
+        self._batch: Sequence[Message] = ()
+        self._messages: Iterator[Message] = iter(())
+        """What is left of it, as an iterator over `_batch`."""
+        self.version = 0
+        """Grows when the batch at hand became void (seek, pause)."""
+
+    def add(self, fetch: QueueFetch) -> None:
+        """Read one more queue."""
+        self._fetches[fetch.topic, fetch.queue] = fetch
+
+    @property
+    def fetches(self) -> list[QueueFetch]:
+        """All queues that are read."""
+        return list(self._fetches.values())
+
+    def fetch(self, topic: str, queue: int) -> QueueFetch:
+        """One queue that is read.
+
+        Raises:
+            UnknownResource: this consumer does not read it.
+        """
+        found = self._fetches.get((topic, queue))
+        if found is None:
+            text = f"this consumer does not read queue {queue} of topic {topic!r}"
+            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
+        return found
+
+    # Handing out.
+
+    def take(self, limit: int) -> list[Message]:
+        """Up to `limit` messages, without waiting. Raises what a queue came to."""
+        taken: list[Message] = []
+        while True:
+            taken.extend(islice(self._messages, limit - len(taken)))
+            # An error waits for the next call when there is something to give now.
+            if len(taken) == limit or not self.advance(calm=bool(taken)):
+                break
+        return taken
+
+    def rest(self) -> Iterator[Message]:
+        """The iterator over the batch at hand; shared, so that nothing is given out twice."""
+        return self._messages
+
+    def take_columns(self) -> list[ColumnBatch]:
+        """All that is at hand, as columns. Batches are whole: a tag filter leaves out only
+        batches that cannot hold a match."""
+        batches = []
+        offset = self._next_offset()
+        if offset is not None and self._arrival is not None and self._arrival.columns is not None:
+            columns, fetch = self._arrival.columns, self._arrival.fetch
+            batches.append(ColumnBatch(fetch.topic, fetch.queue, columns.from_offset(offset)))
+            self._finish()
+        while (arrival := self._next(calm=bool(batches))) is not None:
+            self._use(arrival)
+            fetch, found = arrival.fetch, arrival.columns
+            if found is not None and self._may_match(arrival):
+                batches.append(ColumnBatch(fetch.topic, fetch.queue, found))
+        return batches
+
+    def advance(self, *, calm: bool = False) -> bool:
+        """Open the next batch; False if there is none. With `calm` an error stays for later."""
+        self._finish()
+        arrival = self._next(calm=calm)
+        if arrival is None or arrival.columns is None:
+            return False
+        self._arrival = arrival
+        self._use(arrival)
+        if self._may_match(arrival):
+            fetch, tags = arrival.fetch, self._tags
+            self._batch = messages_of(fetch.topic, fetch.queue, arrival.columns)
+            if tags is not None:
+                self._batch = [message for message in self._batch if message.tag in tags]
+        self._messages = iter(self._batch)
+        return True
+
+    def _next(self, *, calm: bool) -> Arrival | None:
+        """The next arrival that counts; its error is raised."""
+        arrivals = self._inbox.arrivals
+        while arrivals:
+            arrival = arrivals[0]
+            fetch = arrival.fetch
+            if arrival.generation != fetch.generation:
+                arrivals.popleft()
+            elif fetch.paused:
+                aside = self._aside.setdefault((fetch.topic, fetch.queue), deque())
+                aside.append(arrivals.popleft())
+            elif arrival.error is None:
+                return arrivals.popleft()
+            elif calm:
+                return None
+            else:
+                arrivals.popleft()
+                raise arrival.error
+        return None
+
+    def _use(self, arrival: Arrival) -> None:
+        """The batch leaves the inbox: its bytes make room."""
+        fetch = arrival.fetch
+        fetch.consumed += arrival.size
+        if arrival.columns is not None:
+            fetch.reader_offset = arrival.columns.next_offset
+        if fetch.stalled and fetch.fetched - fetch.consumed <= fetch.share_bytes // 2:
+            fetch.stalled = False
+            self._call(WakeFetch(fetch))
+
+    def _may_match(self, arrival: Arrival) -> bool:
+        columns = arrival.columns
+        return columns is not None and (
+            self._tags is None or may_contain_tag(columns.head, self._tags)
+        )
+
+    def _finish(self) -> None:
+        self._arrival = None
+        self._batch = ()
+        self._messages = iter(())
+
+    def _next_offset(self) -> int | None:
+        """Offset of the next message of the batch at hand."""
+        left = length_hint(self._messages)
+        return self._batch[-left].offset if left else None
+
+    # Positions.
+
+    def position(self, topic: str, queue: int) -> int | None:
+        """Offset of the next message for the caller; None while it is being looked up."""
+        fetch = self.fetch(topic, queue)
+        if self._arrival is not None and self._arrival.fetch is fetch:
+            offset = self._next_offset()
+            if offset is not None:
+                return offset
+        return fetch.reader_offset
+
+    def seek(self, topic: str, queue: int, start: Start) -> None:
+        """Read on from elsewhere; what was fetched from the old place is void."""
+        fetch = self.fetch(topic, queue)
+        if isinstance(start, int) and start < 0:
+            raise InvalidRequest(f"an offset is 0 or more, not {start}")
+        fetch.generation += 1
+        fetch.reader_offset = start if type(start) is int else None
+        self._aside.pop((topic, queue), None)
+        self._drop_if(fetch)
+        self._call(SeekFetch(fetch, start, fetch.generation))
+
+    def pause(self, topic: str, queue: int) -> None:
+        """Hand out nothing of a queue until `resume`; what was fetched is kept."""
+        fetch = self.fetch(topic, queue)
+        fetch.paused = True
+        if self._arrival is not None and self._arrival.fetch is fetch:
+            columns, offset = self._arrival.columns, self._next_offset()
+            if offset is not None and columns is not None:
+                rest = Arrival(fetch, fetch.generation, columns.from_offset(offset), 0)
+                self._aside.setdefault((topic, queue), deque()).append(rest)
+                fetch.reader_offset = offset
+            self._drop_if(fetch)
+
+    def resume(self, topic: str, queue: int) -> None:
+        """Hand out again."""
+        fetch = self.fetch(topic, queue)
+        fetch.paused = False
+        aside = self._aside.pop((topic, queue), None)
+        if aside:
+            # What waited comes before anything of this queue that has arrived since.
+            self._inbox.arrivals.extendleft(reversed(aside))
+        fetch.stalled = False
+        self._call(WakeFetch(fetch))
+
+    def _drop_if(self, fetch: QueueFetch) -> None:
+        if self._arrival is not None and self._arrival.fetch is fetch:
+            self._finish()
+            self.version += 1
+
+
+def parse_tags(tags: str | Sequence[str] | None) -> list[str] | None:
+    """The tags of "a || b", of a list, or None for all ("*").
+
+    Raises:
+        InvalidRequest: there is no tag in it.
+    """
+    if tags is None or tags == "*":
+        return None
+    found = [tag.strip() for tag in tags.split("||")] if isinstance(tags, str) else list(tags)
+    if not found or not all(found):
+        raise InvalidRequest(f'tags are "a || b", a list of tags, or "*", not {tags!r}')
+    return found
+
+
+def check_start(start: object) -> Start:
+    """Where to begin: "first", "last", or a message time in ms.
+
+    Raises:
+        InvalidRequest: something else.
+    """
+    if start == "first":
+        return "first"
+    if start == "last":
+        return "last"
+    if type(start) is int:
+        return ReadAt(start)
+    text = f'start is "first", "last" or a time in ms, not {start!r}: use seek() for an offset'
+    raise InvalidRequest(text)

@@ -1,0 +1,184 @@
+"""The thread that owns a client's sockets and runs its core.
+
+The API submits calls and rings; the thread sleeps in `poll` when there is nothing to do. It ends
+with `stop`, at interpreter exit, and is void in a forked child.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import random
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from typing import Any, Final
+
+from logboom.client.calls import AnyCall
+from logboom.client.core import ClientConfig, ClientCore
+from logboom.client.futures import wait
+from logboom.client.outcome import Outcome
+from logboom.client.piles import SendBuffer
+from logboom.client.producing import closed
+from logboom.wire.actor import Call, Event, Instant
+from logboom.wire.errors import ClientClosed, InternalError, LogboomError
+from logboom.wire.sockets import Sockets
+
+LOG = logging.getLogger("logboom.client")
+
+_RUNNING: Final[weakref.WeakSet[IoThread]] = weakref.WeakSet()
+
+
+def instant() -> Instant:
+    """Now, by this machine's clocks."""
+    return Instant(time.monotonic(), time.time_ns() // 1_000_000)
+
+
+class IoThread:
+    """One client's thread, sockets and core."""
+
+    def __init__(self, endpoints: tuple[str, ...], client_id: str, *, create_topics: bool) -> None:
+        unique = f"{client_id or 'client'}-{secrets.token_hex(6)}"
+        config = ClientConfig(endpoints, unique, create_topics)
+        rng = random.Random(secrets.randbits(64))
+        self.core = ClientCore(config, rng, instant())
+        self.forked = False
+        self.buffers: weakref.WeakSet[SendBuffer[Any]] = weakref.WeakSet()
+        self._error: LogboomError | None = None
+        self._calls: deque[AnyCall] = deque()
+        self._pending: set[Outcome[Any]] = set()
+        self._asleep = False
+        self._stopping = False
+        self._sockets = Sockets()
+        self._thread = threading.Thread(target=self._run, name="logboom-client", daemon=True)
+        _RUNNING.add(self)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises ClientClosed after close, after a fork, or when the thread has died."""
+        if self.forked:
+            raise ClientClosed(
+                "this client was opened before the process forked: "
+                "call connect() again in the child",
+                "FORKED",
+            )
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def running(self) -> bool:
+        """Whether calls are still taken."""
+        return self._error is None and not self.forked and not self._stopping
+
+    def submit(self, call: AnyCall) -> None:
+        """Hand a call to the core."""
+        self.check()
+        self._calls.append(call)
+        self.ring()
+
+    def ring(self) -> None:
+        """Wake the thread if it sleeps; cheap if it does not."""
+        if self._asleep:
+            self._asleep = False
+            self._sockets.wake()
+
+    def run(self, call: Any) -> Any:
+        """Submit a call and wait for its outcome."""
+        outcome: Outcome[Any] = call.outcome
+        self.expect(outcome)
+        try:
+            self.submit(call)
+            wait(outcome)
+        finally:
+            self._pending.discard(outcome)
+        return outcome.get()
+
+    def expect(self, outcome: Outcome[Any]) -> None:
+        """Fail this outcome if the thread ends before it is done."""
+        self._pending.add(outcome)
+        outcome.add_callback(lambda: self._pending.discard(outcome))
+        if self._error is not None:
+            outcome.fail(self._error)
+
+    def stop(self) -> None:
+        """End the thread and wait for it; what is outstanding fails with ClientClosed."""
+        self._stopping = True
+        if self.forked:
+            return
+        self._sockets.wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def fork(self) -> None:
+        """We are the copy in a forked child: thread and sockets are the parent's."""
+        self.forked = True
+        for buffer in self.buffers:
+            buffer.topics.clear()
+
+    def _run(self) -> None:
+        error: LogboomError = closed()
+        try:
+            while not self._stopping:
+                self._turn()
+        except Exception as fault:
+            LOG.exception("the client's core failed")
+            error = InternalError(f"the client failed ({fault!r}): please report it")
+        self._end(error)
+
+    def _turn(self) -> None:
+        # Order matters: whoever adds work after we looked for it finds us asleep, and rings.
+        self._asleep = True
+        received = self._sockets.poll(self._timeout())
+        self._asleep = False
+        events: list[Event] = list(received)
+        while self._calls:
+            events.append(Call(self._calls.popleft()))
+        effects = self.core.handle(events, instant())
+        for endpoint in effects.redials:
+            self._sockets.redial(endpoint)
+        self._sockets.send(effects.sends)
+        for endpoint in effects.hangups:
+            self._sockets.hang_up(endpoint)
+
+    def _timeout(self) -> float | None:
+        if self._calls or self._stopping:
+            return 0.0
+        deadline = self.core.deadline()
+        return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+    def _end(self, error: LogboomError) -> None:
+        self._error = error
+        for buffer in list(self.buffers):
+            buffer.topics.clear()
+        with contextlib.suppress(Exception):
+            # After a fault in the core this may fail in its turn.
+            self.core.close()
+        self._sockets.close()
+        while self._calls:
+            outcome: Outcome[Any] | None = getattr(self._calls.popleft(), "outcome", None)
+            if outcome is not None:
+                outcome.fail(error)
+        while self._pending:
+            self._pending.pop().fail(error)
+
+
+def _stop_all() -> None:
+    for thread in list(_RUNNING):
+        thread.stop()
+
+
+def _forked() -> None:
+    for thread in list(_RUNNING):
+        thread.fork()
+        _ORPHANS.append(thread)
+
+
+_ORPHANS: Final[list[IoThread]] = []
+"""Kept until a forked child exits: the sockets in them must not be closed there."""
+
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_forked)

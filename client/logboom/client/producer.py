@@ -1,0 +1,169 @@
+"""The producer for threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
+from logboom.client.futures import ManyFuture, SendFuture, wait
+from logboom.client.io_thread import IoThread
+from logboom.client.piles import ProducerOptions, SendBuffer, TopicLane
+from logboom.wire.errors import ClientClosed, TimedOut
+
+ABANDON_S = 1.0
+"""How long a producer is flushed that is left by an exception."""
+
+
+class Producer:
+    """Sends messages; made by `Client.producer`. Any number of threads may share one.
+
+    `send` gives messages to their queue in the order of its calls, and they are stored in that
+    order, each once, whatever fails on the way.
+    """
+
+    def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._buffer = _Buffer(io, options, timeout_s)
+        io.buffers.add(self._buffer)
+        io.run(OpenProducer(self._buffer, timeout_s))
+        self._closed = False
+        # One call less on the way of every message.
+        self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+        queue: int | None = None,
+    ) -> SendFuture:
+        """Send one message; returns the future of its SendResult at once.
+
+        The queue is the given one, else that of the key's hash, else one after the other by
+        batches. It blocks while more than `buffer_bytes` wait for acknowledgement.
+
+        Raises:
+            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
+            UnknownResource: no such topic or queue.
+            ClientClosed: the client or the producer was closed, or the process forked.
+        """
+        return self._buffer.send(
+            topic,
+            value,
+            key=key,
+            tag=tag,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            queue=queue,
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        queue: int | None = None,
+        tags: str | Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+    ) -> ManyFuture:
+        """Send whole columns at once; returns the future of [(queue, first offset, count)].
+
+        Rows go to the given queue, else to that of their key's hash, else all to one queue (the
+        next one each time). They are cut into batches of at most `max_batch_bytes`.
+
+        Raises:
+            As `send`; columns of unequal length are an InvalidRequest.
+        """
+        piles = self._buffer.send_many(
+            topic,
+            values,
+            keys,
+            queue=queue,
+            tags=tags,
+            headers=headers,
+            timestamps_ms=timestamps_ms,
+        )
+        return ManyFuture(piles)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send what is piled up now, and wait until it is acknowledged or given up.
+
+        Raises:
+            TimedOut: not yet, after `timeout` seconds.
+        """
+        call = Flush(self._buffer)
+        self._io.expect(call.outcome)
+        self._io.submit(call)
+        if not wait(call.outcome, timeout):
+            raise TimedOut(f"not all messages are acknowledged after {timeout} s")
+        call.outcome.get()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, then end; a second call does nothing. What is not acknowledged after `timeout`
+        seconds (None: the delivery time-out) fails with ClientClosed."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.flush(timeout)
+        except (TimedOut, ClientClosed):
+            pass  # what is left fails below, or has failed
+        finally:
+            self._buffer.topics.clear()
+            self._buffer.closed = True
+            if self._io.running:
+                self._io.run(CloseProducer(self._buffer))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(None if kind is None else ABANDON_S)
+
+
+class _Buffer(SendBuffer[SendFuture]):
+    """A buffer whose hooks block the calling thread."""
+
+    def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
+        super().__init__(options, SendFuture, threading.Lock(), time.monotonic, io.ring)
+        self.closed = False
+        self._io = io
+        self._timeout_s = timeout_s
+
+    def find_topic(self, topic: str) -> TopicLane:
+        while True:
+            self._check()
+            self._io.run(OpenTopic(self, topic, self._timeout_s))
+            lane = self.topics.get(topic)
+            if lane is not None:
+                return lane
+
+    def wait_for_room(self) -> None:
+        while self.full:
+            self._check()
+            event = threading.Event()
+            self.room_wanted.append(event.set)
+            # The core may have freed bytes, and called, before we were on its list.
+            if self.full:
+                event.wait(1.0)
+
+    def _check(self) -> None:
+        self._io.check()
+        if self.closed:
+            raise ClientClosed("this producer is closed: make another with client.producer()")
