@@ -139,19 +139,23 @@ def consume(
         if not total:
             text = f"topic {topic} is empty: fill it with `logboom bench produce -t {topic}`"
             raise InvalidRequest(text)
-        read = size = 0
+        read = 0
+        sample: list[bytes | None] = []
         with (
             boom.consumer(topic, queues=queues, start="first") as consumer,
             progress("consuming", total) as bar,
         ):
             begun = time.perf_counter()
             while read < total:
-                for columns in consumer.poll_columns(timeout_s=1.0):
-                    read += len(columns)
-                    size += columns.value_bytes
+                for batch in consumer.poll_columns(timeout_s=1.0):
+                    read += len(batch)
+                    if not sample:
+                        sample = batch.columns.values()
                 bar.to(read)
             took = time.perf_counter() - begun
-    _report("consume", read, size / read, took, [], json)
+    # Looking at each value would measure that, not the reading.
+    size = sum(len(value or b"") for value in sample) / len(sample)
+    _report("consume", read, size, took, [], json)
 
 
 @app.command

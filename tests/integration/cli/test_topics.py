@@ -42,7 +42,7 @@ def test_the_doctor_says_what_does_not_answer() -> None:
 
 
 def test_the_bench_measures(servers: str) -> None:
-    few = ["--messages", 20_000, "--json"]
+    few = ["--messages", "20000", "--json"]
     produced = succeed("bench", "produce", *few, servers=servers).json
     assert produced["messages"] == 20_000
     assert produced["messages_per_s"] > 0
