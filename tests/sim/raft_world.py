@@ -49,6 +49,8 @@ class Machine:
     wake_at: float = float("inf")
     paused_until: float = 0.0
     applied_seen: int = 0
+    counting: frozenset[str] = frozenset()
+    """The membership that the tick under way counts commits by; the tick may add to it."""
     life: int = 0
 
 
@@ -184,6 +186,7 @@ class RaftWorld:
             for sender, frame, session in inbox:
                 if not node.receive(sender, frame, session):
                     raise BrokenPromiseError(f"{machine.name} refused a frame of {sender}")
+            machine.counting = node.members
             node.tick(self.clock(machine))
             node.sync()
         except PowerLossError:
@@ -329,8 +332,7 @@ class RaftWorld:
         if outcome.result != b"done " + command:
             raise BrokenPromiseError(f"{command!r} got another's result")
         self.acked[command] = outcome.index
-        assert machine.node is not None
-        members = machine.node.members
+        members = machine.counting
         holding = sum(self.machines[name].disk.holds(outcome.index, command) for name in members)
         if 2 * holding <= len(members):
             raise BrokenPromiseError(f"{command!r} acknowledged on {holding} of {len(members)}")

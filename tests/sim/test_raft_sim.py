@@ -1,0 +1,85 @@
+"""The raft group under many seeds: nothing acknowledged is lost, one history, it heals."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from logboom.metadata.raft import RaftNode
+from logboom.metadata.raft_config import RaftError
+from tests.sim.raft_broken import BROKEN
+from tests.sim.raft_world import BrokenPromiseError, play
+
+ROOT = Path(__file__).parent.parent.parent
+
+MET = (
+    "acked",
+    "crashes",
+    "changes_lost",
+    "elections_won",
+    "hints_sent",
+    "log_cuts",
+    "partitions",
+    "pauses",
+    "power_losses_in_a_turn",
+    "sessions_reset",
+    "slow_links",
+    "snapshots_installed",
+    "snapshots_taken",
+    "state_hashes_compared",
+    "transfers",
+    "unknown",
+)
+"""What the seeds together must have met, or they prove nothing."""
+
+
+@pytest.mark.parametrize(
+    ("members", "seeds", "changing"), [(3, 40, False), (5, 16, False), (3, 24, True)]
+)
+def test_nothing_acknowledged_is_lost(members: int, seeds: int, changing: bool) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(seeds):
+        world = play(seed, members, changing=changing)
+        met += world.counts
+        met["acked"] += len(world.acked)
+    print({what: met[what] for what in sorted(met)})  # noqa: T201 - the figures of the run
+    assert [what for what in MET if not met[what]] == []
+    assert not changing or met["changes_applied"] > seeds
+
+
+@pytest.mark.parametrize(("broken", "changing"), BROKEN, ids=lambda case: str(case))
+def test_a_rule_taken_out_is_noticed(broken: type[RaftNode], changing: bool) -> None:
+    for seed in range(120):
+        try:
+            play(seed, changing=changing, node_type=broken)
+        except (BrokenPromiseError, RaftError):
+            return
+    pytest.fail(f"nobody noticed {broken.__name__}")
+
+
+def story() -> str:
+    """All that happened in one seed, as a digest."""
+    world = play(77, changing=True)
+    told = repr((world.history, sorted(world.acked.items()), sorted(world.counts.items())))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def test_a_seed_tells_the_same_story_in_every_process() -> None:
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", "from tests.sim.test_raft_sim import story; print(story())"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert told == {story() + "\n"}
