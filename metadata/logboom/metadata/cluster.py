@@ -254,17 +254,11 @@ class Cluster:
     def topic_view(self, topic: Topic) -> TopicView:
         """What WATCH tells of a topic; cached until its next change."""
         if topic.view is None:
-            queues = [
-                QueueView(
-                    list(q.standing.replicas),
-                    q.standing.leader,
-                    q.epoch,
-                    q.version,
-                    list(q.standing.isr),
-                    list(q.standing.eligible),
-                )
-                for q in topic.queues
-            ]
+            queues: list[QueueView] = []
+            for q in topic.queues:
+                replicas, isr, eligible = q.standing.shown
+                leader = q.standing.leader
+                queues.append(QueueView(replicas, leader, q.epoch, q.version, isr, eligible))
             topic.view = TopicView(topic.name, topic.id, topic.config, queues, topic.version)
         return topic.view
 

@@ -8,7 +8,7 @@ Every function takes a standing and gives the next one; none knows epochs or ver
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 Ids: TypeAlias = tuple[str, ...]
@@ -37,6 +37,14 @@ class Standing:
     """Said so themselves (Q14), until mended."""
     lost: Ids = ()
     """Last ISR member whose store was replaced (Q3): holds nothing, must not lead by itself."""
+
+    shown: tuple[list[str], list[str], list[str]] = field(init=False)
+    """(replicas, isr, eligible) for views, which share them: not to be changed."""
+
+    def __post_init__(self) -> None:
+        """Make the lists once for all queues that stand so."""
+        shown = (list(self.replicas), list(self.isr), list(self.eligible))
+        object.__setattr__(self, "shown", shown)
 
     @property
     def displaced(self) -> bool:

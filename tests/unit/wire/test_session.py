@@ -20,6 +20,7 @@ from logboom.wire.messages import (
     Pong,
     Propose,
     Prove,
+    RaftFrame,
     Stats,
     Welcome,
 )
@@ -190,6 +191,18 @@ def test_a_live_but_slow_peer_is_not_dialled_anew() -> None:
     for _ in range(int(3 * DEAD_AFTER / 0.5)):
         line.tick(0.5)
     assert line.out.redials == []
+
+
+def test_a_session_that_only_tells_still_pings_a_silent_peer() -> None:
+    line = Line(node())
+    line.session.open(line.out, line.now)
+    line.run()
+    generation = line.session.generation
+    for _ in range(100):
+        line.tick(0.1)
+        line.session.tell(RaftFrame(0, "broker-2", 1, 0), (), line.out, line.now)
+        line.out.sends.pop()
+    assert line.session.generation == generation, "the answered pings keep it"
 
 
 def test_nodes_prove_the_cluster_key_to_each_other() -> None:

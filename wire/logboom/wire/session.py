@@ -119,8 +119,8 @@ class Session:
                 self._greet(out, now)
             return False
         message.id = 0
+        # Not counted as said: nothing answers it, so the peer's silence must still make a ping.
         out.sends.append(Send(self.endpoint, encode(message, batches)))
-        self._said = now
         return True
 
     def open(self, out: Effects, now: float) -> None:
