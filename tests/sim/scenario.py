@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from logboom.nodes.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.commands import CreateTopic, Result
 from logboom.wire.view import TopicConfig
+from tests.sim.api_client import ApiClient
 from tests.sim.faults import Faults
 from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty, Trace
@@ -83,6 +84,9 @@ class Observer(WireClient):
                 self._seen[Queue(topic, number)] = now
 
 
+Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
+
+
 class Scenario:
     """The acts of one run."""
 
@@ -98,12 +102,13 @@ class Scenario:
         self._created: dict[str, Result] = {}
         self.observer = self._client("observer", partial(Observer, trace=world.trace))
         world.observer = self.observer.routes
-        self.producers = [
-            self._client(f"producer-{n}", partial(WireProducer, history=self.history))
-            for n in (1, 2)
+        self.producers: list[WireProducer | ApiClient] = [
+            self._client("wire-1", partial(WireProducer, history=self.history)),
+            self._client("api-1", partial(ApiClient, history=self.history, queues=QUEUES)),
         ]
+        self._readers = ["api-1"]
 
-    def _client(self, name: str, make: Callable[..., WireClient]) -> WireClient:
+    def _client(self, name: str, make: Callable[[str, list[str], random.Random], Client]) -> Client:
         rng = random.Random(self.world.rng.random())
         core = make(name, self._endpoints, rng)
         self.world.add(name, "client", {}, lambda: core)
@@ -172,8 +177,8 @@ class Scenario:
         world.scheduler.run(world.scheduler.now + FAULTS_S)
 
     def _start_reader(self, name: str) -> None:
-        make = partial(WireReader, history=self.history, queues=QUEUES)
-        self._client(name, make)
+        self._client(name, partial(WireReader, history=self.history, queues=QUEUES))
+        self._readers.append(name)
         self.world.start(name)
 
     def _produce(self) -> None:
@@ -181,7 +186,6 @@ class Scenario:
             return
         producer = self.rng.choice(self.producers)
         queue = self.rng.choice(QUEUES)
-        assert isinstance(producer, WireProducer)
         first = self._sent[producer.name]
         self._sent[producer.name] += (count := self.rng.randint(1, 4))
         values = [f"{producer.name}/{n}".encode() for n in range(first, first + count)]
@@ -201,6 +205,8 @@ class Scenario:
             HEALED_S,
             lambda: not self.history.unanswered(),
         )
+        if self.history.failed:
+            raise BrokenProperty("retries succeed", str(self.history.failed))
         self._start_reader("reader-2")
         self._until("everything is read", HEALED_S, self._all_read)
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
@@ -214,7 +220,7 @@ class Scenario:
         ends = {queue: self.history.known_end(queue) for queue in QUEUES}
         return all(
             self.history.place(reader, queue) >= ends[queue]
-            for reader in ("reader-1", "reader-2")
+            for reader in self._readers
             for queue in QUEUES
         )
 
@@ -242,7 +248,7 @@ class Scenario:
         waiting = Counter(str(self.history.sent[value]) for value in self.history.unanswered())
         places = {
             f"{reader} {queue}": self.history.place(reader, queue)
-            for reader in ("reader-1", "reader-2")
+            for reader in self._readers
             for queue in QUEUES
             if self.history.place(reader, queue) < self.history.known_end(queue)
         }
