@@ -12,10 +12,11 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from logboom.cli.options import Servers, servers_or_default
+from logboom.cli.connecting import open_client
+from logboom.cli.options import Servers
 from logboom.cli.output import bytes_text, note, show_json
 from logboom.cli.progress import progress
-from logboom.client import Client, connect
+from logboom.client import Client
 from logboom.wire.errors import AlreadyExists, InvalidRequest
 
 app = App(name="bench", help="Measure the cluster: produce, consume, e2e.")
@@ -76,7 +77,7 @@ def produce(
     values = _values(batch, size)
     latencies: list[float] = []
     with (
-        connect(servers_or_default(servers)) as boom,
+        open_client(servers) as boom,
         _topic(boom, topic, keep=True),
         boom.producer(acks=acks, compression=compression) as producer,
         progress("producing", messages) as bar,
@@ -132,7 +133,7 @@ def consume(
     servers
         Any nodes, host:port, comma-separated.
     """
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         queues = list(range(len(boom.admin.describe_topic(topic).queues)))
         held = sum(end - first for first, end in boom.admin.offsets(topic, queues).values())
         total = held if messages is None else min(messages, held)
@@ -193,7 +194,7 @@ def e2e(
     total = max(1, int(rate * seconds))
     latencies: list[float] = []
     with (
-        connect(servers_or_default(servers)) as boom,
+        open_client(servers) as boom,
         _topic(boom, topic, keep=False),
         boom.consumer(topic, start="last") as consumer,
         boom.producer() as producer,

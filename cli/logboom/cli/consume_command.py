@@ -9,10 +9,11 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from logboom.cli.connecting import open_client
 from logboom.cli.message_format import as_json, compile_format
-from logboom.cli.options import Servers, duration_ms, queue_numbers, servers_or_default
+from logboom.cli.options import Servers, duration_ms, queue_numbers
 from logboom.cli.output import note
-from logboom.client import Client, Consumer, Message, connect
+from logboom.client import Client, Consumer, Message
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
 _POLL_MESSAGES: Final = 1_000
@@ -64,7 +65,7 @@ def consume(
     """
     write = as_json if json else compile_format(line_format)
     end_of_line = b"\n" if json else b""
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         offsets = _offsets(boom, topic, queue_numbers(queue))
         starts = _starts(boom, topic, offsets, offset, since)
         ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None

@@ -93,6 +93,7 @@ def cluster(asker: Asker, ends: list[str]) -> Iterator[Finding]:
         return
     view = max(views.values(), key=lambda v: v.version)
     yield from _nodes(asker, view)
+    yield _brokers(view)
     yield from _queues(view)
 
 
@@ -120,6 +121,13 @@ def _nodes(asker: Asker, view: View) -> Iterator[Finding]:
         yield Finding("raft leader", "failed", "none", fix)
     else:
         yield Finding("raft leader", "ok", view.raft_leader)
+
+
+def _brokers(view: View) -> Finding:
+    alive = sum(broker.alive for broker in view.brokers)
+    if alive:
+        return Finding("brokers", "ok", f"{alive} of {len(view.brokers)} alive")
+    return Finding("brokers", "failed", "none is alive", "start one: `logboom node broker`")
 
 
 def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:

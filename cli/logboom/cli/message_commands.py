@@ -7,10 +7,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from logboom.cli.connecting import open_client
 from logboom.cli.message_format import as_row
-from logboom.cli.options import Output, Servers, duration_ms, servers_or_default
+from logboom.cli.options import Output, Servers, duration_ms
 from logboom.cli.output import note, show, show_json
-from logboom.client import connect
 from logboom.wire.errors import OffsetOutOfRange
 
 app = App(name="message", help="Single messages: get by offset, find by key.")
@@ -39,7 +39,7 @@ def get(
     output
         table or json.
     """
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         result = boom.pull(topic, queue=queue, offset=offset, max_messages=1, wait_ms=0)
     if not result.messages:
         text = f"offset {offset} is not in {topic}/{queue}"
@@ -86,7 +86,7 @@ def find(
     output
         table or json.
     """
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         found = boom.admin.find_messages(topic, key.encode(), limit=limit + 1)
     if since is not None:
         youngest = _since_ms(since)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
+from logboom.cli.connecting import open_client
 from logboom.cli.message_format import NewMessage, read_headers, read_json, split_key
-from logboom.cli.options import Servers, servers_or_default
+from logboom.cli.options import Servers
 from logboom.cli.output import note
 from logboom.cli.progress import progress
-from logboom.client import connect
 from logboom.wire.errors import InvalidRequest
 
 _PROGRESS_EVERY: Final = 1_000
@@ -84,7 +84,7 @@ def produce(
     messages = _messages(lines, json, None if separator is None else separator.encode(), shared)
     sent = 0
     with (
-        connect(servers_or_default(servers)) as boom,
+        open_client(servers) as boom,
         boom.producer(acks=acks, compression=compression) as producer,
         progress("sending", len(values) if values else count) as bar,
     ):

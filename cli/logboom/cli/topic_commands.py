@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
+from logboom.cli.connecting import open_client
 from logboom.cli.options import (
     Output,
     Servers,
     Yes,
     duration_ms,
-    servers_or_default,
     size_bytes,
 )
 from logboom.cli.output import bytes_text, duration_text, note, show, show_json
-from logboom.client import Client, connect
+from logboom.client import Client
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
@@ -71,7 +71,7 @@ def create(
         max_message_bytes=size_bytes(max_message),
         unclean_election=unclean_election,
     )
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         boom.admin.create_topic(
             name, queues=queues, replicas=replicas, **msgspec.structs.asdict(config)
         )
@@ -93,7 +93,7 @@ def list_topics(*, servers: Servers = None, output: Output = "table") -> None:
     output
         table or json.
     """
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         topics = sorted(boom.admin.topics(), key=lambda topic: topic.name)
     rows = [_summary(topic) for topic in topics]
     columns = ["name", "queues", "replicas", "without_leader", "under_replicated", "retention"]
@@ -128,7 +128,7 @@ def describe(name: str, *, servers: Servers = None, output: Output = "table") ->
     output
         table or json.
     """
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         topic = boom.admin.describe_topic(name)
         offsets = _offsets(boom, topic)
     rows = [_queue(n, queue, offsets.get(n)) for n, queue in enumerate(topic.queues)]
@@ -219,7 +219,7 @@ def alter(
     changed = {key: value for key, value in settings.items() if value is not None}
     if not changed and queues is None:
         raise InvalidRequest("nothing to change: give --queues, --retention or another setting")
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         boom.admin.alter_topic(name, queues=queues, **changed)
     note(f"altered {name}")
 
@@ -247,6 +247,6 @@ def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
         if input(f"Delete {name} with all its messages? [y/N] ").strip().lower() != "y":
             note("nothing was deleted")
             return
-    with connect(servers_or_default(servers)) as boom:
+    with open_client(servers) as boom:
         boom.admin.delete_topic(name)
     note(f"deleted {name}")
