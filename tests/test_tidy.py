@@ -31,7 +31,19 @@ CORE_PORTIONS = {"wire", "metadata", "nodes", "client"}
 """The portions whose modules are cores unless they are listed as skins."""
 
 SKINS: dict[str, set[str]] = {
-    "client": set(),
+    "client": {
+        "admin",
+        "aio.admin",
+        "aio.bridge",
+        "aio.client",
+        "aio.consumer",
+        "aio.producer",
+        "client",
+        "consumer",
+        "futures",
+        "io_thread",
+        "producer",
+    },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},
     "wire": {"sockets"},

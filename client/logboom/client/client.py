@@ -165,15 +165,15 @@ class Client:
         result: PullResult = self._drive(flow)
         return result
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does nothing.
 
-        `timeout`: seconds for the flush of each producer; None: until acknowledged or given up.
+        `timeout_s`: seconds for the flush of each producer; None: until acknowledged or given up.
         """
         if self._io.running:
             for each in list(self._open):
                 if isinstance(each, Producer):
-                    each.close(timeout)
+                    each.close(timeout_s)
                 else:
                     each.close()
         self._io.stop()

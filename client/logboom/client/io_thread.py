@@ -47,6 +47,8 @@ class IoThread:
         rng = random.Random(secrets.randbits(64))
         self.core = ClientCore(config, rng, instant())
         self.forked = False
+        self.ended: Outcome[None] = Outcome()
+        """Resolved by the thread's last step."""
         self.buffers: weakref.WeakSet[SendBuffer[Any]] = weakref.WeakSet()
         self._error: LogboomError | None = None
         self._calls: deque[AnyCall] = deque()
@@ -106,12 +108,15 @@ class IoThread:
 
     def stop(self) -> None:
         """End the thread and wait for it; what is outstanding fails with ClientClosed."""
-        self._stopping = True
-        if self.forked:
-            return
-        self._sockets.wake()
-        if threading.current_thread() is not self._thread:
+        self.begin_stop()
+        if not self.forked and threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def begin_stop(self) -> None:
+        """End the thread without waiting; `ended` tells."""
+        self._stopping = True
+        if not self.forked:
+            self._sockets.wake()
 
     def fork(self) -> None:
         """We are the copy in a forked child: thread and sockets are the parent's."""
@@ -164,6 +169,7 @@ class IoThread:
                 outcome.fail(error)
         while self._pending:
             self._pending.pop().fail(error)
+        self.ended.resolve(None)
 
 
 def _stop_all() -> None:

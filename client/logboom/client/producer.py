@@ -96,27 +96,27 @@ class Producer:
         )
         return ManyFuture(piles)
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout_s: float | None = None) -> None:
         """Send what is piled up now, and wait until it is acknowledged or given up.
 
         Raises:
-            TimedOut: not yet, after `timeout` seconds.
+            TimedOut: not yet, after `timeout_s` seconds.
         """
         call = Flush(self._buffer)
         self._io.expect(call.outcome)
         self._io.submit(call)
-        if not wait(call.outcome, timeout):
-            raise TimedOut(f"not all messages are acknowledged after {timeout} s")
+        if not wait(call.outcome, timeout_s):
+            raise TimedOut(f"not all messages are acknowledged after {timeout_s} s")
         call.outcome.get()
 
-    def close(self, timeout: float | None = None) -> None:
-        """Flush, then end; a second call does nothing. What is not acknowledged after `timeout`
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end; a second call does nothing. What is not acknowledged after `timeout_s`
         seconds (None: the delivery time-out) fails with ClientClosed."""
         if self._closed:
             return
         self._closed = True
         try:
-            self.flush(timeout)
+            self.flush(timeout_s)
         except (TimedOut, ClientClosed):
             pass  # what is left fails below, or has failed
         finally:

@@ -1,0 +1,23 @@
+"""The asyncio twin of `logboom.client`: same names, awaited.
+
+    from logboom.client.aio import connect
+
+    async with connect("127.0.0.1:7711") as boom:
+        await boom.admin.create_topic("flights", queues=8)
+        async with boom.producer() as producer:
+            sent = await producer.send("flights", b"...", key=b"UA")
+        async with boom.consumer("flights", start="first") as consumer:
+            async for message in consumer:
+                ...
+
+The same core runs in the same kind of thread; only the waiting differs. `send` returns an
+awaitable at once and keeps the order of its calls, so many may be on their way:
+`await asyncio.gather(*[producer.send("flights", value) for value in values])`.
+"""
+
+from logboom.client.aio.admin import Admin
+from logboom.client.aio.client import Client, connect
+from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.producer import Producer
+
+__all__ = ["Admin", "Client", "Consumer", "Producer", "connect"]

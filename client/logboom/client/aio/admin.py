@@ -1,0 +1,103 @@
+"""Administration, awaited: each method is `logboom.client.admin.Admin`'s of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from logboom.client import flows
+from logboom.client.admin import wall_ms
+from logboom.client.aio.bridge import drive
+from logboom.client.flows import changed_config
+from logboom.client.io_thread import IoThread
+from logboom.client.results import Message, NodeStats
+from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
+
+
+class Admin:
+    """Made by `Client.admin`. Reads are linearizable."""
+
+    def __init__(self, io: IoThread, timeout_s: float) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+
+    async def create_topic(
+        self, name: str, queues: int = 4, replicas: int = 0, **settings: Any
+    ) -> None:
+        """Create a topic."""
+        config = changed_config(TopicConfig(), settings)
+        flow = flows.create_topic(name, queues, replicas, config, wall_ms(), self._timeout_s)
+        await drive(self._io, flow)
+
+    async def alter_topic(self, name: str, queues: int | None = None, **settings: Any) -> None:
+        """Change settings of a topic, or give it more queues."""
+        flow = flows.alter_topic(name, queues, settings, wall_ms(), self._timeout_s)
+        await drive(self._io, flow)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its messages."""
+        await drive(self._io, flows.delete_topic(name, wall_ms(), self._timeout_s))
+
+    async def topics(self) -> list[TopicView]:
+        """All topics by name."""
+        return await drive(self._io, flows.topics(self._timeout_s))
+
+    async def describe_topic(self, name: str) -> TopicView:
+        """One topic."""
+        return await drive(self._io, flows.describe_topic(name, self._timeout_s))
+
+    async def offsets(
+        self, topic: str, queues: Sequence[int] | None = None
+    ) -> dict[int, tuple[int, int]]:
+        """(first offset, high watermark) by queue."""
+        return await drive(self._io, flows.offsets(topic, queues, self._timeout_s))
+
+    async def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
+        """Offset of the first message at or after a message time."""
+        flow = flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s)
+        return await drive(self._io, flow)
+
+    async def get_message(self, topic: str, queue: int, offset: int) -> Message:
+        """The message at an offset."""
+        return await drive(self._io, flows.get_message(topic, queue, offset, self._timeout_s))
+
+    async def find_messages(
+        self, topic: str, key: bytes, queue: int | None = None, limit: int = 100
+    ) -> list[Message]:
+        """Messages with a key, newest first in each queue."""
+        flow = flows.find_messages(topic, key, queue, limit, self._timeout_s)
+        return await drive(self._io, flow)
+
+    async def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:
+        """Move a queue's leadership to an in-sync replica."""
+        flow = flows.elect_leader(topic, queue, prefer, wall_ms(), self._timeout_s)
+        await drive(self._io, flow)
+
+    async def brokers(self) -> list[BrokerView]:
+        """All brokers by id."""
+        return await drive(self._io, flows.brokers(self._timeout_s))
+
+    async def remove_broker(self, broker: str) -> None:
+        """Forget a broker that is gone for good and holds no replica."""
+        await drive(self._io, flows.remove_broker(broker, self._timeout_s))
+
+    async def name_servers(self) -> list[NameServerView]:
+        """All name servers by id."""
+        return await drive(self._io, flows.name_servers(self._timeout_s))
+
+    async def raft_leader(self) -> str | None:
+        """Id of the name servers' leader."""
+        return await drive(self._io, flows.raft_leader(self._timeout_s))
+
+    async def add_name_server(self, name: str, endpoint: str, raft_endpoint: str) -> None:
+        """Add an empty name server."""
+        flow = flows.add_name_server(name, endpoint, raft_endpoint, self._timeout_s)
+        await drive(self._io, flow)
+
+    async def remove_name_server(self, name: str) -> None:
+        """Remove a name server from the group."""
+        await drive(self._io, flows.remove_name_server(name, self._timeout_s))
+
+    async def stats(self) -> list[NodeStats]:
+        """Counters of every node."""
+        return await drive(self._io, flows.stats(self._timeout_s))

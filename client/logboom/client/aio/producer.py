@@ -1,0 +1,243 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from logboom.client.aio.bridge import awaited, call_in, run
+from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
+from logboom.client.io_thread import IoThread
+from logboom.client.outcome import Outcome
+from logboom.client.piles import Pile, ProducerOptions, SendBuffer
+from logboom.client.producer import ABANDON_S
+from logboom.client.results import Run, SendResult
+from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
+
+Sent: TypeAlias = "asyncio.Future[SendResult]"
+SentMany: TypeAlias = "asyncio.Future[list[Run]]"
+_Late: TypeAlias = tuple[str, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"]
+
+
+class Producer:
+    """Sends messages; made by `Client.producer`, for one event loop."""
+
+    def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._buffer: SendBuffer[Sent] = SendBuffer(
+            options, self._future, threading.Lock(), time.monotonic, io.ring
+        )
+        io.buffers.add(self._buffer)
+        self._late: deque[_Late] = deque()
+        """Sends that wait for their topic or for room, in order."""
+        self._hurrying: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+        queue: int | None = None,
+    ) -> Sent:
+        """Send one message; the awaitable gives its SendResult. As `logboom.client`'s, but where
+        that blocks for room or for a new topic, this one's awaitable takes longer."""
+        send = partial(
+            self._buffer.send,
+            topic,
+            value,
+            key=key,
+            tag=tag,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            queue=queue,
+        )
+        return self._now_or_late(topic, send)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        queue: int | None = None,
+        tags: str | Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+    ) -> SentMany:
+        """Send whole columns; the awaitable gives [(queue, first offset, count)]."""
+
+        def send() -> SentMany:
+            piles = self._buffer.send_many(
+                topic,
+                values,
+                keys,
+                queue=queue,
+                tags=tags,
+                headers=headers,
+                timestamps_ms=timestamps_ms,
+            )
+            return _runs(piles)
+
+        return self._now_or_late(topic, send)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send what is piled up now, and wait until it is acknowledged or given up.
+
+        Raises:
+            TimedOut: not yet, after `timeout_s` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._hurrying is not None:
+                    await asyncio.shield(self._hurrying)
+                if self._opening is not None:
+                    await run(self._io, Flush(self._buffer))
+        except TimeoutError:
+            raise TimedOut(f"not all messages are acknowledged after {timeout_s} s") from None
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with contextlib.suppress(TimedOut, ClientClosed):
+                await self.flush(timeout_s)
+        finally:
+            self._buffer.topics.clear()
+            for _, _, future in self._late:
+                future.cancel()
+            if self._io.running and self._opening is not None:
+                await run(self._io, CloseProducer(self._buffer))
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close(None if kind is None else ABANDON_S)
+
+    # Opening, and sends that cannot go at once.
+
+    async def _open(self) -> None:
+        if self._opening is None:
+            call = OpenProducer(self._buffer, self._timeout_s)
+            self._opening = asyncio.create_task(run(self._io, call))
+        await asyncio.shield(self._opening)
+
+    def _now_or_late(
+        self, topic: str, send: Callable[[], asyncio.Future[Any]]
+    ) -> asyncio.Future[Any]:
+        self._io.check()
+        if self._closed:
+            raise ClientClosed("this producer is closed: make another with client.producer()")
+        if not self._late and topic in self._buffer.topics and not self._buffer.full:
+            return send()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._late.append((topic, send, future))
+        if self._hurrying is None or self._hurrying.done():
+            self._hurrying = asyncio.create_task(self._hurry())
+        return future
+
+    async def _hurry(self) -> None:
+        """Give the late ones to the buffer, one after the other."""
+        while self._late:
+            topic, send, future = self._late[0]
+            try:
+                await self._open()
+                if topic not in self._buffer.topics:
+                    await run(self._io, OpenTopic(self._buffer, topic, self._timeout_s))
+                await self._room()
+                sent = send()
+            except LogboomError as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                sent.add_done_callback(partial(_copy, future))
+            self._late.popleft()
+
+    async def _room(self) -> None:
+        while self._buffer.full:
+            self._io.check()
+            room: Outcome[None] = Outcome()
+            self._buffer.room_wanted.append(partial(room.resolve, None))
+            # The core may have freed bytes, and called, before we were on its list.
+            if not self._buffer.full:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await awaited(room)
+
+    @staticmethod
+    def _future(pile: Pile, index: int) -> Sent:
+        """A future of the running loop; all of a pile are settled by one call into it."""
+        loop = asyncio.get_running_loop()
+        future: Sent = loop.create_future()
+        if pile.attached is None:
+            pile.attached = []
+            pile.add_callback(lambda: call_in(loop, _settle, pile))
+        pile.attached.append((index, future))
+        return future
+
+
+def _settle(pile: Pile) -> None:
+    for index, future in pile.attached:
+        if future.done():
+            continue
+        if pile.error is not None:
+            future.set_exception(pile.error)
+        else:
+            first = pile.get()
+            offset = first + index if first >= 0 else -1
+            future.set_result(SendResult(pile.topic, pile.queue, offset, pile.time_of(index)))
+    pile.attached = None
+
+
+def _runs(piles: list[Pile]) -> SentMany:
+    loop = asyncio.get_running_loop()
+    future: SentMany = loop.create_future()
+    left = len(piles)
+
+    def one_done() -> None:
+        nonlocal left
+        left -= 1
+        if left or future.done():
+            return
+        errors = [pile.error for pile in piles if pile.error is not None]
+        if errors:
+            future.set_exception(errors[0])
+        else:
+            future.set_result([(pile.queue, pile.get(), pile.count) for pile in piles])
+
+    for pile in piles:
+        pile.add_callback(lambda: call_in(loop, one_done))
+    return future
+
+
+def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:
+    if sent.cancelled():
+        future.cancel()
+    elif (error := sent.exception()) is not None:
+        if not future.done():
+            future.set_exception(error)
+    elif not future.done():
+        future.set_result(sent.result())
