@@ -1,13 +1,61 @@
-"""The broker: a state machine over events, composed of the pure parts beside it."""
+"""The broker: a state machine over events, composed of the pure parts beside it.
+
+One turn: take the events in order, then do what they brought about, once per queue: HWs, acks,
+holds, followers. All writes of a turn go out as one write set under one token; what must follow
+their sync waits for `Synced`.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.damages import Damages
+from logboom.nodes.feeding import Feeder
+from logboom.nodes.fetching import Fetching
+from logboom.nodes.isr import IsrKeeper
+from logboom.nodes.links import Links
+from logboom.nodes.name_servers import NameServers
+from logboom.nodes.producing import Producing
+from logboom.nodes.proposals import Proposals
+from logboom.nodes.pulling import Pulling
+from logboom.nodes.queues import Queues
+from logboom.nodes.registration import Registration
+from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.roles import Roles
+from logboom.nodes.space import SpaceGauge
+from logboom.nodes.stats import Statistics
+from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
-from logboom.wire.actor import Effects, Event, Instant
+from logboom.nodes.turn import Turn
+from logboom.nodes.upkeep import Upkeep
+from logboom.nodes.watching import Told, Watcher
+from logboom.wire.actor import Call, Effects, Event, Instant, Received, Synced
+from logboom.wire.commands import QueueTail, ReportTails
+from logboom.wire.errors import InvalidRequest, NotLeader
+from logboom.wire.frames import Frame
+from logboom.wire.gate import Gate, Peer
+from logboom.wire.hello import Identity
+from logboom.wire.messages import (
+    FindKey,
+    OffsetForTime,
+    Offsets,
+    Produce,
+    Propose,
+    Pull,
+    Replicate,
+    Stats,
+    StatsResult,
+    Watch,
+)
+from logboom.wire.routes import Routes
+
+INDEXED_AT_ONCE: Final = 4
+"""Queues whose index goes forward in one turn."""
+
+_Serve = Callable[[Peer, Any, Sequence[Frame], Turn], None]
 
 
 class Broker:
@@ -27,14 +75,327 @@ class Broker:
         """
         self.config = config
         self.storage = storage
-        self.rng = rng
-        self.incarnation = incarnation
-        self.cluster_key = cluster_key
+        self.stats = Statistics()
+        self.routes = Routes()
+        self.queues = Queues(storage, config.cache_bytes)
+        self.gate = Gate(config.id, cluster_key, rng)
+        self.links = Links(Identity(config.id, "broker", 0, cluster_key), rng)
+        self.servers = NameServers(config.name_servers)
+        self.proposals = Proposals(f"{config.id}/{incarnation}", self.links, self.servers)
+        self.registration = Registration(
+            config,
+            storage.store_id,
+            storage.suspect,
+            incarnation,
+            self.links,
+            self.servers,
+            self.proposals,
+            self._registered,
+            self._fenced,
+        )
+        lease, stats = self.registration.lease, self.stats
+        self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
+        self.watcher = Watcher(self.routes, self.links, self.servers, self._metadata)
+        self.told = Told(self.routes)
+        self.isr = IsrKeeper(
+            config.id, self.routes, self.registration, self.proposals, stats, self._recount
+        )
+        self.damages = Damages(
+            config.id,
+            self.queues,
+            self.routes,
+            self.registration,
+            self.proposals,
+            stats,
+            self._refetch,
+        )
+        self.producing = Producing(self.queues, self.routes, lease, self.space, stats)
+        self.pulling = Pulling(config, self.queues, self.routes, lease, self.damages, stats)
+        self.feeder = Feeder(config, self.queues, stats, self._position, self.damages.found)
+        self.fetching = Fetching(
+            config, self.queues, self.links, rng, self.space, stats, self._hw_moved
+        )
+        self.roles = Roles(
+            config.id,
+            self.queues,
+            self.routes,
+            self.registration,
+            self.producing,
+            self.pulling,
+            self.feeder,
+            self.fetching,
+            self.damages,
+            stats,
+            self._recount,
+        )
+        self.upkeep = Upkeep(
+            config,
+            self.queues,
+            self.routes,
+            self.roles,
+            self.feeder,
+            self.producing,
+            self.isr,
+            self.fetching,
+            self.links,
+            self.servers,
+            stats,
+        )
+        self.stopping = Stopping(
+            config.id, self.queues, self.routes, self.roles, self.registration, self.proposals
+        )
+        self._recounts: dict[QueueKey, Replica] = {}
+        self._moved: dict[QueueKey, Replica] = {}
+        self._to_index: dict[QueueKey, Replica] = {
+            replica.key: replica for replica in self.queues if replica.damage is None
+        }
+        self._more = False
+        self._serves: dict[type, _Serve] = {
+            Produce: self._on_produce,
+            Pull: self._on_pull,
+            Replicate: self._on_replicate,
+            Offsets: self._on_offsets,
+            OffsetForTime: self._on_offset_for_time,
+            FindKey: self._on_find_key,
+            Watch: self._on_watch,
+            Propose: self._on_propose,
+            Stats: self._on_stats,
+        }
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster whose metadata this broker follows; empty until it knows. The skin compares
+        it with the data folder's before anything of the turn takes effect."""
+        return self.routes.cluster_id
+
+    @property
+    def registered(self) -> bool:
+        """Whether the name server knows this process: a suspect store has been reported."""
+        return self.registration.registered
+
+    # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
         """Take a turn's events; `Call("stop")` begins a graceful stop, ended by `stop=""`."""
-        raise NotImplementedError
+        turn = Turn(now)
+        self.queues.begin()
+        self.upkeep.returned(turn.mono)
+        for event in events:
+            if isinstance(event, Received):
+                self._received(event, turn)
+            elif isinstance(event, Synced):
+                self._synced(event.token, turn)
+            elif isinstance(event, Call):
+                self.stopping.begin(turn)
+            else:
+                # A sync is never retried (Q14).
+                turn.out.stop = f"the disk refused a sync ({event.reason}): check the disk"
+        self._timers(turn)
+        self._settle(turn)
+        self.queues.commit(turn)
+        return turn.out
+
+    def _received(self, event: Received, turn: Turn) -> None:
+        peer = event.peer
+        if isinstance(peer, str):
+            self.links.receive(peer, event.frames, turn)
+            return
+        admitted = self.gate.admit(peer, event.frames, turn.out, turn.mono)
+        if admitted is None:
+            return
+        session, message, batches = admitted
+        serve = self._serves.get(type(message))
+        if serve is not None:
+            serve(session, message, batches, turn)
+        elif message.id:
+            text = f"a broker does not serve {type(message).__name__}: ask a name server"
+            turn.refuse(peer, message.id, InvalidRequest(text, "UNKNOWN_TYPE"))
+
+    def _synced(self, token: int, turn: Turn) -> None:
+        for replica in self.queues.synced(token):
+            if replica.leading is not None:
+                self.producing.synced(replica, turn)
+                self._recounts[replica.key] = replica
+        self.fetching.synced(token)
+        self.stopping.synced(token, turn)
+
+    def _timers(self, turn: Turn) -> None:
+        """Everything that goes by the clock; each part knows by itself whether it is time."""
+        self.links.tick(turn)
+        self.registration.step(turn)
+        self.watcher.step(turn)
+        self.proposals.step(turn)
+        self.damages.step(turn)
+        self.upkeep.step(turn)
+        self.pulling.expire(turn)
+        self.told.expire(turn)
+        self.gate.sweep(turn.mono)
+        self.stopping.step(turn)
+
+    def _settle(self, turn: Turn) -> None:
+        """What the turn's events brought about, once per queue and in this order."""
+        for replica in self._recounts.values():
+            leading = replica.leading
+            hw = leading.high_watermark(replica.synced) if leading is not None else None
+            if hw is not None and replica.raise_hw(hw):
+                self._moved[replica.key] = replica
+        self._recounts.clear()
+        for replica in self._moved.values():
+            self.producing.hw_moved(replica, turn)
+            self.pulling.hw_moved(replica, turn)
+            self.feeder.hw_moved(replica, turn.mono)
+            self._to_index[replica.key] = replica
+        self._moved.clear()
+        self.isr.step(turn)
+        self.feeder.step(turn)
+        self.fetching.step(turn)
+        self._index(turn)
+
+    def _index(self, turn: Turn) -> None:
+        """Let the follow-on index go forward a little, after all answers."""
+        self._more = False
+        for key in list(self._to_index)[:INDEXED_AT_ONCE]:
+            replica = self._to_index.pop(key)
+            if self.queues.replicas.get(key) is not replica or replica.damage is not None:
+                continue
+            if replica.index.advance(turn.writes, min(replica.hw, replica.written), 1):
+                self._to_index[key] = replica
+        self._more = bool(self._to_index)
 
     def deadline(self) -> float | None:
-        """Monotonic time of the next turn that is wanted without events."""
-        raise NotImplementedError
+        """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
+        if self._more:
+            return float("-inf")
+        return min(
+            self.links.deadline(),
+            self.registration.deadline(),
+            self.watcher.deadline(),
+            self.proposals.deadline(),
+            self.upkeep.next_at,
+            self.pulling.holds.deadline(),
+            self.told.deadline(),
+            self.feeder.deadline(),
+            self.fetching.deadline(),
+            self.stopping.deadline(),
+        )
+
+    # ── what the parts tell each other ──────────────────────────────────────────────────────────
+
+    def _recount(self, replica: Replica) -> None:
+        self._recounts[replica.key] = replica
+
+    def _hw_moved(self, replica: Replica) -> None:
+        self._moved[replica.key] = replica
+
+    def _refetch(self, replica: Replica, turn: Turn) -> None:
+        self.roles.refetch(replica, turn)
+
+    def _position(self, replica: Replica, broker: str) -> None:
+        """A follower's position was counted."""
+        leading = replica.leading
+        if leading is None:
+            return
+        self._recounts[replica.key] = replica
+        if broker not in leading.isr and leading.may_join(
+            broker, replica.hw, leading.followers[broker].seen_at
+        ):
+            self.isr.grow(replica, broker)
+
+    def _registered(self, turn: Turn) -> None:
+        self.stats.count("registrations")
+        self.fetching.instance_epoch = self.registration.instance_epoch
+        self.damages.registered()
+        if self.storage.suspect:
+            tails = [
+                QueueTail(*replica.key, replica.epochs.last, *replica.end)
+                for replica in self.queues
+                if replica.damage is None
+            ]
+            command = ReportTails(
+                self.config.id, self.registration.instance_epoch, tails, turn.now.wall_ms
+            )
+            self.proposals.propose(command, lambda _result, _later: None, turn)
+        self.damages.step(turn)
+        self.roles.apply_all(turn)
+
+    def _fenced(self, turn: Turn) -> None:
+        self.stats.count("fencings")
+        self.isr.forget()
+        self.stopping.fenced()
+        self.fetching.instance_epoch = -1
+        self.roles.resign(turn)
+
+    def _metadata(self, names: list[str], turn: Turn) -> None:
+        """Our copy of the metadata went forward."""
+        self.gate.cluster_id = self.routes.cluster_id
+        self.roles.apply(names, turn)
+        self.fetching.moved(self.routes)
+        self.isr.settle()
+        self.told.changed(names, turn)
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────
+
+    def _on_produce(
+        self, peer: Peer, message: Produce, batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        grown = self.producing.produce(peer.address, message, batches, turn)
+        if grown is not None:
+            self.feeder.appended(grown)
+
+    def _on_pull(self, peer: Peer, message: Pull, _batches: Sequence[Frame], turn: Turn) -> None:
+        self.pulling.pull(peer.address, message, turn)
+
+    def _on_replicate(
+        self, peer: Peer, message: Replicate, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        self.feeder.replicate(peer.address, peer.client_id, message, turn)
+
+    def _on_offsets(
+        self, peer: Peer, message: Offsets, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        self.pulling.offsets(peer.address, message, turn)
+
+    def _on_offset_for_time(
+        self, peer: Peer, message: OffsetForTime, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        self.pulling.offset_for_time(peer.address, message, turn)
+
+    def _on_find_key(
+        self, peer: Peer, message: FindKey, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        self.pulling.find_key(peer.address, message, turn)
+
+    def _on_watch(self, peer: Peer, message: Watch, _batches: Sequence[Frame], turn: Turn) -> None:
+        self.told.ask(peer.address, message, turn)
+
+    def _on_propose(
+        self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        endpoint = self.servers.leader()
+        text = "a broker takes no commands: ask the raft leader of the name servers"
+        error = NotLeader(text, leader=self.routes.raft_leader, endpoint=endpoint)
+        turn.refuse(peer.address, message.id, error)
+
+    def _on_stats(self, peer: Peer, message: Stats, _batches: Sequence[Frame], turn: Turn) -> None:
+        table = self.stats.flat()
+        led = self.roles.led.values()
+        table.update(
+            replicas=len(self.queues.replicas),
+            leading=len(led),
+            under_replicated=sum(
+                len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
+            ),
+            damaged=len(self.damages),
+            holds=len(self.pulling.holds),
+            watches=len(self.told),
+            sessions=len(self.gate),
+            cache_bytes=self.queues.cache.size,
+            free_bytes=self.space.free,
+            disk_full=int(self.space.full),
+            lease=int(self.registration.lease.holds(turn.mono)),
+            registered=int(self.registration.registered),
+            instance_epoch=self.registration.instance_epoch,
+            metadata_version=self.routes.version,
+            refusal=self.registration.refusal,
+        )
+        turn.answer(peer.address, StatsResult(message.id, self.config.id, "broker", table))

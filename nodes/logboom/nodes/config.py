@@ -42,10 +42,10 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Whether followers answer pulls below the HW they know, and slow readers are sent to them."""
     max_unsynced_bytes: int = 64 * 1024 * 1024
     """Written and not yet on disk; past it the node stops reading. (Only the skin reads it.)"""
-    disk_reserve_bytes: int = 1024 * 1024 * 1024
+    disk_reserve_bytes: int = 512 * 1024 * 1024
     """Free bytes of the file system below which writes are refused (DISK_FULL)."""
-    disk_reserve_percent: float = 5.0
-    """The same as a share of the file system; the smaller of the two holds."""
+    disk_reserve_percent: float = 1.0
+    """The same as a share of the file system; the larger of the two holds."""
     fetch_bytes: int = 4 * 1024 * 1024
     """Most bytes of entries in one answer to a follower."""
     fetch_wait_ms: int = 500

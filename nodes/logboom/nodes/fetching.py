@@ -1,0 +1,300 @@
+"""The follower's side of REPLICATE: one request at a time per leader broker.
+
+A cycle: ask with the positions that changed; append what comes, each entry at exactly the end
+(Q5); wait until it is on disk; ask again, so that a position never says more than the disk holds.
+A request that the leader holds is replaced when something new is to be said.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.keys import Position
+from logboom.nodes.links import Links
+from logboom.nodes.queues import Queues
+from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.space import SpaceGauge
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import Turn
+from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.frames import Frame
+from logboom.wire.messages import QueueAnswer, QueueFetch, Replicate, Replicated
+from logboom.wire.routes import Routes
+from logboom.wire.session import Reply
+
+GRACE: Final = 1.0
+"""Seconds beyond the hold after which a request is given up."""
+STALE_PAUSE: Final = 0.05
+"""Seconds before a queue is named again to a leader that does not (yet) lead it in our epoch."""
+PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
+"""Seconds before a leader that failed is asked again."""
+
+
+class Fetcher:
+    """All queues that this broker follows from one leader broker."""
+
+    def __init__(self, leader: str, endpoint: str, session: int) -> None:
+        self.leader = leader
+        self.endpoint = endpoint
+        self.session = session
+        self.number = -1
+        self.replicas: dict[QueueKey, Replica] = {}
+        self.changed: dict[QueueKey, None] = {}
+        """Queues to name in the next request."""
+        self.gone: dict[QueueKey, None] = {}
+        self.unsynced: dict[QueueKey, int] = {}
+        """Queues whose appends must reach the disk first, and the token of their turn."""
+        self.stale: dict[QueueKey, float] = {}
+        """Queues that the leader does not lead in our epoch, and when to name them again."""
+        self.asked: int | None = None
+        self.failures = 0
+        self.ask_at = float("-inf")
+
+
+class Fetching:
+    """One fetcher per leader broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: Queues,
+        links: Links,
+        rng: random.Random,
+        space: SpaceGauge,
+        stats: Statistics,
+        on_hw: Callable[[Replica], None],
+    ) -> None:
+        """`on_hw` is called when a followed queue's HW moved."""
+        self.instance_epoch = -1
+        self._config = config
+        self._queues = queues
+        self._links = links
+        self._rng = rng
+        self._space = space
+        self._stats = stats
+        self._on_hw = on_hw
+        self._fetchers: dict[str, Fetcher] = {}
+
+    # ── roles ───────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, replica: Replica, leader: str, endpoint: str, turn: Turn) -> None:
+        """Follow a queue from a leader, or the same leader in a new epoch."""
+        self.unfollow(replica, keep=leader)
+        fetcher = self._fetchers.get(leader) or self._begin(leader, endpoint)
+        fetcher.replicas[replica.key] = replica
+        fetcher.gone.pop(replica.key, None)
+        fetcher.stale.pop(replica.key, None)
+        if replica.synced < replica.end:
+            # Entries of its last leader, or of its own time as one, are not on disk yet.
+            fetcher.unsynced[replica.key] = self._queues.token_of(replica)
+        else:
+            fetcher.changed[replica.key] = None
+
+    def unfollow(self, replica: Replica, keep: str | None = None) -> None:
+        """Follow a queue no longer, from any leader but `keep`."""
+        for leader in list(self._fetchers):
+            fetcher = self._fetchers[leader]
+            if leader == keep or fetcher.replicas.pop(replica.key, None) is None:
+                continue
+            fetcher.changed.pop(replica.key, None)
+            fetcher.stale.pop(replica.key, None)
+            fetcher.unsynced.pop(replica.key, None)
+            fetcher.gone[replica.key] = None
+            if not fetcher.replicas:
+                self._abandon(fetcher)
+                del self._fetchers[leader]
+
+    def moved(self, routes: Routes) -> None:
+        """Brokers may have new endpoints: begin anew where they are now."""
+        for fetcher in list(self._fetchers.values()):
+            broker = routes.brokers.get(fetcher.leader)
+            if broker is not None and broker.endpoint != fetcher.endpoint:
+                self._abandon(fetcher)
+                followed = fetcher.replicas
+                self._begin(fetcher.leader, broker.endpoint).replicas = followed
+
+    def _begin(self, leader: str, endpoint: str) -> Fetcher:
+        fetcher = Fetcher(leader, endpoint, self._rng.getrandbits(48))
+        self._fetchers[leader] = fetcher
+        return fetcher
+
+    def _abandon(self, fetcher: Fetcher) -> None:
+        if fetcher.asked is not None:
+            self._links.cancel(fetcher.endpoint, fetcher.asked)
+            fetcher.asked = None
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, turn: Turn) -> None:
+        """Send every request that is due."""
+        for fetcher in self._fetchers.values():
+            self._wake_stale(fetcher, turn.mono)
+            if fetcher.asked is not None:
+                if not (fetcher.changed or fetcher.gone):
+                    continue
+                # The leader holds a request that does not know of this.
+                self._abandon(fetcher)
+            if not fetcher.unsynced and turn.mono >= fetcher.ask_at and self.instance_epoch >= 0:
+                self._ask(fetcher, turn)
+
+    def _wake_stale(self, fetcher: Fetcher, now: float) -> None:
+        for key in [key for key, at in fetcher.stale.items() if at <= now]:
+            del fetcher.stale[key]
+            fetcher.changed[key] = None
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        wanted = float("inf")
+        for fetcher in self._fetchers.values():
+            if fetcher.stale:
+                wanted = min(wanted, *fetcher.stale.values())
+            if fetcher.asked is None and not fetcher.unsynced and self.instance_epoch >= 0:
+                wanted = min(wanted, fetcher.ask_at)
+        return wanted
+
+    def _ask(self, fetcher: Fetcher, turn: Turn) -> None:
+        if self._space.check(turn.mono):
+            # Without room a follower falls behind and leaves the ISR; it comes back by itself.
+            fetcher.ask_at = turn.mono + PAUSES[-1]
+            return
+        if fetcher.number < 0:
+            fetcher.changed = dict.fromkeys(fetcher.replicas)
+            fetcher.gone.clear()
+            fetcher.stale.clear()
+        fetcher.number += 1
+        names = [_position(fetcher.replicas[key]) for key in fetcher.changed]
+        wait_ms = self._config.fetch_wait_ms
+        message = Replicate(
+            0,
+            wait_ms + int(GRACE * 1000),
+            self._config.id,
+            self.instance_epoch,
+            fetcher.session,
+            fetcher.number,
+            wait_ms,
+            self._config.fetch_bytes,
+            names,
+            list(fetcher.gone),
+        )
+        fetcher.changed.clear()
+        fetcher.gone.clear()
+        fetcher.asked = self._links.request(
+            fetcher.endpoint,
+            message,
+            turn,
+            lambda reply, later: self._answered(fetcher, reply, later),
+            turn.mono + wait_ms / 1000 + GRACE,
+        )
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────
+
+    def _answered(self, fetcher: Fetcher, reply: Reply, turn: Turn) -> None:
+        fetcher.asked = None
+        if self._fetchers.get(fetcher.leader) is not fetcher:
+            return
+        if not isinstance(reply.message, Replicated):
+            self._failed(fetcher, turn)
+            return
+        answers = reply.message.answers
+        if sum(answer.frames for answer in answers) != len(reply.batches):
+            self._failed(fetcher, turn)
+            return
+        fetcher.failures = 0
+        fetcher.ask_at = turn.mono
+        at = 0
+        for answer in answers:
+            frames = reply.batches[at : at + answer.frames]
+            at += answer.frames
+            replica = fetcher.replicas.get((answer.topic_id, answer.queue))
+            if replica is not None:
+                self._take(fetcher, replica, answer, frames, turn)
+
+    def _failed(self, fetcher: Fetcher, turn: Turn) -> None:
+        """Begin a new session after a pause: it names all queues again."""
+        pause = PAUSES[min(fetcher.failures, len(PAUSES) - 1)]
+        fetcher.failures += 1
+        fetcher.session = self._rng.getrandbits(48)
+        fetcher.number = -1
+        fetcher.ask_at = turn.mono + pause
+
+    def _take(
+        self,
+        fetcher: Fetcher,
+        replica: Replica,
+        answer: QueueAnswer,
+        frames: Sequence[Frame],
+        turn: Turn,
+    ) -> None:
+        if answer.status in ("STALE", "UNKNOWN", "DAMAGED"):
+            fetcher.stale[replica.key] = turn.mono + STALE_PAUSE
+            return
+        if answer.leader_epoch != replica.leader_epoch:
+            fetcher.changed[replica.key] = None
+            return
+        try:
+            if answer.status == "OK":
+                changed = self._append(replica, frames, turn)
+                self._follow_hw(replica, answer)
+            elif answer.status == "CUT":
+                changed = self._cut(replica, answer, turn)
+            else:
+                self._stats.count("resets")
+                replica.reset(answer.state, turn.writes)
+                changed = True
+        except (DamagedBatch, DataDamaged):
+            self._stats.count("bad_entries")
+            fetcher.stale[replica.key] = turn.mono + PAUSES[-1]
+            changed = replica.end != replica.written
+        if changed:
+            self._queues.touch(replica)
+            fetcher.unsynced[replica.key] = self._queues.token_of(replica)
+
+    def _append(self, replica: Replica, frames: Sequence[Frame], turn: Turn) -> bool:
+        for frame in frames:
+            replica.append_entry(bytes(frame), turn.writes, self._queues.cache)
+            self._space.wrote(len(frame))
+        self._stats.count("replicated_entries", len(frames))
+        return bool(frames)
+
+    def _follow_hw(self, replica: Replica, answer: QueueAnswer) -> None:
+        replica.leader_start = answer.log_start
+        replica.leader_hw = Position(answer.hw_offset, answer.hw_side)
+        if replica.raise_hw(replica.leader_hw):
+            self._on_hw(replica)
+
+    def _cut(self, replica: Replica, answer: QueueAnswer, turn: Turn) -> bool:
+        leader_end = Position(answer.cut_offset, answer.cut_side)
+        place = replica.cut_place(answer.cut_epoch, leader_end, self._queues.storage)
+        self._stats.count("cuts")
+        if place < replica.hw:
+            self._stats.count("cuts_below_hw")
+        replica.cut(place, turn.writes)
+        return True
+
+    def synced(self, token: int) -> None:
+        """Everything up to `token` is on disk: those positions may be told."""
+        for fetcher in self._fetchers.values():
+            for key in [key for key, at in fetcher.unsynced.items() if at <= token]:
+                del fetcher.unsynced[key]
+                if key in fetcher.replicas:
+                    fetcher.changed[key] = None
+
+    def endpoints(self) -> set[str]:
+        """Whom we fetch from."""
+        return {fetcher.endpoint for fetcher in self._fetchers.values()}
+
+
+def _position(replica: Replica) -> QueueFetch:
+    """Where a replica stands on disk (Q4)."""
+    at = replica.synced
+    return QueueFetch(
+        replica.topic_id,
+        replica.queue,
+        replica.leader_epoch,
+        at.offset,
+        at.side,
+        replica.epochs.before(at),
+    )

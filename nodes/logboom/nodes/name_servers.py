@@ -1,0 +1,57 @@
+"""Which name server to ask: the raft leader as far as it is known, else one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logboom.wire.errors import LogboomError
+from logboom.wire.routes import Routes
+
+
+class NameServers:
+    """Endpoints of the name servers and the best guess of their leader."""
+
+    def __init__(self, founding: Sequence[str]) -> None:
+        self._endpoints = list(founding)
+        self._at = 0
+        self._leader: str | None = None
+
+    @property
+    def endpoints(self) -> list[str]:
+        """All that are known."""
+        return list(self._endpoints)
+
+    def learn(self, routes: Routes) -> None:
+        """Take over members and leader from the metadata."""
+        if routes.name_servers:
+            self._endpoints = [server.endpoint for server in routes.name_servers]
+        for server in routes.name_servers:
+            if server.id == routes.raft_leader and self._leader is None:
+                self._leader = server.endpoint
+
+    def leader(self) -> str:
+        """Whom to send what only the raft leader takes."""
+        if self._leader is not None:
+            return self._leader
+        return self._endpoints[self._at % len(self._endpoints)]
+
+    def accepted(self, endpoint: str) -> None:
+        """This one answered as the leader."""
+        self._leader = endpoint
+
+    def refused(self, endpoint: str, error: LogboomError) -> bool:
+        """This one did not serve; True if its answer names the leader, to be asked at once."""
+        hint = error.fields.get("endpoint") if error.code == "NOT_LEADER" else None
+        if isinstance(hint, str) and hint and hint != endpoint:
+            self._leader = hint
+            return True
+        if self._leader == endpoint or self._leader is None:
+            self._leader = None
+            self._at += 1
+        return False
+
+    def next_any(self, current: str | None) -> str:
+        """The name server after `current`, for what every one of them answers."""
+        if current not in self._endpoints:
+            return self._endpoints[0]
+        return self._endpoints[(self._endpoints.index(current) + 1) % len(self._endpoints)]

@@ -1,0 +1,206 @@
+"""PRODUCE at a leader: check, deduplicate, stamp, append; answer once it is as safe as asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from logboom.nodes.keys import Position
+from logboom.nodes.leading import Leadership, Waiting
+from logboom.nodes.lease import Lease
+from logboom.nodes.queues import Queues
+from logboom.nodes.refusals import damaged, no_lease, not_leader
+from logboom.nodes.replica import Replica
+from logboom.nodes.space import SpaceGauge
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import Turn
+from logboom.wire.actor import Inbound
+from logboom.wire.batch import check, open_batch
+from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas
+from logboom.wire.frames import Frame
+from logboom.wire.head import BatchHead
+from logboom.wire.messages import Acks, Produce, Produced
+from logboom.wire.routes import Routes
+from logboom.wire.view import TopicConfig
+
+
+class Producing:
+    """Takes batches and answers their producers."""
+
+    def __init__(
+        self, queues: Queues, routes: Routes, lease: Lease, space: SpaceGauge, stats: Statistics
+    ) -> None:
+        self._queues = queues
+        self._routes = routes
+        self._lease = lease
+        self._space = space
+        self._stats = stats
+
+    def produce(
+        self, address: Inbound, message: Produce, batches: Sequence[Frame], turn: Turn
+    ) -> Replica | None:
+        """Append a batch; the replica whose log grew, or None."""
+        try:
+            return self._produce(address, message, batches, turn)
+        except LogboomError as error:
+            self._stats.count("produce_refusals")
+            turn.refuse(address, message.id, error)
+            return None
+
+    def _produce(
+        self, address: Inbound, message: Produce, batches: Sequence[Frame], turn: Turn
+    ) -> Replica | None:
+        replica = self._queues.by_name.get((message.topic, message.queue))
+        leading = replica.leading if replica is not None else None
+        if replica is None or leading is None:
+            raise not_leader(self._routes, message.topic, message.queue)
+        if replica.damage is not None:
+            raise damaged(replica, replica.damage)
+        if len(batches) != 1:
+            text = f"PRODUCE carries one batch, not {len(batches)}"
+            raise InvalidRequest(text, "MALFORMED")
+        batch = batches[0]
+        head = check(batch, stamped=False)
+        if head.is_control:
+            raise InvalidRequest("producers send messages, not control entries", "MALFORMED")
+        config = self._routes.topics[message.topic].config
+        if head.plain_length > config.max_message_bytes:
+            _check_sizes(batch, head, config)
+        self._check_acks(message.acks, leading, turn.mono)
+        if head.producer_id >= 0:
+            original = replica.windows.find(head)
+            if original is not None:
+                self._stats.count("duplicates")
+                after = Position(original.offset + original.messages)
+                waiting = _waiting(
+                    address, message, after, original.offset, original.append_time_ms, turn
+                )
+                self._await(replica, leading, waiting, message.acks, turn)
+                return None
+        if self._space.check(turn.mono):
+            raise self._space.refusal()
+        queues = self._queues
+        done = replica.append_batch(batch, head, turn.now.wall_ms, turn.writes, queues.cache)
+        queues.touch(replica)
+        self._space.wrote(len(batch))
+        counters = self._stats.counters
+        counters["produced_batches"] += 1
+        counters["produced_messages"] += head.count
+        counters["produced_bytes"] += len(batch)
+        waiting = _waiting(
+            address, message, done.after, done.base_offset, done.append_time_ms, turn
+        )
+        self._await(replica, leading, waiting, message.acks, turn)
+        return replica
+
+    def _check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
+        if acks == "all":
+            if len(leading.isr) < leading.required:
+                raise NotEnoughReplicas(
+                    f"{len(leading.isr)} of {leading.required} copies are in sync: start the "
+                    "brokers that are down, or lower the topic's min_in_sync",
+                    isr=list(leading.isr),
+                )
+        elif not self._lease.holds(now):
+            raise no_lease("acks=leader and acks=none are")
+
+    def _await(
+        self, replica: Replica, leading: Leadership, waiting: Waiting, acks: Acks, turn: Turn
+    ) -> None:
+        """Answer when the asked acks are met: for a duplicate too, its original's (Q9)."""
+        if not waiting.number:
+            return
+        if acks == "none":
+            _answer(waiting, turn)
+            return
+        line, safe = leading.waiting_all, replica.hw
+        if acks == "leader":
+            line, safe = leading.waiting_leader, replica.synced
+        if waiting.after <= safe:
+            _answer(waiting, turn)
+        elif line and waiting.after < line[-1].after:
+            leading.late.append((acks, waiting))
+        else:
+            line.append(waiting)
+
+    def synced(self, replica: Replica, turn: Turn) -> None:
+        """The leader's synced end moved."""
+        leading = replica.leading
+        if leading is not None:
+            _answer_up_to(leading.waiting_leader, replica.synced, turn)
+            if leading.late:
+                self._answer_late(replica, leading, turn)
+
+    def hw_moved(self, replica: Replica, turn: Turn) -> None:
+        """The HW moved."""
+        leading = replica.leading
+        if leading is not None:
+            _answer_up_to(leading.waiting_all, replica.hw, turn)
+            if leading.late:
+                self._answer_late(replica, leading, turn)
+
+    def _answer_late(self, replica: Replica, leading: Leadership, turn: Turn) -> None:
+        late, leading.late = leading.late, []
+        for acks, waiting in late:
+            safe = replica.hw if acks == "all" else replica.synced
+            if waiting.after <= safe:
+                _answer(waiting, turn)
+            elif waiting.deadline > turn.mono:
+                leading.late.append((acks, waiting))
+
+    def expire(self, leading: Leadership, now: float) -> None:
+        """Forget producers that no longer wait: their own deadline ended the request."""
+        for line in (leading.waiting_all, leading.waiting_leader):
+            while line and line[0].deadline <= now:
+                line.popleft()
+
+    def lost(self, replica: Replica, leading: Leadership, turn: Turn) -> None:
+        """The leadership ended: whoever waits is to ask the next leader."""
+        waiting = [*leading.waiting_all, *leading.waiting_leader, *(w for _, w in leading.late)]
+        if not waiting:
+            return
+        error = not_leader(self._routes, replica.topic, replica.queue, me=leading.me)
+        for each in waiting:
+            turn.refuse(each.address, each.number, error)
+
+
+def _waiting(
+    address: Inbound,
+    message: Produce,
+    after: Position,
+    base_offset: int,
+    append_time_ms: int,
+    turn: Turn,
+) -> Waiting:
+    deadline = turn.mono + message.timeout_ms / 1000
+    return Waiting(after, address, message.id, base_offset, append_time_ms, deadline)
+
+
+def _answer(waiting: Waiting, turn: Turn) -> None:
+    turn.answer(
+        waiting.address, Produced(waiting.number, waiting.base_offset, waiting.append_time_ms)
+    )
+
+
+def _answer_up_to(line: deque[Waiting], safe: Position, turn: Turn) -> None:
+    while line and line[0].after <= safe:
+        _answer(line.popleft(), turn)
+
+
+def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
+    """Refuse a message larger than the topic takes; only for batches that could hold one."""
+    largest = head.plain_length
+    if head.count > 1:
+        columns = open_batch(batch, head)
+        largest = max((len(v) for v in columns.values() if v is not None), default=0)
+    if largest > config.max_message_bytes + (0 if head.count > 1 else _FRAMING):
+        raise InvalidRequest(
+            f"a message of about {largest} bytes; the topic takes at most "
+            f"{config.max_message_bytes}: send smaller ones, or raise max_message_bytes",
+            "TOO_LARGE",
+            limit=config.max_message_bytes,
+        )
+
+
+_FRAMING = 64
+"""Bytes of offsets and padding in the body of a batch of one."""

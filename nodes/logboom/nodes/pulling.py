@@ -1,0 +1,243 @@
+"""PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
+
+Readers see what lies below the HW, and only that. A pull at or beyond the HW is held, never
+corrected, unless this broker is certain to know the true end (Q8).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.damages import Damages
+from logboom.nodes.holds import Hold, Holds
+from logboom.nodes.lease import Lease
+from logboom.nodes.queues import Queues
+from logboom.nodes.reading import Damaged, collect
+from logboom.nodes.refusals import catching_up, no_lease, not_leader
+from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import Turn
+from logboom.wire.actor import Inbound
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import (
+    FindKey,
+    FindKeyResult,
+    OffsetForTime,
+    OffsetForTimeResult,
+    Offsets,
+    OffsetsResult,
+    Pull,
+    Pulled,
+    PullStatus,
+)
+from logboom.wire.routes import Routes
+
+LONGEST_HOLD_MS: Final = 60_000
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of batches in one answer, whatever is asked; one batch always goes."""
+MOST_KEYS: Final = 1_000
+SLOW_SHARE: Final = 0.4
+"""Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
+
+
+class Pulling:
+    """Reads of all queues, and the holds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: Queues,
+        routes: Routes,
+        lease: Lease,
+        damages: Damages,
+        stats: Statistics,
+    ) -> None:
+        self.holds: Holds[QueueKey, Pull] = Holds()
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._lease = lease
+        self._damages = damages
+        self._stats = stats
+
+    def _readable(self, topic: str, queue: int) -> Replica:
+        """The replica that may answer reads below its HW."""
+        replica = self._queues.by_name.get((topic, queue))
+        if replica is not None:
+            if replica.leading is not None:
+                return replica
+            if self._config.follower_reads and replica.role == "follower":
+                return replica
+        raise not_leader(self._routes, topic, queue)
+
+    # ── pulls ───────────────────────────────────────────────────────────────────────────────────
+
+    def pull(self, address: Inbound, message: Pull, turn: Turn) -> None:
+        """Answer a pull now, or hold it."""
+        try:
+            replica = self._readable(message.topic, message.queue)
+            if not self._serve(address, message, replica, turn):
+                wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS)
+                if wait == 0:
+                    self._nothing(address, message, replica, turn)
+                else:
+                    hold = Hold(address, message, turn.mono + wait / 1000)
+                    self.holds.add(replica.key, message.id, hold)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def _serve(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> bool:
+        """Answer if there is an answer; False: nothing below the HW yet."""
+        offset, hw = message.offset, replica.hw.offset
+        if offset < replica.start:
+            self._answer(address, message, replica, "OFFSET_ILLEGAL", replica.start, turn)
+            return True
+        if offset >= hw:
+            if offset > replica.end.offset and self._knows_the_end(replica, turn.mono):
+                self._answer(address, message, replica, "OFFSET_ILLEGAL", hw, turn)
+                return True
+            return False
+        try:
+            found = collect(
+                replica,
+                self._queues.storage,
+                offset,
+                min(message.max_bytes, MOST_BYTES),
+                message.max_messages,
+                message.tags,
+            )
+        except Damaged as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return True
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
+        suggested = None
+        if self._config.follower_reads:
+            suggested = self._suggest(replica, found.next_offset)
+        turn.answer(
+            address,
+            Pulled(message.id, status, found.next_offset, replica.start, hw, suggested),
+            found.batches,
+        )
+        return True
+
+    def _knows_the_end(self, replica: Replica, now: float) -> bool:
+        """Whether a reader beyond our end is certainly wrong: only a leader that holds its lease
+        and whose HW has reached its end at election can say so (Q8)."""
+        leading = replica.leading
+        return leading is not None and replica.hw >= leading.election_end and self._lease.holds(now)
+
+    def _nothing(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
+        self._answer(address, message, replica, "NO_NEW_MESSAGE", message.offset, turn)
+
+    @staticmethod
+    def _answer(
+        address: Inbound,
+        message: Pull,
+        replica: Replica,
+        status: PullStatus,
+        next_offset: int,
+        turn: Turn,
+    ) -> None:
+        turn.answer(
+            address, Pulled(message.id, status, next_offset, replica.start, replica.hw.offset)
+        )
+
+    def _suggest(self, replica: Replica, next_offset: int) -> str | None:
+        """A follower for a reader that is far behind; itself is no suggestion."""
+        leading = replica.leading
+        if leading is None:
+            return None
+        messages = max(1, replica.end.offset - replica.start)
+        behind = (replica.hw.offset - next_offset) * replica.size // messages
+        if behind <= SLOW_SHARE * self._config.memory_bytes:
+            return None
+        return next((broker for broker in leading.isr if broker != leading.me), None)
+
+    def hw_moved(self, replica: Replica, turn: Turn) -> None:
+        """Wake the holds of a queue whose HW moved."""
+        for hold in self.holds.take(replica.key):
+            message = hold.message
+            if message.tags is not None and message.offset < replica.hw.offset:
+                self._wake_filtered(hold, replica, turn)
+            elif not self._serve(hold.address, message, replica, turn):
+                self.holds.add(replica.key, message.id, hold)
+
+    def _wake_filtered(self, hold: Hold[Pull], replica: Replica, turn: Turn) -> None:
+        """A reader of some tags sleeps on through batches that hold none of them."""
+        message = hold.message
+        try:
+            found = collect(replica, self._queues.storage, message.offset, 1, 1, message.tags)
+        except Damaged:
+            found = None
+        if found is None or found.batches:
+            self._serve(hold.address, message, replica, turn)
+            return
+        message.offset = found.next_offset
+        self.holds.add(replica.key, message.id, hold)
+
+    def expire(self, turn: Turn) -> None:
+        """Answer the holds whose time has come."""
+        for key, hold in self.holds.expired(turn.mono):
+            replica = self._queues.replicas.get(key)
+            if replica is not None:
+                self._nothing(hold.address, hold.message, replica, turn)
+
+    def role_changed(self, replica: Replica, turn: Turn) -> None:
+        """The queue may be led elsewhere now: its holds are to ask there."""
+        for hold in self.holds.take(replica.key):
+            self.pull(hold.address, hold.message, turn)
+
+    # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
+
+    def _ended(self, topic: str, queue: int, now: float) -> Replica:
+        """The replica that may say where its queue ends (Q8, Q11)."""
+        replica = self._queues.by_name.get((topic, queue))
+        if replica is None or replica.leading is None:
+            raise not_leader(self._routes, topic, queue)
+        if not self._lease.holds(now):
+            raise no_lease("end offsets are")
+        if replica.hw < replica.leading.election_end:
+            raise catching_up(replica)
+        return replica
+
+    def offsets(self, address: Inbound, message: Offsets, turn: Turn) -> None:
+        """First offset and HW of queues that this broker leads."""
+        try:
+            found = [self._ended(message.topic, queue, turn.mono) for queue in message.queues]
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        pairs = [(replica.start, replica.hw.offset) for replica in found]
+        turn.answer(address, OffsetsResult(message.id, pairs))
+
+    def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
+        """The first message at or after a message time."""
+        try:
+            replica = self._ended(message.topic, message.queue, turn.mono)
+            offset, time_ms = replica.index.offset_for_time(
+                message.timestamp_ms, replica.start, replica.hw
+            )
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        turn.answer(address, OffsetForTimeResult(message.id, offset, time_ms))
+
+    def find_key(self, address: Inbound, message: FindKey, turn: Turn) -> None:
+        """Batches that may hold a key."""
+        try:
+            replica = self._readable(message.topic, message.queue)
+            offsets, reach = replica.index.find_key(
+                message.key_hash,
+                min(message.before, replica.hw.offset),
+                min(max(1, message.limit), MOST_KEYS),
+                replica.start,
+            )
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        turn.answer(address, FindKeyResult(message.id, offsets, min(reach, replica.hw.offset)))

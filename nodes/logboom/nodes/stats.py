@@ -1,0 +1,56 @@
+"""Counters and histograms of a node, flat, for STATS."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+BOUNDS_MS: Final[tuple[float, ...]] = tuple(0.01 * float(1 << n) for n in range(24))
+"""Upper bounds of a histogram's buckets, in milliseconds: 0.01 ms to 84 s."""
+
+
+class Histogram:
+    """Counts of durations in buckets that double; quantiles are upper bounds of buckets."""
+
+    __slots__ = ("buckets", "count")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BOUNDS_MS) + 1)
+        self.count = 0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        hundredths = int(seconds * 100_000)
+        self.buckets[min(hundredths.bit_length(), len(BOUNDS_MS))] += 1
+        self.count += 1
+
+    def quantile(self, share: float) -> float:
+        """The bound in ms below which `share` of all durations lie; 0 of none."""
+        wanted = share * self.count
+        seen = 0
+        for at, count in enumerate(self.buckets):
+            seen += count
+            if count and seen >= wanted:
+                return BOUNDS_MS[min(at, len(BOUNDS_MS) - 1)]
+        return 0.0
+
+
+class Statistics:
+    """What a node counts."""
+
+    def __init__(self) -> None:
+        self.counters: defaultdict[str, int] = defaultdict(int)
+        self.histograms: defaultdict[str, Histogram] = defaultdict(Histogram)
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        self.counters[name] += by
+
+    def flat(self) -> dict[str, int | float | str]:
+        """Everything as one flat table: `<name>`, `<name>_ms.p50`, `<name>_ms.p99`."""
+        table: dict[str, int | float | str] = dict(self.counters)
+        for name, histogram in self.histograms.items():
+            table[f"{name}.count"] = histogram.count
+            table[f"{name}_ms.p50"] = histogram.quantile(0.5)
+            table[f"{name}_ms.p99"] = histogram.quantile(0.99)
+        return table

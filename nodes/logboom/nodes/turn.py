@@ -1,0 +1,33 @@
+"""What one turn of the broker gathers: its time, its effects, its writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logboom.nodes.storage import WriteSet
+from logboom.wire.actor import Effects, Inbound, Instant, Send
+from logboom.wire.errors import LogboomError
+from logboom.wire.frames import Frame, encode
+from logboom.wire.gate import refusal
+from logboom.wire.messages import Message
+
+
+class Turn:
+    """One call of `Broker.handle`."""
+
+    __slots__ = ("mono", "now", "out", "writes")
+
+    def __init__(self, now: Instant) -> None:
+        self.now = now
+        self.mono = now.mono
+        self.out = Effects()
+        self.writes = WriteSet()
+
+    def answer(self, address: Inbound, message: Message, batches: Sequence[Frame] = ()) -> None:
+        """Send a message to a peer that dialled us."""
+        self.out.sends.append(Send(address, encode(message, batches)))
+
+    def refuse(self, address: Inbound, number: int, error: LogboomError) -> None:
+        """Answer request `number` with an error; 0 wants no answer."""
+        if number:
+            self.out.sends.append(Send(address, refusal(number, error)))

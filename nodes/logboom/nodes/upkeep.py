@@ -1,0 +1,171 @@
+"""What is done from time to time: ISR shrinks, retention, idle producers, forgotten requests."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.feeding import Feeder
+from logboom.nodes.fetching import Fetching
+from logboom.nodes.isr import IsrKeeper
+from logboom.nodes.leading import Leadership
+from logboom.nodes.links import Links
+from logboom.nodes.name_servers import NameServers
+from logboom.nodes.producing import Producing
+from logboom.nodes.queues import Queues
+from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.retention import Retention, expire
+from logboom.nodes.roles import Roles
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import Turn
+from logboom.wire.head import Kind
+from logboom.wire.routes import Routes
+
+PERIOD: Final = 0.5
+"""Seconds between two rounds."""
+AWAY: Final = 1.5
+"""Seconds without a turn after which this loop was away itself: nobody is blamed for it."""
+SHARE: Final = 256
+"""Queues that one round looks through for retention."""
+PRODUCERS_EVERY: Final = 600.0
+"""Seconds between two looks for idle producers."""
+
+
+class Upkeep:
+    """Rounds over the queues."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: Queues,
+        routes: Routes,
+        roles: Roles,
+        feeder: Feeder,
+        producing: Producing,
+        isr: IsrKeeper,
+        fetching: Fetching,
+        links: Links,
+        servers: NameServers,
+        stats: Statistics,
+    ) -> None:
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._roles = roles
+        self._feeder = feeder
+        self._producing = producing
+        self._isr = isr
+        self._fetching = fetching
+        self._links = links
+        self._servers = servers
+        self._stats = stats
+        self.next_at = float("-inf")
+        """Monotonic time of the next round."""
+        self._last_turn = float("inf")
+        self._retention_at = float("-inf")
+        self._to_trim: list[QueueKey] = []
+        self._producers_at = float("inf")
+
+    def returned(self, now: float) -> None:
+        """Called first in each turn: after an absence everybody gets a full period."""
+        if now - self._last_turn > AWAY:
+            self._stats.count("absences")
+            self._feeder.forgive(now)
+            for replica in self._roles.led.values():
+                assert replica.leading is not None
+                for progress in replica.leading.followers.values():
+                    progress.caught_up_at = now
+        self._last_turn = now
+
+    def step(self, turn: Turn) -> None:
+        """One round, if it is time."""
+        if turn.mono < self.next_at:
+            return
+        self.next_at = turn.mono + PERIOD
+        heard = self._feeder.heard()
+        period = self._config.out_of_sync_ms / 1000
+        for replica in self._roles.led.values():
+            leading = replica.leading
+            assert leading is not None
+            self._producing.expire(leading, turn.mono)
+            if len(leading.isr) > 1:
+                slow = leading.laggards(replica.end, turn.mono, period, heard)
+                if slow:
+                    self._isr.shrink(replica, slow)
+        self._retain(turn)
+        self._expire_producers(turn)
+        self._hang_up(turn)
+
+    def _hang_up(self, turn: Turn) -> None:
+        self._links.keep_only({*self._servers.endpoints, *self._fetching.endpoints()}, turn)
+
+    def _retain(self, turn: Turn) -> None:
+        if not self._to_trim and turn.mono >= self._retention_at:
+            self._retention_at = turn.mono + self._config.retention_check_ms / 1000
+            self._to_trim = list(self._queues.replicas)
+        share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
+        for key in share:
+            replica = self._queues.replicas.get(key)
+            if replica is not None and replica.damage is None and self._trim(replica, turn):
+                self._to_trim.append(key)
+
+    def _trim(self, replica: Replica, turn: Turn) -> bool:
+        """Leaders go by the topic's retention, followers by their leader's log start."""
+        topic = self._routes.topics.get(replica.topic)
+        limit = replica.hw.offset
+        if topic is None or replica.role == "none" or limit <= replica.start:
+            return False
+        if replica.role == "leader":
+            ms, size = topic.config.retention_ms, topic.config.retention_bytes
+            keep = Retention(None if ms < 0 else ms, None if size < 0 else size)
+            if keep == (None, None):
+                return False
+        else:
+            limit, keep = min(limit, replica.leader_start), Retention(None, 0)
+            if limit <= replica.start:
+                return False
+        record = expire(
+            self._queues.storage,
+            turn.writes,
+            *replica.key,
+            replica.record(),
+            replica.index,
+            keep=keep,
+            limit=limit,
+            wall_ms=turn.now.wall_ms,
+        )
+        if record is None:
+            return False
+        replica.trimmed(record.start, record.size)
+        self._queues.touch(replica)
+        self._stats.count("trims")
+        if replica.role == "leader":
+            self._feeder.hw_moved(replica, turn.mono)
+        return True
+
+    def _expire_producers(self, turn: Turn) -> None:
+        if self._producers_at == float("inf"):
+            self._producers_at = turn.mono + PRODUCERS_EVERY
+        if turn.mono < self._producers_at:
+            return
+        self._producers_at = turn.mono + PRODUCERS_EVERY
+        before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
+        for replica in self._roles.led.values():
+            if replica.leading is None or not may_append(replica, replica.leading):
+                continue
+            idle = list(islice(replica.windows.idle(before_ms), 10_000))
+            if idle:
+                body = msgspec.msgpack.encode(idle)
+                replica.append_control(
+                    Kind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
+                )
+                self._queues.touch(replica)
+                self._feeder.appended(replica)
+
+
+def may_append(replica: Replica, leading: Leadership) -> bool:
+    """Whether the leader may append entries of its own."""
+    return replica.damage is None and leading.enough_in_sync
