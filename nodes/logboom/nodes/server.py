@@ -123,7 +123,6 @@ class BrokerProcess:
     def _carry_out(self, effects: Effects, committer: Committer) -> bool:
         """Do what a turn asked for; True: the node ends."""
         sockets = self._sockets
-        self._check_cluster()
         size = 0
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)
@@ -136,17 +135,12 @@ class BrokerProcess:
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
         if effects.stop:
-            raise DataDamaged(effects.stop)
-        return effects.stop is not None
-
-    def _check_cluster(self) -> None:
-        """Before anything of a turn takes effect: is this data of the cluster that we joined?"""
-        folder, cluster_id = self._storage.folder, self._core.cluster_id
-        if cluster_id and folder.cluster_id != cluster_id:
-            folder.bind(cluster_id)
-        if self._suspect and self._core.registered:
+            raise StartError(effects.stop, "WRONG_DATA_FOLDER")
+        if self._suspect and self._core.registration.registered:
+            # The name servers know it now, and took this broker out of the ISRs.
             self._suspect = False
             self._storage.absolve()
+        return effects.stop is not None
 
     def _reclaim(self) -> None:
         while not self._done.wait(RECLAIM_S):
