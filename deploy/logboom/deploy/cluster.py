@@ -145,7 +145,7 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """End a node as a crash would (SIGKILL)."""
-        self._process(name).kill()
+        self._forget(name).kill()
 
     def pause(self, name: str) -> None:
         """Freeze a node (SIGSTOP)."""
@@ -157,7 +157,13 @@ class Cluster:
 
     def stop(self, name: str) -> None:
         """Stop a node in good order: a broker hands its leaderships over first."""
-        self._process(name).stop()
+        self._forget(name).stop()
+
+    def _forget(self, name: str) -> NodeProcess:
+        """The process of a node that is about to end because we want it to."""
+        process = self._process(name)
+        del self._processes[name]
+        return process
 
     def _process(self, name: str) -> NodeProcess:
         process = self._processes.get(self._layout.node(name).id)
@@ -201,6 +207,8 @@ class Cluster:
 
     def _not_ready(self, asker: Asker, newer_than: Mapping[str, int]) -> str | None:
         """What is still missing; None when nothing is."""
+        for process in self._processes.values():
+            process.check()
         specs = [spec for spec in self._layout.nodes if self._takes_part(spec)]
         wanted = {spec.id for spec in specs if spec.role == "broker"}
         # No topic's news: readiness is about nodes.

@@ -115,6 +115,15 @@ class NodeProcess:
         text = f"{self.spec.id} does not listen after {timeout_s:.0f} s: see {self.spec.log_path}"
         raise StartError(text)
 
+    def check(self) -> None:
+        """Raise if the node ended by itself.
+
+        Raises:
+            StartError: with what it said last.
+        """
+        if not self.alive:
+            raise StartError(f"{self.spec.id} ended: {self._last_words()}")
+
     def _last_words(self) -> str:
         try:
             lines = self.spec.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
