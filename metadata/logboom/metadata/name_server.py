@@ -127,6 +127,11 @@ class NameServer:
         """Of the turn under way: raft's results are answered into it."""
         self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
 
+    @property
+    def serving(self) -> bool:
+        """Whether this node leads the raft group and its term has begun in the state."""
+        return self._duties.serving
+
     # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
@@ -378,13 +383,20 @@ class NameServer:
         for hold in self._watches.take_due(self._now.mono):
             cluster = self.state.cluster
             behind = not cluster.cluster_id or cluster.version < hold.version
-            if behind or self.raft.leader is None:
+            if behind or not self._in_touch():
                 # Never an older answer (R14); another name server may know more.
-                why = "is behind the version asked for" if behind else "knows no raft leader"
+                why = "is behind the version asked for" if behind else "reaches no raft leader"
                 error = Unavailable(f"{self.config.id} {why}: ask another name server")
                 self._reply(out, hold.address, hold.id, error)
             else:
                 self._show(hold, out)
+
+    def _in_touch(self) -> bool:
+        """Whether what happens in the group is heard here."""
+        leader = self.raft.leader
+        if leader == self.config.id:
+            return self.raft.leads_at(self._now.mono)
+        return leader is not None and self.links.is_up(leader)
 
     def _show(self, hold: Hold, out: Effects) -> None:
         view: View = view_since(

@@ -1,0 +1,222 @@
+"""Three name servers on a simulated network, and someone who asks them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logboom.metadata.config import NameServerConfig, NameServerMember
+from logboom.metadata.name_server import NameServer
+from logboom.metadata.raft_config import RaftConfig
+from logboom.wire.actor import Effects, Event, Instant, Received
+from logboom.wire.commands import AnyCommand, RegisterBroker, Result
+from logboom.wire.errors import LogboomError
+from logboom.wire.hello import Identity, Kind
+from logboom.wire.messages import (
+    AnyMessage,
+    Heartbeat,
+    Message,
+    Propose,
+    Proposed,
+    Request,
+    Watch,
+    WatchResult,
+)
+from logboom.wire.session import Reply, Session
+from logboom.wire.view import View
+from tests.sim.network import Network
+from tests.sim.process import Process
+from tests.sim.raft_disk import SimulatedDisk
+from tests.sim.scheduler import Clock, Scheduler
+from tests.sim.trace import Trace
+
+KEY = b"the key"
+RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request under way, and how it ended."""
+
+    reply: Reply | None = None
+
+
+class Asker:
+    """A core that asks what it is told to ask."""
+
+    def __init__(self, identity: Identity, rng: random.Random) -> None:
+        self.identity = identity
+        self.sessions: dict[str, Session] = {}
+        self.wishes: list[tuple[str, Message, float, Asked]] = []
+        self._rng = rng
+
+    def handle(self, events: Sequence[Event], now: Instant) -> Effects:
+        """One turn."""
+        out = Effects()
+        for endpoint, message, seconds, asked in self.wishes:
+            session = self.sessions.get(endpoint)
+            if session is None:
+                session = Session(endpoint, self.identity, self._rng, now.mono)
+                self.sessions[endpoint] = session
+            session.request(message, (), asked, now.mono + seconds, out, now.mono)
+        self.wishes.clear()
+        replies: list[Reply] = []
+        for event in events:
+            assert isinstance(event, Received)
+            assert isinstance(event.peer, str)
+            replies += self.sessions[event.peer].receive(event.frames, out, now.mono)
+        for session in self.sessions.values():
+            replies += session.tick(out, now.mono)
+        for reply in replies:
+            reply.context.reply = reply
+        return out
+
+    def deadline(self) -> float | None:
+        """What the sessions want."""
+        due = [d for s in self.sessions.values() if (d := s.deadline()) is not None]
+        return min(due, default=None)
+
+
+class Group:
+    """Name servers name-1 to name-3, a client and a broker's identity that ask."""
+
+    def __init__(self, seed: int = 1, size: int = 3, rebalance_after_s: float = 0.0) -> None:
+        self.rng = random.Random(seed)
+        self.scheduler = Scheduler()
+        self.network = Network(self.scheduler, random.Random(seed))
+        self.trace = Trace(lambda: self.scheduler.now)
+        self.members = [
+            NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
+            for n in range(1, size + 1)
+        ]
+        self.rebalance_after_s = rebalance_after_s
+        self.disks: dict[str, SimulatedDisk] = {}
+        self.processes: dict[str, Process] = {}
+        self.ended: dict[str, str] = {}
+        self.askers: dict[Kind, tuple[Asker, Process]] = {}
+        self._numbers = 0
+        for member in self.members:
+            self.start(member.id)
+        for kind in ("client", "broker"):
+            self._add_asker(kind)
+
+    # -- processes --------------------------------------------------------------------------
+
+    def _process(self, name: str, core: NameServer | Asker) -> Process:
+        clock = Clock(self.scheduler, 100.0, 1.0, 0)
+        rng = random.Random(self.rng.random())
+        network, scheduler, trace = self.network, self.scheduler, self.trace
+        return Process(name, core, clock, scheduler, network, rng, trace, self._on_end)
+
+    def _on_end(self, process: Process, reason: str) -> None:
+        self.ended[process.name] = reason
+
+    def _add_asker(self, kind: Kind) -> None:
+        key = b"" if kind == "client" else KEY
+        identity = Identity(f"a {kind}", kind, cluster_key=key)
+        asker = Asker(identity, random.Random(self.rng.random()))
+        self.askers[kind] = (asker, self._process(f"asking-{kind}", asker))
+
+    def start(self, name: str, key: bytes = KEY) -> NameServer:
+        """Start a name server from what its disk holds; unknown names join."""
+        member = {m.id: m for m in self.members}.get(
+            name, NameServerMember(name, f"{name}:7701", f"{name}:7721")
+        )
+        config = NameServerConfig(
+            id=name,
+            listen=member.endpoint,
+            raft_listen=member.raft_endpoint,
+            name_servers=self.members,
+            rebalance_after_s=self.rebalance_after_s,
+        )
+        disk = self.disks.setdefault(name, SimulatedDisk())
+        rng = random.Random(self.rng.random())
+        now = Instant(100.0 + self.scheduler.now, 0)
+        core = NameServer(config, disk, rng, key, now, RAFT)
+        process = self.processes[name] = self._process(name, core)
+        self.network.listen(process, "main", member.endpoint)
+        self.network.listen(process, "raft", member.raft_endpoint)
+        return core
+
+    def kill(self, name: str) -> None:
+        """Power loss: what was not synced is gone."""
+        self.processes.pop(name).kill()
+        self.disks[name].crash()
+
+    def core(self, name: str) -> NameServer:
+        """A name server that runs."""
+        core = self.processes[name].core
+        assert isinstance(core, NameServer)
+        return core
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        self.scheduler.run(self.scheduler.now + seconds)
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def leader(self) -> str:
+        """The raft leader that has begun its term; waits for it."""
+        for _ in range(200):
+            for name, process in self.processes.items():
+                core = self.core(name)
+                if core.raft.is_leader and core.serving and not process.paused:
+                    return name
+            self.run(0.05)
+        raise AssertionError("no raft leader in 10 s")
+
+    def followers(self) -> list[str]:
+        """All but the raft leader."""
+        leader = self.leader()
+        return [name for name in self.processes if name != leader]
+
+    def begin(
+        self, name: str, message: Message, kind: Kind = "client", seconds: float = 5.0
+    ) -> Asked:
+        """Ask a name server without waiting for the answer."""
+        asker, process = self.askers[kind]
+        asked = Asked()
+        asker.wishes.append((f"{name}:7701", message, seconds, asked))
+        process.wake()
+        return asked
+
+    def wait(self, asked: Asked, seconds: float = 6.0) -> AnyMessage | LogboomError:
+        """How a request ended."""
+        self.scheduler.run(self.scheduler.now + seconds, lambda: asked.reply is not None)
+        assert asked.reply is not None, "a request ends at its deadline the latest"
+        answer = asked.reply.message or asked.reply.error
+        assert answer is not None
+        return answer
+
+    def ask(self, name: str, message: Request, kind: Kind = "client") -> AnyMessage | LogboomError:
+        """Ask and wait."""
+        return self.wait(self.begin(name, message, kind, message.timeout_ms / 1000))
+
+    def propose(
+        self, command: AnyCommand, kind: Kind = "client", proposer: str = "", number: int = 0
+    ) -> Result:
+        """Have a command applied by whoever leads."""
+        answer = self.ask(self.leader(), Propose(0, 5_000, proposer, number, command), kind)
+        assert isinstance(answer, Proposed), answer
+        return answer.result
+
+    def register(self, broker: str) -> int:
+        """Register a broker; its instance epoch."""
+        self._numbers += 1
+        command = RegisterBroker(
+            broker, f"store of {broker}", str(self._numbers), f"{broker}:7711", "", False, 0
+        )
+        value = self.propose(command, "broker").value
+        assert isinstance(value, int)
+        return value
+
+    def heartbeat(self, broker: str, epoch: int, name: str = "") -> AnyMessage | LogboomError:
+        """Send a broker's heartbeat."""
+        return self.ask(name or self.leader(), Heartbeat(0, 1_000, broker, epoch), "broker")
+
+    def view(self, name: str, version: int = -1, wait_ms: int = 500) -> View:
+        """Ask a name server for metadata."""
+        answer = self.ask(name, Watch(0, wait_ms + 1_000, version, None, wait_ms))
+        assert isinstance(answer, WatchResult), answer
+        return answer.view

@@ -1,0 +1,473 @@
+"""The name server's core: three of them with the real raft, on a simulated network."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.metadata.config import LEASE_MS, SESSION
+from logboom.wire.actor import Call
+from logboom.wire.commands import (
+    AllocateProducerIds,
+    Barrier,
+    CreateTopic,
+    FenceBroker,
+    NewTerm,
+    RegisterBroker,
+)
+from logboom.wire.errors import LogboomError, NotLeader, Refused, Unavailable
+from logboom.wire.messages import (
+    AddNameServer,
+    Done,
+    HeartbeatGranted,
+    Offsets,
+    Propose,
+    Proposed,
+    RemoveNameServer,
+    Stats,
+    StatsResult,
+    Watch,
+    WatchResult,
+)
+from logboom.wire.view import TopicConfig
+from tests.unit.metadata.name_servers import Asked, Group
+
+
+def topic(name: str = "t", queues: int = 1, replicas: int = 0) -> CreateTopic:
+    return CreateTopic(name, queues, replicas, TopicConfig(), 0)
+
+
+def beat(group: Group, epochs: dict[str, int], seconds: float) -> None:
+    """Heartbeats of live brokers, each second."""
+    for _ in range(int(seconds)):
+        for broker, epoch in epochs.items():
+            assert isinstance(group.heartbeat(broker, epoch), HeartbeatGranted)
+        group.run(1.0)
+
+
+# ── proposals ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cluster_is_founded_and_every_name_server_knows() -> None:
+    group = Group()
+    group.leader()
+    group.run(0.5)
+    ids = {group.view(name).cluster_id for name in group.processes}
+    assert len(ids) == 1
+    assert "" not in ids
+
+
+def test_r13_only_the_raft_leader_takes_proposals_and_the_others_name_it() -> None:
+    group = Group()
+    leader = group.leader()
+    group.run(0.5)
+    for name in group.followers():
+        error = group.ask(name, Propose(0, 1_000, "me", 1, Barrier()))
+        assert isinstance(error, NotLeader)
+        assert error.fields == {"leader": leader, "endpoint": f"{leader}:7701"}
+    assert isinstance(group.ask(leader, Propose(0, 1_000, "me", 1, Barrier())), Proposed)
+
+
+def test_a_retry_at_the_next_leader_gets_the_first_result() -> None:
+    group = Group()
+    first = group.propose(AllocateProducerIds(10), proposer="me", number=7)
+    group.kill(group.leader())
+    again = group.propose(AllocateProducerIds(10), proposer="me", number=7)
+    assert again == first
+    assert group.propose(AllocateProducerIds(10), proposer="me", number=8).value == 11
+
+
+def test_a_client_cannot_take_the_results_of_a_nodes_proposals() -> None:
+    group = Group()
+    ours = group.propose(AllocateProducerIds(1), "broker", "broker-1", 1)
+    theirs = group.propose(AllocateProducerIds(1), "client", "broker-1", 1)
+    assert theirs.value != ours.value
+
+
+def test_a_proposal_without_a_majority_is_not_answered_as_done() -> None:
+    group = Group()
+    leader = group.leader()
+    for name in group.followers():
+        group.kill(name)
+    answer = group.ask(leader, Propose(0, 4_000, "me", 1, topic()))
+    assert isinstance(answer, LogboomError)
+    assert answer.retryable
+
+
+def test_all_name_servers_lose_power_and_nothing_answered_is_lost() -> None:
+    group = Group()
+    group.register("b")
+    for number in range(40):
+        assert group.propose(topic(f"t{number}")).code == ""
+    for name in list(group.processes):
+        group.kill(name)
+    for member in group.members:
+        group.start(member.id)
+    view = group.view(group.leader())
+    assert len(view.topics) == 40
+    assert any(disk.snapshot is not None for disk in group.disks.values()), "compaction was on"
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (NewTerm(99, "me", "x", 0), "broker"),
+        (FenceBroker("b", 1, 1, 0), "broker"),
+        (FenceBroker("b", 1, 1, 0), "client"),
+        (RegisterBroker("b", "s", "i", "h:1", "", False, 0), "client"),
+    ],
+)
+def test_commands_of_others_are_refused(command: NewTerm, kind: str) -> None:
+    group = Group(size=1)
+    assert kind in ("broker", "client")
+    answer = group.ask(
+        group.leader(),
+        Propose(0, 1_000, "me", 1, command),
+        "broker" if kind == "broker" else "client",
+    )
+    assert isinstance(answer, Refused)
+    assert answer.code == "UNAUTHENTICATED"
+
+
+def test_bad_proposals_are_refused_before_the_log() -> None:
+    group = Group(size=1)
+    leader = group.leader()
+    for message, code in (
+        (Propose(0, 1_000, "x" * 129, 1, Barrier()), "INVALID_ARGUMENT"),
+        (Propose(0, 1_000, "me", 1, topic("%RETRY%group")), "INVALID_NAME"),
+        (Propose(0, 1_000, "me", 1, topic("x" * 70_000)), "TOO_LARGE"),
+    ):
+        answer = group.ask(leader, message)
+        assert isinstance(answer, LogboomError)
+        assert answer.code == code
+
+
+def test_a_request_for_a_broker_is_refused_by_name() -> None:
+    group = Group(size=1)
+    answer = group.ask(group.leader(), Offsets(0, 1_000, "t", [0]))
+    assert isinstance(answer, LogboomError)
+    assert answer.code == "UNKNOWN_TYPE"
+    assert "name server" in answer.text
+
+
+# ── watch ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_held_watch_is_woken_by_the_change_at_every_name_server() -> None:
+    group = Group()
+    group.register("b")
+    group.run(0.5)
+    version = group.view(group.leader()).version
+    held = {name: group.begin(name, Watch(0, 9_000, version, None, 8_000)) for name in group.disks}
+    group.run(1.0)
+    assert all(asked.reply is None for asked in held.values())
+    group.propose(topic())
+    for asked in held.values():
+        answer = group.wait(asked)
+        assert isinstance(answer, WatchResult)
+        assert [t.name for t in answer.view.topics] == ["t"]
+        assert not answer.view.full
+
+
+def test_a_watch_ends_exactly_at_its_deadline() -> None:
+    group = Group()
+    version = group.view(group.leader()).version
+    began = group.scheduler.now
+    view = group.view(group.leader(), version, wait_ms=730)
+    assert view.version == version
+    assert not view.full
+    assert 0.73 <= group.scheduler.now - began < 0.75
+
+
+def test_changes_of_other_topics_do_not_wake_a_watch() -> None:
+    group = Group()
+    group.register("b")
+    version = group.propose(topic("mine")).version
+    leader = group.leader()
+    mine = group.begin(leader, Watch(0, 9_000, version, ["mine"], 8_000))
+    group.run(0.2)
+    group.propose(topic("other"))
+    group.run(0.2)
+    assert mine.reply is None
+    group.register("b")
+    answer = group.wait(mine)
+    assert isinstance(answer, WatchResult)
+    assert [t.name for t in answer.view.topics] == ["mine"]
+
+
+def test_r14_a_name_server_behind_the_asked_version_waits() -> None:
+    group = Group()
+    group.register("b")
+    behind = group.followers()[0]
+    group.run(0.5)
+    old = group.view(behind).version
+    group.processes[behind].pause()
+    version = group.propose(topic()).version
+    assert version > old
+    # Its own copy is older when it wakes up; it must catch up before it answers.
+    asked = group.begin(behind, Watch(0, 5_000, version - 1, None, 4_000))
+    group.run(0.1)
+    group.processes[behind].resume()
+    answer = group.wait(asked)
+    assert isinstance(answer, WatchResult)
+    assert answer.view.version >= version
+
+
+def test_r14_one_that_cannot_catch_up_says_so_and_never_answers_older() -> None:
+    group = Group()
+    group.run(1.0)
+    version = group.view(group.leader()).version
+    answer = group.ask(group.leader(), Watch(0, 2_000, version + 1_000, None, 500))
+    assert isinstance(answer, Unavailable)
+    assert "behind" in answer.text
+
+
+def test_a_name_server_cut_off_from_the_group_says_so() -> None:
+    group = Group()
+    alone = group.followers()[0]
+    group.run(0.5)
+    for other in group.processes:
+        if other != alone:
+            group.network.block(alone, other)
+            group.network.block(other, alone)
+    group.run(3.0)
+    version = group.core(alone).state.version
+    answer = group.ask(alone, Watch(0, 2_000, version, None, 500))
+    assert isinstance(answer, Unavailable)
+    assert "raft leader" in answer.text
+
+
+def test_a_read_behind_a_barrier_is_linearizable() -> None:
+    group = Group()
+    group.register("b")
+    slow = group.followers()[0]
+    group.processes[slow].pause()
+    group.propose(topic())
+    version = group.propose(Barrier()).version
+    group.processes[slow].resume()
+    view = group.view(slow, version - 1)
+    assert view.version >= version
+    assert [t.name for t in view.topics] == ["t"]
+
+
+def test_a_lagging_name_server_gets_a_snapshot_and_its_watches_wake() -> None:
+    group = Group()
+    group.register("b")
+    slow = group.followers()[0]
+    group.run(0.5)
+    version = group.view(slow).version
+    group.kill(slow)
+    for number in range(80):
+        group.propose(topic(f"t{number}"))
+    group.start(slow)
+    view = group.view(slow, version, wait_ms=4_000)
+    assert len(view.topics) == 80
+    assert group.core(slow).counters()["raft_snapshots_installed"] == 1
+    group.run(1.0)
+    states = {group.core(name).state.snapshot() for name in group.processes}
+    assert len(states) == 1
+
+
+# ── heartbeats, sessions, fencing ───────────────────────────────────────────────────────────────
+
+
+def test_a_silent_broker_is_fenced_after_its_session_and_its_queues_move() -> None:
+    group = Group()
+    epochs = {broker: group.register(broker) for broker in "abc"}
+    group.propose(topic(queues=3, replicas=3))
+    beat(group, epochs, 6)
+    assert all(b.alive for b in group.view(group.leader()).brokers)
+    del epochs["a"]
+    silent = group.scheduler.now
+    while all(b.alive for b in group.view(group.leader()).brokers):
+        for broker, epoch in epochs.items():
+            assert isinstance(group.heartbeat(broker, epoch), HeartbeatGranted)
+        group.run(0.2)
+    assert group.scheduler.now - silent < SESSION + 0.5
+    view = group.view(group.leader())
+    assert [b.id for b in view.brokers if not b.alive] == ["a"]
+    for queue in view.topics[0].queues:
+        assert queue.leader in ("b", "c")
+        assert queue.isr == [r for r in queue.replicas if r != "a"]
+
+
+def test_a_fenced_or_unknown_broker_must_register_again() -> None:
+    group = Group()
+    epoch = group.register("a")
+    for broker, instance in (("a", epoch + 1), ("a", epoch - 1), ("z", 1)):
+        answer = group.heartbeat(broker, instance)
+        assert isinstance(answer, Refused)
+        assert answer.code == "FENCED"
+    group.run(SESSION + 0.5)
+    answer = group.heartbeat("a", epoch)
+    assert isinstance(answer, Refused)
+    assert isinstance(group.heartbeat("a", group.register("a")), HeartbeatGranted)
+
+
+def test_q11_a_heartbeat_grants_the_lease() -> None:
+    group = Group()
+    epoch = group.register("a")
+    answer = group.heartbeat("a", epoch)
+    assert isinstance(answer, HeartbeatGranted)
+    assert answer.lease_ms == LEASE_MS
+    assert answer.version >= 1
+
+
+def test_q11_only_a_leader_sure_of_its_majority_grants() -> None:
+    group = Group()
+    epoch = group.register("a")
+    leader = group.leader()
+    follower = group.followers()[0]
+    assert isinstance(group.heartbeat("a", epoch, follower), NotLeader)
+    for other in group.followers():
+        group.network.block(leader, other)
+        group.network.block(other, leader)
+    group.run(1.1)
+    answer = group.heartbeat("a", epoch, leader)
+    assert isinstance(answer, NotLeader), "its majority may have elected another"
+
+
+def test_r13_a_new_raft_leader_grants_full_sessions_first() -> None:
+    group = Group()
+    group.register("a")
+    group.run(SESSION - 0.3)
+    group.kill(group.leader())
+    group.leader()
+    began = group.scheduler.now
+    group.run(SESSION - 0.5)
+    assert group.view(group.leader()).brokers[0].alive, "the silence was the group's own"
+    group.run(1.0)
+    assert not group.view(group.leader()).brokers[0].alive
+    assert group.scheduler.now - began < SESSION + 1.5
+
+
+def test_r13_a_loop_that_was_away_grants_full_sessions_first() -> None:
+    group = Group(size=1)
+    group.register("a")
+    leader = group.leader()
+    group.processes[leader].pause()
+    group.run(5.0)
+    group.processes[leader].resume()
+    group.run(SESSION - 0.5)
+    assert group.view(leader).brokers[0].alive
+    group.run(1.0)
+    assert not group.view(leader).brokers[0].alive
+
+
+def test_r13_a_paused_leader_that_wakes_up_fences_nobody() -> None:
+    group = Group()
+    epochs = {"a": group.register("a")}
+    paused = group.leader()
+    group.processes[paused].pause()
+    group.run(2.0)
+    beat(group, epochs, 4)
+    group.processes[paused].resume()
+    group.run(1.0)
+    beat(group, epochs, 4)
+    assert group.view(group.leader()).brokers[0].alive
+
+
+def test_leaderships_go_home_once_the_preferred_replica_is_safely_back() -> None:
+    group = Group(rebalance_after_s=5.0)
+    epochs = {broker: group.register(broker) for broker in "abc"}
+    group.propose(topic(queues=3, replicas=3))
+    epochs["a"] = group.register("a")
+    beat(group, epochs, 3)
+    leaders = [q.leader for q in group.view(group.leader()).topics[0].queues]
+    assert "a" not in leaders
+    beat(group, epochs, 5)
+    leaders = [q.leader for q in group.view(group.leader()).topics[0].queues]
+    assert sorted(str(leader) for leader in leaders) == ["a", "b", "c"]
+
+
+# ── the group itself ────────────────────────────────────────────────────────────────────────────
+
+
+def test_r12_a_name_server_joins_and_one_leaves() -> None:
+    group = Group()
+    group.register("b")
+    for number in range(30):
+        group.propose(topic(f"t{number}"))
+    group.start("name-4")
+    request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
+    assert isinstance(group.ask(group.leader(), request), Done)
+    gone = group.followers()[0]
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone)), Done)
+    group.kill(gone)
+    group.run(2.0)
+    view = group.view("name-4")
+    assert len(view.topics) == 30
+    assert {n.id for n in view.name_servers} == {*group.disks} - {gone}
+    assert group.core("name-4").raft.members == {*group.disks} - {gone}
+    again = AddNameServer(0, 5_000, gone, f"{gone}:7701", f"{gone}:7721")
+    answer = group.ask(group.leader(), again)
+    assert isinstance(answer, LogboomError)
+    assert "never used before" in answer.text
+
+
+def test_r12_a_leader_does_not_remove_itself_but_hands_over() -> None:
+    group = Group()
+    leader = group.leader()
+    group.run(0.5)
+    answer = group.ask(leader, RemoveNameServer(0, 5_000, leader))
+    assert isinstance(answer, NotLeader)
+    group.run(2.0)
+    assert group.leader() != leader
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, leader)), Done)
+
+
+def test_a_graceful_stop_hands_the_raft_leadership_over() -> None:
+    group = Group()
+    leader = group.leader()
+    group.run(0.5)
+    group.processes[leader].deliver(Call("stop"))
+    began = group.scheduler.now
+    group.run(0.6)
+    assert group.ended == {leader: ""}
+    del group.processes[leader]
+    group.leader()
+    assert group.scheduler.now - began < 1.0
+
+
+def test_a_name_server_with_another_key_ends_and_says_why() -> None:
+    group = Group()
+    group.leader()
+    group.kill("name-1")
+    group.start("name-1", key=b"another key")
+    group.run(3.0)
+    assert "same cluster key" in group.ended["name-1"]
+    assert set(group.ended) == {"name-1"}
+
+
+def test_stats_tell_what_the_name_server_holds() -> None:
+    group = Group()
+    group.register("b")
+    group.propose(topic(queues=5))
+    answer = group.ask(group.leader(), Stats(0, 1_000))
+    assert isinstance(answer, StatsResult)
+    assert answer.role == "raft leader"
+    wanted = {"brokers_alive": 1, "topics": 1, "queues": 5, "raft_links_up": 2}
+    assert wanted.items() <= answer.counters.items()
+
+
+def test_an_idle_name_server_takes_few_turns() -> None:
+    group = Group()
+    group.leader()
+    group.run(5.0)
+    before = group.scheduler.steps
+    group.run(10.0)
+    steps_per_second = (group.scheduler.steps - before) / 10
+    assert steps_per_second < 250, "turns and messages of three name servers together"
+
+
+def test_a_held_watch_that_is_sent_again_is_answered_once() -> None:
+    group = Group()
+    version = group.view(group.leader()).version
+    leader = group.leader()
+    asked: Asked = group.begin(leader, Watch(0, 9_000, version, None, 8_000))
+    group.run(0.5)
+    group.network.break_between("asking-client", leader)
+    group.run(1.5)
+    group.register("b")
+    answer = group.wait(asked)
+    assert isinstance(answer, WatchResult)
+    assert answer.view.version > version
