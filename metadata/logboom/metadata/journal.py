@@ -268,7 +268,7 @@ def _claim(path: Path, wanted: _Identity, *, create: bool) -> bool:
         path.mkdir(parents=True, exist_ok=True)
         _sync_folder(path.parent)
         return True
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, ValueError) as error:
         raise JournalError(f"{file} cannot be read ({error}): {_MEND}") from error
     if found.format > wanted.format:
         raise JournalError(

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from logboom.metadata.journal_store import Entry
+from logboom.metadata.raft_entries import is_readable
 
 Index = Annotated[int, msgspec.Meta(ge=0)]
 Term = Annotated[int, msgspec.Meta(ge=0)]
@@ -122,7 +123,8 @@ def decode(data: bytes) -> Frame:
     """The frame in `data`; raises `FrameError` for anything malformed."""
     try:
         frame: Frame = _decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        # ValueError: msgspec reports text that is not UTF-8 as it is, a UnicodeDecodeError.
         raise FrameError(f"not a raft frame: {error}") from error
     if isinstance(frame, Append):
         _check_entries(frame)
@@ -139,6 +141,8 @@ def _check_entries(append: Append) -> None:
     for command, entry_index, entry_term in append.entries:
         if entry_index != index + 1 or not term <= entry_term <= append.term or not command:
             raise FrameError(f"entry {entry_index} of term {entry_term} after {index} of {term}")
+        if not is_readable(command):
+            raise FrameError(f"entry {entry_index} cannot be read")
         index, term = entry_index, entry_term
 
 

@@ -59,7 +59,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
         )
     try:
         snapshot = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError) as error:
         raise JournalError(f"the snapshot is damaged: {error}") from error
     if snapshot.last[1] != snapshot.before[1] + 1 or snapshot.before[1] < 1:
         raise JournalError("the snapshot is damaged: its two entries do not follow each other")
