@@ -1,7 +1,7 @@
 """One queue's sending: order, sequences, retries (SAFETY Q9).
 
-At most `MAX_FLYING` batches are in doubt at once, which is what the broker's window of a producer
-holds. A batch that was sent keeps its sequence until its outcome is known; retries go out in
+From the oldest batch in doubt on, at most `MAX_FLYING` are sent: the broker's window of a producer
+holds so many, and what it has forgotten it would store again. A batch that was sent keeps its sequence until its outcome is known; retries go out in
 order, with the same bytes, so the broker answers a duplicate with the first offsets.
 
 When an outcome is given up, the sequence has a hole that nobody may fill: nothing new is sent
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_FLYING: Final = 5
-"""Batches of a queue in doubt at once: the broker's window."""
+"""Batches of a queue from the oldest in doubt to the newest: the broker's window."""
 ATTEMPT: Final = 10.0
 """Seconds after which an unanswered batch is sent again: an answer may have been lost."""
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
@@ -38,12 +38,14 @@ OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
 class _Parcel:
     """A batch on its way."""
 
-    __slots__ = ("attempts", "batch", "deadline", "order", "pile", "ticket")
+    __slots__ = ("attempts", "batch", "deadline", "order", "pile", "place", "ticket")
 
     def __init__(self, pile: Pile, order: int, deadline: float) -> None:
         self.pile = pile
         self.order = order
         """Place in the order of sends."""
+        self.place = 0
+        """Which batch of its epoch it is."""
         self.deadline = deadline
         self.batch = b""
         self.attempts = 0
@@ -80,6 +82,7 @@ class QueueSender:
         self._taken = 0
         self._epoch = 0
         self._sequence = 0
+        self._place = 0
         self._hole = False
         """A sequence was given up: settle what flies, then take a new epoch."""
         self._endpoint = ""
@@ -130,7 +133,7 @@ class QueueSender:
         for parcel in self._flying:
             if parcel.ticket is None:
                 self._post(parcel)
-        while self._waiting and not self._hole and len(self._flying) < MAX_FLYING:
+        while self._waiting and not self._hole and self._room() > 0:
             parcel = self._waiting.popleft()
             self._number(parcel)
             self._flying.append(parcel)
@@ -160,7 +163,7 @@ class QueueSender:
     def _take(self) -> None:
         """A pile that still fills goes when nothing flies (and its linger is over)."""
         line = self._line
-        room = MAX_FLYING - len(self._flying) - len(self._waiting)
+        room = self._room() - len(self._waiting)
         if room <= 0 or (line.open is None and not line.closed):
             return
         filling = False
@@ -172,6 +175,10 @@ class QueueSender:
         piles = self._buffer.take(line, room, filling=filling)
         if piles:
             self.add(piles)
+
+    def _room(self) -> int:
+        """How many batches more may be sent now."""
+        return MAX_FLYING - (self._place - self._flying[0].place if self._flying else 0)
 
     def _lingered(self) -> None:
         self._linger = None
@@ -188,6 +195,8 @@ class QueueSender:
         else:
             parcel.batch = self._encode(parcel.pile, self._sequence)
         self._sequence = sequence_after(self._sequence, parcel.pile.count)
+        parcel.place = self._place
+        self._place += 1
 
     def _encode(self, pile: Pile, sequence: int) -> bytes:
         now_ms = pile.time_ms = self._turn.wall_ms
