@@ -78,7 +78,13 @@ class RaftHost(RaftInbox):
         results: list[bytes] = []
         if kind == COMMANDS:
             self._applying = (index, term)
-            results = [self._apply(command) for command in unpack_commands(entry)]
+            try:
+                results = [self._apply(command) for command in unpack_commands(entry)]
+            except RaftError:
+                raise
+            except Exception as error:
+                # Half an entry is applied: this state is not to be served or saved.
+                raise RaftError(f"the state failed on entry {index}: {error!r}") from error
         elif kind not in (EMPTY, MEMBERSHIP):
             raise RaftError(f"entry {index} is of a kind unknown to this program: upgrade it")
         self._counts["applied"] += len(results)

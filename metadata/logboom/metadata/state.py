@@ -95,7 +95,7 @@ class State:
         """
         try:
             entry = decode_entry(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _refuse_newer(data)
             return self._result(refused("MALFORMED", f"malformed command: {error}"))
         cluster, dedup = self.cluster, self.dedup
@@ -141,7 +141,7 @@ class State:
 def _refuse_newer(data: bytes) -> None:
     try:
         found = decode_entry_format(data).format
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return
     if found > ENTRY_FORMAT:
         raise JournalError(

@@ -164,6 +164,22 @@ def test_an_entry_of_an_unknown_kind_stops_the_node() -> None:
         group.turn("b")
 
 
+def test_a_state_that_fails_on_a_command_stops_the_node() -> None:
+    group = Group("a", "b", "c")
+    leader = group.elect("a")
+
+    def apply(_command: bytes) -> bytes:
+        raise KeyError("topic")
+
+    leader.node._apply = apply  # noqa: SLF001 - a state machine with a fault
+    leader.submit(b"x")
+    with pytest.raises(RaftError, match="the state failed on entry 3: KeyError"):
+        group.settle(0.2)
+    with pytest.raises(RaftError, match="the state failed on entry 3"):
+        leader.node.tick(group.time)
+    assert leader.outcomes == []
+
+
 def test_states_that_differ_raise_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
     hashes = StateHashes("b")
     hashes.hear(8, b"of the leader")
