@@ -149,7 +149,7 @@ class Damages:
         if replica.damaged_at is None or replica.damaged_at <= Position(replica.start):
             replica.wipe(turn.writes)
         else:
-            replica.cut(replica.damaged_at, turn.writes)
+            replica.cut(replica.damaged_at, turn.writes, self._queues.storage)
         self._queues.touch(replica)
 
     def _look_after(self, turn: Turn) -> None:

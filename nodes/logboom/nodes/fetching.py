@@ -143,6 +143,7 @@ class Fetching:
     def _wake_stale(self, fetcher: Fetcher, now: float) -> None:
         for key in [key for key, at in fetcher.stale.items() if at <= now]:
             del fetcher.stale[key]
+            fetcher.gone.pop(key, None)
             fetcher.changed[key] = None
 
     def deadline(self) -> float:
@@ -246,6 +247,8 @@ class Fetching:
                 changed = True
         except (DamagedBatch, DataDamaged):
             self._stats.count("bad_entries")
+            # Without this the leader would send the same again at once.
+            fetcher.gone[replica.key] = None
             fetcher.stale[replica.key] = turn.mono + PAUSES[-1]
             changed = replica.end != replica.written
         if changed:
@@ -271,7 +274,7 @@ class Fetching:
         self._stats.count("cuts")
         if place < replica.hw:
             self._stats.count("cuts_below_hw")
-        replica.cut(place, turn.writes)
+        replica.cut(place, turn.writes, self._queues.storage)
         return True
 
     def synced(self, token: int) -> None:

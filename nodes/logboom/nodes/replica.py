@@ -282,8 +282,14 @@ class Replica:
             return Position(int.from_bytes(key[8:16], "big"), int.from_bytes(key[16:], "big"))
         return Position(self.start)
 
-    def cut(self, end: Position, writes: WriteSet) -> None:
-        """Remove everything behind `end`, which must be where an entry begins."""
+    def cut(self, end: Position, writes: WriteSet, storage: Storage) -> None:
+        """Remove everything behind `end`, which must be where an entry begins.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        # What stood behind may have come from a leader whose clock was ahead.
+        self.append_time_ms = self._time_before(end, storage)
         writes.delete_range("log", log_key(*self.key, *end), queue_end(*self.key))
         self.cuts += 1
         self.end = end
@@ -305,11 +311,20 @@ class Replica:
         if self._windows_written > end:
             self.stage_windows(writes)
 
+    def _time_before(self, end: Position, storage: Storage) -> int:
+        """Append time of the last entry that begins before `end`; 0 if there is none."""
+        for entry, after in self.tail.values():
+            if after == end:
+                return peek(entry).append_time_ms
+        low, high = log_key(*self.key, self.start), log_key(*self.key, *end)
+        for _, entry in storage.scan("log", low, high, reverse=True):
+            return peek(entry).append_time_ms
+        return 0
+
     def wipe(self, writes: WriteSet) -> None:
         """Remove all entries: nothing of a damaged log can be trusted, its epochs neither."""
-        self.epochs = EpochTable()
-        self._epochs_changed = True
-        self.cut(Position(self.start), writes)
+        snapshot = Snapshot(self.start, 0, [], ProducerWindows().encode(0))
+        self.reset(msgspec.msgpack.encode(snapshot), writes)
 
     def reset(self, snapshot: bytes, writes: WriteSet) -> None:
         """Begin anew, empty, at the place that a leader's RESET names.
@@ -325,6 +340,7 @@ class Replica:
         self.start = at.offset
         self.end = self.written = self.synced = self.hw = at
         self.applied = at
+        self.append_time_ms = 0
         self.size = 0
         self.tail.clear()
         self._expiries.clear()
