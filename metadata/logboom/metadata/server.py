@@ -95,6 +95,11 @@ class NameServerProcess:
         if reason:
             raise LogboomError(reason, "INTERNAL")
 
+    def abandon(self) -> None:
+        """Let go of ports and folder without ever having run."""
+        self._sockets.close()
+        self._journal.close()
+
     def _serve(self) -> str:
         """The loop; returns why it ended, "" for a wish."""
         core, sockets = self.core, self._sockets
