@@ -193,7 +193,15 @@ class Broker:
         self._timers(turn)
         self._settle(turn)
         self.queues.commit(turn)
+        if self.routes.version < 0:
+            turn.out.stop = turn.out.stop or self._turned_away()
         return turn.out
+
+    def _turned_away(self) -> str | None:
+        """Why every name server refuses this broker (cluster key, protocol version): trying again
+        is of no use. Once it was let in, one wrong name server must not end it."""
+        refusals = [self.links.refusal(endpoint) for endpoint in self.servers.endpoints]
+        return refusals[0].text if refusals[0] is not None and all(refusals) else None
 
     def _received(self, event: Received, turn: Turn) -> None:
         peer = event.peer

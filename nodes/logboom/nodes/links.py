@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from logboom.nodes.turn import Turn
+from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Request
@@ -50,6 +51,11 @@ class Links:
         """Whether the session to an endpoint is established."""
         session = self._sessions.get(endpoint)
         return session is not None and session.state == "open"
+
+    def refusal(self, endpoint: str) -> LogboomError | None:
+        """Why the node at an endpoint would not have us, until it does."""
+        session = self._sessions.get(endpoint)
+        return None if session is None else session.refusal
 
     def generation(self, endpoint: str) -> int:
         """Grows each time that the session to an endpoint opens."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from logboom.client import Client, connect
 from logboom.deploy.asking import Asker
 from logboom.deploy.cluster import Cluster
 from logboom.deploy.keys import ensure_key
@@ -38,11 +39,20 @@ def topic(servers: str) -> str:
     return TOPIC
 
 
+@pytest.fixture(scope="module")
+def boom(servers: str) -> Iterator[Client]:
+    """A client beside the command."""
+    with connect(servers) as client:
+        yield client
+
+
 @pytest.fixture(autouse=True)
-def _nothing_is_lost(servers: str, topic: str) -> Iterator[None]:
-    """Whatever was refused, the three messages stay and the node serves."""
+def _nothing_is_lost(boom: Client, topic: str) -> Iterator[None]:
+    """Whatever was refused, the three messages stay, alone, and the node serves."""
     yield
-    assert succeed("consume", topic, "-e", servers=servers).lines == ["a", "b", "c"]
+    result = boom.pull(topic, queue=0, offset=0)
+    assert [message.value for message in result.messages] == [b"a", b"b", b"c"]
+    assert result.max_offset == 3
 
 
 # ── names and numbers of requests ───────────────────────────────────────────────────────────────
@@ -71,7 +81,7 @@ def test_an_unknown_queue(servers: str, command: str) -> None:
 @pytest.mark.parametrize("name", ["a b", "", ".", "..", "x" * 128, "ü", "%RETRY%billing"])
 def test_a_bad_name_gets_the_rule(servers: str, name: str) -> None:
     line = fail("topic", "create", "--", name, servers=servers)
-    assert "127" in line or "reserved" in line
+    assert "127" in line or "system's" in line
 
 
 @pytest.mark.parametrize("queues", [0, 1025])
