@@ -311,7 +311,7 @@ class Broker:
 
     def _registered(self, turn: Turn) -> None:
         self.stats.count("registrations")
-        self.fetching.instance_epoch = self.registration.instance_epoch
+        self.fetching.renew(self.registration.instance_epoch)
         self.damages.registered()
         if self.storage.suspect:
             tails = [
@@ -330,7 +330,7 @@ class Broker:
         self.stats.count("fencings")
         self.isr.forget()
         self.stopping.fenced()
-        self.fetching.instance_epoch = -1
+        self.fetching.renew(-1)
         self.roles.resign(turn)
 
     def _metadata(self, names: list[str], turn: Turn) -> None:

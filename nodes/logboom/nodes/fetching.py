@@ -78,6 +78,14 @@ class Fetching:
         self._on_hw = on_hw
         self._fetchers: dict[str, Fetcher] = {}
 
+    def renew(self, instance_epoch: int) -> None:
+        """A new registration: positions are told anew, under the new instance epoch (Q6)."""
+        self.instance_epoch = instance_epoch
+        for fetcher in self._fetchers.values():
+            self._abandon(fetcher)
+            fetcher.session = self._rng.getrandbits(48)
+            fetcher.number = -1
+
     # ── roles ───────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, replica: Replica, leader: str, endpoint: str, turn: Turn) -> None:

@@ -95,9 +95,21 @@ class Upkeep:
                 slow = leading.laggards(replica.end, turn.mono, period, heard)
                 if slow:
                     self._isr.shrink(replica, slow)
+            if len(leading.isr) < len(leading.replicas):
+                self._grow(replica, leading, heard, turn.mono - period)
         self._retain(turn)
         self._expire_producers(turn)
         self._hang_up(turn)
+
+    def _grow(
+        self, replica: Replica, leading: Leadership, heard: dict[str, float], since: float
+    ) -> None:
+        """A follower that has all and says nothing new: a wish to add it was refused before, or
+        came while another change was under way."""
+        for broker in leading.followers:
+            alive = heard.get(broker, since) > since
+            if alive and leading.may_join(broker, replica.hw, self._last_turn):
+                self._isr.grow(replica, broker)
 
     def _hang_up(self, turn: Turn) -> None:
         self._links.keep_only({*self._servers.endpoints, *self._fetching.endpoints()}, turn)
