@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, repeat
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from logboom.client.outcome import Outcome
@@ -334,21 +334,19 @@ class SendBuffer(Generic[F]):
         if lane is None:
             lane = self.find_topic(topic)
         columns = _Columns(values, keys, tags, headers, timestamps_ms)
-        sizes = columns.check(lane)
+        columns.check(lane)
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
         piles: list[Pile] = []
         with self.lock:
-            for line, part, part_sizes in _parts(lane, columns, sizes, queue):
-                piles += self._pile_up(lane, line, part, part_sizes)
+            for line, part in _parts(lane, columns, queue):
+                piles += self._pile_up(lane, line, part)
         self._ring()
         return piles
 
-    def _pile_up(
-        self, topic: TopicLane, line: QueueLane | None, part: _Columns, sizes: list[int]
-    ) -> list[Pile]:
+    def _pile_up(self, topic: TopicLane, line: QueueLane | None, part: _Columns) -> list[Pile]:
         piles = []
-        for start, stop, size in self._cuts(sizes):
+        for start, stop, size in self._cuts(part):
             lane = topic.queues[topic.sticky] if line is None else line
             # What was sent before on this queue stays before.
             self._close(lane)
@@ -363,17 +361,17 @@ class SendBuffer(Generic[F]):
             piles.append(pile)
         return piles
 
-    def _cuts(self, sizes: list[int]) -> list[tuple[int, int, int]]:
+    def _cuts(self, part: _Columns) -> list[tuple[int, int, int]]:
         """(start, stop, bytes) of batches within `max_batch_bytes`; one message always fits."""
-        total = sum(sizes)
-        if total <= self._max_bytes and len(sizes) <= MAX_PILE_COUNT:
-            return [(0, len(sizes), total)]
+        count, total = len(part.values), part.total()
+        if total <= self._max_bytes and count <= MAX_PILE_COUNT:
+            return [(0, count, total)]
         cuts = []
-        ends = list(accumulate(sizes, initial=0))
+        ends = list(accumulate(part.sizes(), initial=0))
         start = 0
-        for stop in range(1, len(sizes) + 1):
-            over = stop < len(sizes) and ends[stop + 1] - ends[start] > self._max_bytes
-            if over or stop == len(sizes) or stop - start == MAX_PILE_COUNT:
+        for stop in range(1, count + 1):
+            over = stop < count and ends[stop + 1] - ends[start] > self._max_bytes
+            if over or stop == count or stop - start == MAX_PILE_COUNT:
                 cuts.append((start, stop, ends[stop] - ends[start]))
                 start = stop
         return cuts
@@ -417,7 +415,7 @@ class SendBuffer(Generic[F]):
 class _Columns:
     """The columns of one `send_many`, checked, and parts of them."""
 
-    __slots__ = ("headers", "keys", "tags", "times", "values")
+    __slots__ = ("headers", "keys", "lengths", "tags", "times", "values")
 
     def __init__(
         self,
@@ -432,35 +430,49 @@ class _Columns:
         self.tags = tags
         self.headers = headers
         self.times = times
+        self.lengths: list[int] | None = None
+        """Bytes of each message; None: not counted yet."""
 
-    def check(self, lane: TopicLane) -> list[int]:
-        """The size of each message; refuses what no batch could hold."""
+    def check(self, lane: TopicLane) -> None:
+        """Refuse what no batch could hold."""
         count = len(self.values)
         if count == 0:
             raise InvalidRequest("send_many needs at least one value")
-        sizes = _lengths(self.values, "values")
+        lengths = _lengths(self.values, "values")
         if self.keys is not None:
             _same_length(self.keys, count, "keys")
-            sizes = [a + b for a, b in zip(sizes, _lengths(self.keys, "keys"), strict=True)]
-        if self.tags is not None and not isinstance(self.tags, str):
-            _same_length(self.tags, count, "tags")
-            for tag in set(self.tags):
-                check_extras(tag, None, None)
-        elif self.tags is not None:
-            check_extras(self.tags, None, None)
+            lengths = list(map(add, lengths, _lengths(self.keys, "keys")))
         if self.headers is not None:
             _same_length(self.headers, count, "headers")
-            more = [0 if each is None else check_extras(None, each, None) for each in self.headers]
-            sizes = [a + b for a, b in zip(sizes, more, strict=True)]
+            lengths = list(map(add, lengths, map(_headers_size, self.headers)))
+        self._check_tags(count)
         if isinstance(self.times, int):
             check_extras(None, None, self.times)
         elif self.times is not None:
             _same_length(self.times, count, "timestamps_ms")
             pack_timestamps(self.times)
-        largest = max(sizes)
-        if largest > lane.largest:
+        self.lengths = lengths
+        # Counting equal lengths is faster than looking for the greatest.
+        largest = lengths[0] if lengths.count(lengths[0]) == count else max(lengths)
+        if largest + OVERHEAD > lane.largest:
             check_size(lane, largest)
-        return [size + OVERHEAD for size in sizes]
+
+    def _check_tags(self, count: int) -> None:
+        if isinstance(self.tags, str):
+            check_extras(self.tags, None, None)
+        elif self.tags is not None:
+            _same_length(self.tags, count, "tags")
+            for tag in set(self.tags):
+                check_extras(tag, None, None)
+
+    def sizes(self) -> list[int]:
+        """Bytes that each message counts for."""
+        lengths = self.lengths or []
+        return [length + OVERHEAD for length in lengths]
+
+    def total(self) -> int:
+        """Bytes that all of them count for."""
+        return sum(self.lengths or ()) + OVERHEAD * len(self.values)
 
     def pick(self, rows: list[int]) -> _Columns:
         """Only these rows."""
@@ -472,7 +484,10 @@ class _Columns:
                 return column
             return getter(column)[:-1]
 
-        return _Columns(*map(picked, (self.values, self.keys, self.tags, self.headers, self.times)))
+        columns = (self.values, self.keys, self.tags, self.headers, self.times)
+        part = _Columns(*map(picked, columns))
+        part.lengths = picked(self.lengths)
+        return part
 
     def fill(self, pile: Pile, start: int, stop: int) -> None:
         """Copy rows into a pile: the caller may change its lists once `send_many` returns."""
@@ -487,32 +502,30 @@ class _Columns:
             pile.times = self.times
         elif self.times is not None:
             pile.times = list(self.times[start:stop])
+        pile.plain = False
 
 
 def _parts(
-    lane: TopicLane, columns: _Columns, sizes: list[int], queue: int | None
-) -> list[tuple[QueueLane | None, _Columns, list[int]]]:
-    """(queue, rows, sizes); the queue None for rows without a key: batch by batch."""
+    lane: TopicLane, columns: _Columns, queue: int | None
+) -> list[tuple[QueueLane | None, _Columns]]:
+    """(queue, rows); the queue None for rows without a key, which go batch by batch."""
     if queue is not None:
-        return [(pick_queue(lane, queue), columns, sizes)]
-    count = len(lane.queues)
-    if columns.keys is None:
-        return [(None, columns, sizes)]
+        return [(pick_queue(lane, queue), columns)]
+    count, keys = len(lane.queues), columns.keys
+    if keys is None:
+        return [(None, columns)]
     if count == 1:
-        return [(lane.queues[0], columns, sizes)]
+        return [(lane.queues[0], columns)]
     rows: list[list[int]] = [[] for _ in range(count + 1)]
-    keyless = count
-    if None in columns.keys:
-        found = [keyless if k is None else queue_for(k, count) for k in columns.keys]
+    if None in keys:
+        places = [count if key is None else queue_for(key, count) for key in keys]
     else:
-        found = queues_for(columns.keys, count)  # type: ignore[arg-type]  # no None among them
-    for row, place in enumerate(found):
+        places = queues_for(keys, count)  # type: ignore[arg-type]  # no None among them
+    for row, place in enumerate(places):
         rows[place].append(row)
     lines: list[QueueLane | None] = [*lane.queues, None]
     return [
-        (line, columns.pick(places), list(itemgetter(*places, places[0])(sizes))[:-1])
-        for line, places in zip(lines, rows, strict=True)
-        if places
+        (line, columns.pick(picked)) for line, picked in zip(lines, rows, strict=True) if picked
     ]
 
 
@@ -524,6 +537,10 @@ def _lengths(column: Sequence[bytes | None], field: str) -> list[int]:
         wrong = next(kind.__name__ for kind in kinds if kind not in (bytes, type(None)))
         raise InvalidRequest(f"{field} are bytes or None, not {wrong}: encode them first")
     return [0 if item is None else len(item) for item in column]
+
+
+def _headers_size(headers: Mapping[str, bytes] | None) -> int:
+    return 0 if headers is None else check_extras(None, headers, None)
 
 
 def _same_length(column: Sequence[object], count: int, field: str) -> None:

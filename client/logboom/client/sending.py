@@ -135,7 +135,11 @@ class QueueSender:
                 self._post(parcel)
         while self._waiting and not self._hole and self._room() > 0:
             parcel = self._waiting.popleft()
-            self._number(parcel)
+            try:
+                self._number(parcel)
+            except LogboomError as error:
+                self._give_up(parcel, error)
+                continue
             self._flying.append(parcel)
             self._post(parcel)
 
@@ -235,8 +239,11 @@ class QueueSender:
         """acks="none": off they go, unnumbered: nobody would answer, so nothing is resent."""
         while self._waiting:
             parcel = self._waiting[0]
-            if not parcel.batch:
-                parcel.batch = self._encode(parcel.pile, NO_PRODUCER)
+            try:
+                parcel.batch = parcel.batch or self._encode(parcel.pile, NO_PRODUCER)
+            except LogboomError as error:
+                self._give_up(self._waiting.popleft(), error)
+                continue
             message = Produce(0, 0, self._topic, self._queue, "none")
             if not self._connections.tell(endpoint, message, [parcel.batch]):
                 self._pause_for(0.01)
