@@ -29,6 +29,8 @@ class _Batch:
     tries: int = 0
     asked: bool = False
     """Whether an answer to the newest try is awaited."""
+    acked: bool = False
+    """It stays in its lane until all before it are acked too: the five in flight are in a row."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +89,7 @@ class WireProducer(WireClient):
         if leader is None:
             return
         for batch in list(lane.batches)[:IN_FLIGHT]:
-            if not batch.asked:
+            if not batch.asked and not batch.acked:
                 self._post(lane, batch, leader[1])
 
     def _identified(self, result: Result) -> None:
@@ -105,7 +107,7 @@ class WireProducer(WireClient):
         def answered(
             message: AnyMessage | None, _batches: Sequence[Frame], error: LogboomError | None
         ) -> None:
-            if batch.tries == number and batch in lane.batches:
+            if batch.tries == number and not batch.acked:
                 self._answered(lane, batch, message, error)
 
         encoded = encode_batch(
@@ -123,7 +125,9 @@ class WireProducer(WireClient):
         self, lane: _Lane, batch: _Batch, message: AnyMessage | None, error: LogboomError | None
     ) -> None:
         if isinstance(message, Produced):
-            lane.batches.remove(batch)
+            batch.acked = True
+            while lane.batches and lane.batches[0].acked:
+                lane.batches.popleft()
             for place, value in enumerate(batch.values):
                 self._history.ack(value, lane.queue, message.base_offset + place)
             self._fill(lane)
