@@ -52,14 +52,16 @@ class _Bars(Steps):
     def __init__(self) -> None:
         self._bars: Any = None
         self._task: Any = None
+        self._total: int | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
             # Imported here: it takes a while, and pipes do not need it.
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import BarColumn, Progress, TextColumn
 
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            counts = TextColumn("{task.fields[count]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), counts)
             self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
         return self
@@ -75,12 +77,14 @@ class _Bars(Steps):
             return
         if self._task is not None:
             self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(text, total=total)
+        self._task = self._bars.add_task(text, total=total, count="")
+        self._total = total
 
     def done(self, count: int) -> None:
         """Move the bar."""
         if self._bars is not None:
-            self._bars.update(self._task, completed=count)
+            shown = f"{count:,} of {self._total:,}" if self._total else ""
+            self._bars.update(self._task, completed=count, count=shown)
 
     def say(self, text: str) -> None:
         """A line above the bar."""

@@ -132,20 +132,21 @@ def _brokers(view: View) -> Finding:
 
 def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
     """What a node's own counters give away."""
-    free = counters.get("disk_free_bytes")
+    free = counters.get("free_bytes")
     if counters.get("disk_full"):
         left = f"{bytes_text(free)} left" if isinstance(free, int | float) else "full"
         fix = "free space, or shorten retention: it takes writes again by itself"
         yield Finding(f"disk of {name}", "failed", left, fix)
     elif isinstance(free, int | float):
         yield Finding(f"disk of {name}", "ok", f"{bytes_text(free)} free")
-    if counters.get("suspect"):
-        fix = "wait until it is in sync everywhere; if it stays so, replace its disk"
-        yield Finding(f"store of {name}", "warning", "may have lost its tail", fix)
-    damaged = counters.get("damaged_queues")
-    if damaged:
+    if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
-        yield Finding(f"store of {name}", "warning", f"{damaged} damaged queues", fix)
+        yield Finding(f"store of {name}", "failed", f"{counters['damaged']} damaged queues", fix)
+    if counters.get("refusal"):
+        yield Finding(f"registration of {name}", "failed", str(counters["refusal"]), "see its log")
+    elif counters.get("lease") == 0:
+        fix = "it cannot reach the raft leader: acks=all and reads go on, all else waits"
+        yield Finding(f"lease of {name}", "warning", "none", fix)
 
 
 def _queues(view: View) -> Iterator[Finding]:

@@ -47,7 +47,7 @@ def progress(text: str, total: int | None) -> Iterator[Progress]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *([MofNCompleteColumn()] if total is not None else []),
         TimeElapsedColumn(),
     ]
     with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:

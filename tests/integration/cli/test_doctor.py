@@ -1,0 +1,49 @@
+"""`doctor` on a cluster that has something: each trouble is found, with its fix."""
+
+import time
+from typing import Any
+
+import pytest
+
+from logboom.client import connect
+from logboom.deploy import Cluster
+from tests.integration.cli.command import logboom
+
+
+def findings(servers: str, code: int) -> dict[str, dict[str, Any]]:
+    """What the doctor found, by check."""
+    done = logboom("doctor", "-o", "json", servers=servers)
+    assert done.code == code, done.out
+    return {row["check"]: row for row in done.json}
+
+
+@pytest.mark.timeout(120)
+def test_a_dead_broker_and_a_lost_majority_are_found() -> None:
+    with Cluster(name_servers=3, brokers=3) as cluster:
+        servers = ",".join(cluster.endpoints)
+        with connect(cluster.endpoints) as boom:
+            boom.admin.create_topic("flights", queues=4, replicas=3, min_in_sync=3)
+            boom.admin.create_topic("single", queues=3, replicas=1)
+            well = findings(servers, 0)
+            assert well["node broker-3"]["result"] == "ok"
+            assert well["all replicas in sync"]["result"] == "ok"
+
+            cluster.kill("broker-3")
+            # Only a session later is it fenced, and its queues without leader.
+            cluster.leader("flights", 0)
+            while cluster.queue("flights", 0).isr.count("broker-3"):
+                time.sleep(0.05)
+            ill = findings(",".join(cluster.endpoints[:2]), 1)
+            assert ill["node broker-3"]["result"] == "failed"
+            assert "start broker-3" in ill["node broker-3"]["fix"]
+            assert ill["all replicas in sync"]["result"] == "warning"
+            assert ill["queues take acks=all"]["result"] == "failed"
+            assert ill["every queue has a leader"]["result"] == "failed"
+            assert "single/" in ill["every queue has a leader"]["found"]
+
+            cluster.start("broker-3")
+            leader = cluster.raft_leader()
+            for name in [n for n in cluster.nodes[:3] if n != leader]:
+                cluster.kill(name)
+            lost = findings(servers, 1)
+            assert sum(row["result"] == "failed" for row in lost.values()) >= 2
