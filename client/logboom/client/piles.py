@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from operator import add, itemgetter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from logboom.client.outcome import Outcome
 from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from logboom.client.sending import QueueSender
 
 F = TypeVar("F")
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""What is taken for a value or a key; all but bytes is copied."""
 
 OVERHEAD: Final = 16
 """Bytes counted for a message beside its value, key, tag and headers."""
@@ -234,9 +236,9 @@ class SendBuffer(Generic[F]):
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: BytesLike | None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         tag: str | None = None,
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,

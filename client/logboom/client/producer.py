@@ -11,7 +11,7 @@ from typing import Self
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread
-from logboom.client.piles import ProducerOptions, SendBuffer, TopicLane
+from logboom.client.piles import BytesLike, ProducerOptions, SendBuffer, TopicLane
 from logboom.wire.errors import ClientClosed, TimedOut
 
 ABANDON_S = 1.0
@@ -38,9 +38,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: BytesLike | None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         tag: str | None = None,
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,

@@ -84,7 +84,7 @@ class Proposals:
     def _aim(self) -> str | None:
         """The endpoint to try: the last that worked or was hinted at, else who seems to lead."""
         endpoints = [server.endpoint for server in self._routes.name_servers]
-        if self._target and (self._target in endpoints or not endpoints):
+        if self._target:
             return self._target
         for server in self._routes.name_servers:
             if server.id == self._routes.raft_leader:

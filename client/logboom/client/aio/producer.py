@@ -16,7 +16,7 @@ from logboom.client.aio.bridge import awaited, call_in, run
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.io_thread import IoThread
 from logboom.client.outcome import Outcome
-from logboom.client.piles import Pile, ProducerOptions, SendBuffer
+from logboom.client.piles import BytesLike, Pile, ProducerOptions, SendBuffer
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import Run, SendResult
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
@@ -45,9 +45,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: BytesLike | None,
         *,
-        key: bytes | None = None,
+        key: BytesLike | None = None,
         tag: str | None = None,
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
