@@ -15,6 +15,7 @@ from tests.sim.history import History, Queue
 
 NEVER = 1e6
 """Seconds: longer than any run."""
+RETRY_S = 0.2
 SHARE_BYTES = 2_000
 """Of a queue that may wait unread: little, so that reading stalls and goes on."""
 
@@ -35,6 +36,7 @@ class ApiClient:
         self._queues = list(queues)
         self._now = Instant(0.0, 0)
         self._calls: list[Call] = []
+        self._retries: list[tuple[float, str]] = []
         self._waiting: list[tuple[Queue, list[bytes]]] = []
         self._config = ClientConfig(tuple(endpoints), name)
         self._rng = rng
@@ -54,6 +56,8 @@ class ApiClient:
         if self._core is None:
             self._core = ClientCore(self._config, self._rng, now)
             self._begin()
+        while self._retries and self._retries[0][0] <= now.mono:
+            self._open_topic(self._retries.pop(0)[1])
         own = [event for event in events if isinstance(event, Call)]
         for call in own:
             call.request()
@@ -67,16 +71,13 @@ class ApiClient:
         """At once if the API asked for something."""
         if self._calls or self._core is None:
             return self._now.mono
-        return self._core.deadline()
+        wanted = [self._core.deadline(), *(at for at, _ in self._retries)]
+        return min((at for at in wanted if at is not None), default=None)
 
     def _begin(self) -> None:
         opened = OpenProducer(self._buffer, NEVER)
         opened.outcome.add_callback(self._open_topics)
         self._calls.append(Call(opened))
-        for queue in self._queues:
-            fetch = QueueFetch(queue.topic, queue.number, "first", self._inbox, SHARE_BYTES)
-            self._fetches[queue] = fetch
-            self._calls.append(Call(OpenFetch(fetch)))
 
     # -- producing --------------------------------------------------------------------------
 
@@ -89,9 +90,25 @@ class ApiClient:
 
     def _open_topics(self) -> None:
         for topic in sorted({queue.topic for queue in self._queues}):
-            call = OpenTopic(self._buffer, topic, NEVER)
-            call.outcome.add_callback(self._send_waiting)
-            self._calls.append(Call(call))
+            self._open_topic(topic)
+
+    def _open_topic(self, topic: str) -> None:
+        call = OpenTopic(self._buffer, topic, NEVER)
+
+        def opened() -> None:
+            if call.outcome.error is not None:
+                # Not created yet: the API would raise, and its user try again.
+                self._retries.append((self._now.mono + RETRY_S, topic))
+                return
+            self._send_waiting()
+            for queue in self._queues:
+                if queue.topic == topic:
+                    fetch = QueueFetch(topic, queue.number, "first", self._inbox, SHARE_BYTES)
+                    self._fetches[queue] = fetch
+                    self._calls.append(Call(OpenFetch(fetch)))
+
+        call.outcome.add_callback(opened)
+        self._calls.append(Call(call))
 
     def _send_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

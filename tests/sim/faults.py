@@ -1,6 +1,6 @@
 """What befalls a simulated cluster: drawn from the seed, biased to the moment after an ack.
 
-Until `until` something happens every second or so; `end` heals all. Faults may overlap as they
+From `begin` on something happens every second or so; `end` heals all. Faults may overlap as they
 like, whole clusters may be down: nothing acknowledged may be lost whatever happens, and all must go
 on once it is over.
 """
@@ -28,10 +28,10 @@ MEAN_GAP: Final = 0.9
 class Faults:
     """The schedule of one run."""
 
-    def __init__(self, world: World, rng: random.Random, until: float) -> None:
+    def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
         self._rng = rng
-        self._until = until
+        self._over = False
         self._on_ack: Callable[[str], None] | None = None
         self._weights: dict[Callable[[], None], float] = {
             self._crash: 4,
@@ -60,6 +60,7 @@ class Faults:
 
     def end(self) -> None:
         """No more faults: heal, continue and start everything."""
+        self._over = True
         self._on_ack = None
         world = self._world
         world.trace.note("world", "heal everything")
@@ -78,7 +79,7 @@ class Faults:
         self._world.scheduler.after(seconds, action)
 
     def _strike(self) -> None:
-        if self._world.scheduler.now >= self._until:
+        if self._over:
             return
         (fault,) = self._rng.choices(list(self._weights), list(self._weights.values()))
         fault()

@@ -95,7 +95,7 @@ class Scenario:
         self.world = world = World(seed)
         self.history = History(world.trace)
         self.rng = random.Random(world.rng.random())
-        self.faults = Faults(world, random.Random(world.rng.random()), until=float("inf"))
+        self.faults = Faults(world, random.Random(world.rng.random()))
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
         self._working = False
