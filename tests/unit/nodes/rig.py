@@ -1,0 +1,375 @@
+"""A broker's core on a bench: its disk is simulated, every other node is played by the test.
+
+The test moves time and decides when a sync ends. Stations stand where the broker dials (name
+servers, leaders); peers dial the broker (clients, followers).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from logboom.nodes.broker import Broker
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.keys import Position
+from logboom.nodes.replica import Replica
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
+from logboom.wire.batch import encode_batch, stamp
+from logboom.wire.commands import AnyCommand, RegisterBroker, Result
+from logboom.wire.errors import LogboomError
+from logboom.wire.frames import Frame, encode
+from logboom.wire.gate import Gate, refusal
+from logboom.wire.hello import Identity
+from logboom.wire.messages import (
+    Acks,
+    AnyMessage,
+    Heartbeat,
+    HeartbeatGranted,
+    Message,
+    Produce,
+    Propose,
+    Proposed,
+    Pull,
+    QueueFetch,
+    Replicate,
+    Watch,
+    WatchResult,
+)
+from logboom.wire.session import Reply, Session
+from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView, View
+from tests.sim.storage import SimulatedStorage
+
+KEY = b"cluster key"
+NAME_SERVER = "ns:7701"
+ME = "broker-1"
+LATER_MS = 1_800_000_000_000
+"""An append time behind the rig's own clock."""
+M = TypeVar("M", bound=Message)
+
+
+class Station:
+    """A node that the broker dials; what it asks is kept until the test answers."""
+
+    def __init__(self, endpoint: str, node: str) -> None:
+        self.endpoint = endpoint
+        self.gate = Gate(node, KEY, random.Random(1))
+        self.asked: list[tuple[AnyMessage, Sequence[Frame]]] = []
+        self.silent = False
+        """It takes nothing and says nothing."""
+
+    def take(self, kind: type[M]) -> M:
+        """The oldest request of a kind; fails if there is none."""
+        for at, (message, _) in enumerate(self.asked):
+            if isinstance(message, kind):
+                del self.asked[at]
+                return message
+        raise AssertionError(
+            f"no {kind.__name__} among {[type(m).__name__ for m, _ in self.asked]}"
+        )
+
+    def count(self, kind: type[Message]) -> int:
+        """How many requests of a kind wait."""
+        return sum(isinstance(message, kind) for message, _ in self.asked)
+
+
+class Peer:
+    """A node or client that dials the broker."""
+
+    def __init__(self, rig: Rig, name: str, identity: Identity) -> None:
+        self.rig = rig
+        self.address = Inbound("main", name.encode())
+        self.session = Session("broker:1", identity, random.Random(2), rig.mono)
+        self.replies: list[Reply] = []
+
+    def ask(
+        self, message: Message, batches: Sequence[Frame] = (), wait: float = 60.0
+    ) -> list[Reply]:
+        """Forget older replies, send a request, let the broker take it; the replies that came."""
+        self.replies = []
+        out = Effects()
+        self.session.request(message, batches, None, self.rig.mono + wait, out, self.rig.mono)
+        self.rig.deliver(self, out)
+        return list(self.replies)
+
+    def taken(self) -> list[Reply]:
+        """Replies that came since the last question or call."""
+        replies, self.replies = self.replies, []
+        return replies
+
+    def answer(self) -> Any:
+        """The one reply that came: its message; its error is raised."""
+        replies = self.taken()
+        assert len(replies) == 1, replies
+        if replies[0].error is not None:
+            raise replies[0].error
+        return replies[0].message
+
+
+class Rig:
+    """The broker and everything around it."""
+
+    def __init__(
+        self,
+        storage: SimulatedStorage | None = None,
+        *,
+        incarnation: str = "one",
+        mono: float = 1_000.0,
+        register: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.storage = storage or SimulatedStorage("store-1")
+        config = BrokerConfig(id=ME, name_servers=[NAME_SERVER], advertise="b1:7711", **settings)
+        self.mono = mono
+        self.wall_ms = 1_700_000_000_000
+        self.broker = Broker(config, self.storage, random.Random(3), incarnation, KEY)
+        self.stations = {NAME_SERVER: Station(NAME_SERVER, "name-1")}
+        for number in (2, 3):
+            self.stations[f"b{number}:7711"] = Station(f"b{number}:7711", f"broker-{number}")
+        self.peers: dict[Inbound, Peer] = {}
+        self.granting = True
+        """Whether heartbeats are granted."""
+        self.auto_sync = True
+        """Whether every write is on disk before the next event."""
+        self.token = 0
+        self.stop: str | None = None
+        self.version = 0
+        self.instance_epoch = 0
+        self.commands: list[tuple[Propose, AnyCommand]] = []
+        """Proposals that wait for the test's decision."""
+        self.registering = register
+        """Whether registrations are answered at once."""
+        self.view: View | None = None
+        self.settle()
+
+    @property
+    def ns(self) -> Station:
+        """The name server."""
+        return self.stations[NAME_SERVER]
+
+    def replica(self, queue: int = 0, topic_id: int = 1) -> Replica:
+        """A replica of the broker."""
+        return self.broker.queues.replicas[topic_id, queue]
+
+    # ── turns ───────────────────────────────────────────────────────────────────────────────────
+
+    def turn(self, *events: Event) -> Effects:
+        """One turn; its effects are carried out."""
+        effects = self.broker.handle(events, Instant(self.mono, self.wall_ms))
+        if effects.writes is not None:
+            self.storage.write(effects.writes)
+        self.token = max(self.token, effects.token)
+        if effects.stop is not None:
+            self.stop = effects.stop
+        for send in effects.sends:
+            self._carry(send)
+        if effects.token and self.auto_sync:
+            self.sync()
+        return effects
+
+    def sync(self) -> None:
+        """Everything written is on disk, and the broker hears of it."""
+        self.storage.sync()
+        self.turn(Synced(self.token))
+
+    def settle(self, seconds: float = 0.0) -> None:
+        """Let time pass as the broker wants its turns, for at least one turn."""
+        until = self.mono + seconds
+        for _ in range(10_000):
+            wanted = self.broker.deadline()
+            if wanted is not None and wanted <= self.mono:
+                self.turn()
+            elif wanted is not None and wanted <= until:
+                self.mono = wanted
+                self.turn()
+            else:
+                break
+        self.mono = until
+        self.turn()
+
+    def _carry(self, send: Send) -> None:
+        if isinstance(send.peer, Inbound):
+            peer = self.peers.get(send.peer)
+            if peer is not None:
+                out = Effects()
+                peer.replies += peer.session.receive(send.frames, out, self.mono)
+                self.deliver(peer, out)
+            return
+        station = self.stations[send.peer]
+        if station.silent:
+            return
+        out = Effects()
+        address = Inbound("main", ME.encode())
+        admitted = station.gate.admit(address, send.frames, out, self.mono)
+        for answer in out.sends:
+            self.turn(Received(send.peer, answer.frames))
+        if admitted is not None:
+            self.serve(station, admitted[1], admitted[2])
+
+    def serve(self, station: Station, message: AnyMessage, batches: Sequence[Frame]) -> None:
+        """What a station does with a request: some are answered at once, the rest kept."""
+        match message:
+            case Propose(command=RegisterBroker()) if self.registering:
+                self.version += 1
+                self.instance_epoch += 1
+                if self.view is not None:
+                    self.publish(*self.view.topics)
+                self.reply(message, Proposed(0, Result(self.version, value=self.instance_epoch)))
+            case Propose():
+                self.commands.append((message, message.command))
+            case Heartbeat() if self.granting:
+                self.reply(message, HeartbeatGranted(0, 2_000, self.version))
+            case _:
+                station.asked.append((message, batches))
+
+    def reply(
+        self,
+        request: AnyMessage,
+        answer: Message,
+        batches: Sequence[Frame] = (),
+        endpoint: str = NAME_SERVER,
+    ) -> None:
+        """Answer a request of the broker."""
+        answer.id = request.id
+        self.turn(Received(endpoint, encode(answer, batches)))
+
+    def refuse(self, request: AnyMessage, error: LogboomError, endpoint: str = NAME_SERVER) -> None:
+        """Answer a request of the broker with an error."""
+        self.turn(Received(endpoint, refusal(request.id, error)))
+
+    # ── metadata ────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, *topics: TopicView) -> None:
+        """Let the broker learn this metadata, at a new version."""
+        self.version += 1
+        brokers = [
+            BrokerView(ME, "b1:7711", "", self.instance_epoch, True, self.version),
+            *(BrokerView(f"broker-{n}", f"b{n}:7711", "", 50 + n, True, 1) for n in (2, 3)),
+        ]
+        self.view = View(self.version, True, "cluster", brokers, list(topics), [], [], [], "name-1")
+        self.tell()
+
+    def tell(self) -> None:
+        """Answer the WATCH that waits with the current metadata."""
+        if self.view is None:
+            return
+        while self.ns.count(Watch):
+            watch = self.ns.take(Watch)
+            if watch.version >= self.view.version:
+                self.ns.asked.append((watch, ()))
+                return
+            self.reply(watch, WatchResult(0, self.view))
+
+    def lead(
+        self,
+        epoch: int = 1,
+        isr: Sequence[str] = (ME,),
+        replicas: Sequence[str] = (ME,),
+        *,
+        leader: str | None = ME,
+        eligible: Sequence[str] = (),
+        queues: int = 1,
+        config: TopicConfig | None = None,
+    ) -> None:
+        """Publish topic "flights" (id 1) with all queues alike."""
+        queue = QueueView(
+            list(replicas), leader, epoch, self.version + 1, list(isr), list(eligible)
+        )
+        view = TopicView(
+            "flights",
+            1,
+            config or TopicConfig(retention_ms=-1),
+            [queue] * queues,
+            self.version + 1,
+        )
+        self.publish(view)
+
+    def decide(self, code: str = "", value: int | list[str] | None = None) -> AnyCommand:
+        """Commit the oldest proposal that waits; the metadata goes one version on."""
+        message, command = self.commands.pop(0)
+        self.version += 1
+        self.reply(message, Proposed(0, Result(self.version, code, value=value)))
+        return command
+
+    # ── peers ───────────────────────────────────────────────────────────────────────────────────
+
+    def client(self, name: str = "client-1") -> Peer:
+        """A client that has said HELLO."""
+        return self._peer(name, Identity(name))
+
+    def follower(self, name: str = "broker-2") -> Peer:
+        """A broker that dials ours."""
+        return self._peer(name, Identity(name, "broker", 0, KEY))
+
+    def _peer(self, name: str, identity: Identity) -> Peer:
+        peer = Peer(self, name, identity)
+        self.peers[peer.address] = peer
+        out = Effects()
+        peer.session.open(out, self.mono)
+        self.deliver(peer, out)
+        assert peer.session.state == "open", peer.session.refusal
+        return peer
+
+    def deliver(self, peer: Peer, out: Effects) -> None:
+        """Hand the broker what a peer sends."""
+        for send in out.sends:
+            self.turn(Received(peer.address, send.frames))
+
+    def call_stop(self) -> None:
+        """Ask for a graceful stop."""
+        self.turn(Call("stop"))
+
+
+def batch(
+    count: int = 1, producer: int = -1, epoch: int = -1, sequence: int = -1, value: bytes = b"v"
+) -> bytes:
+    """A batch as a producer sends it."""
+    return encode_batch(
+        [value] * count,
+        now_ms=5,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+def entry(
+    offset: int,
+    epoch: int,
+    count: int = 1,
+    time_ms: int = LATER_MS,
+    producer: int = -1,
+    sequence: int = -1,
+) -> bytes:
+    """A batch as a leader has stamped it."""
+    plain = batch(count, producer, 0 if producer >= 0 else -1, sequence, b"e%d" % epoch)
+    return stamp(plain, offset, epoch, time_ms)
+
+
+def produce(acks: Acks = "all", queue: int = 0, topic: str = "flights") -> Produce:
+    """A PRODUCE without its batch."""
+    return Produce(0, 30_000, topic, queue, acks)
+
+
+def pull(
+    offset: int, wait_ms: int = 0, max_bytes: int = 1 << 20, tags: list[str] | None = None
+) -> Pull:
+    """A PULL of queue 0."""
+    return Pull(0, 30_000, "flights", 0, offset, max_bytes, wait_ms, 0, tags)
+
+
+def fetch(
+    number: int,
+    *places: tuple[Position, int],
+    epoch: int = 1,
+    broker: str = "broker-2",
+    instance_epoch: int = 52,
+    session: int = 7,
+    wait_ms: int = 500,
+) -> Replicate:
+    """A REPLICATE that says where queue 0, 1, … stand: (position, epoch of the last entry)."""
+    queues = [
+        QueueFetch(1, at, epoch, place.offset, place.side, last)
+        for at, (place, last) in enumerate(places)
+    ]
+    return Replicate(0, 5_000, broker, instance_epoch, session, number, wait_ms, 1 << 20, queues)
