@@ -102,6 +102,8 @@ class Watching:
         self._wishes.append(wish)
         self._turn.after(timeout, lambda: self._expire(wish))
         self._interest.add(topic)
+        # Only a whole view says that a topic is missing.
+        self._covered.discard(topic)
         self._ask_again()
 
     def refresh(self) -> None:

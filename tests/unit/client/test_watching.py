@@ -88,6 +88,14 @@ def test_an_unknown_topic_is_asked_of_the_log_before_it_is_called_so() -> None:
     assert any(isinstance(message, Propose) for message in cluster.seen)
 
 
+def test_an_unknown_topic_stays_unknown_until_it_is_made() -> None:
+    cluster = Cluster()
+    for _ in range(2):
+        assert isinstance(find(cluster, "nope").outcome.error, UnknownResource)
+    cluster.add_topic("nope")
+    assert find(cluster, "nope").outcome.get().name == "nope"
+
+
 def test_a_topic_that_the_asked_node_does_not_know_yet_is_found() -> None:
     cluster = Cluster()
     cluster.add_topic("t")

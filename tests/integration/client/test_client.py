@@ -1,0 +1,458 @@
+"""The client for threads, against an embedded node: the whole public surface."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logboom.client import Client, Message, connect
+from logboom.deploy import embedded
+from logboom.deploy.embedded import Embedded
+from logboom.wire.errors import (
+    AlreadyExists,
+    ClientClosed,
+    InvalidRequest,
+    LogboomError,
+    OffsetOutOfRange,
+    TimedOut,
+    UnknownResource,
+)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Embedded]:
+    with embedded() as started:
+        yield started
+
+
+@pytest.fixture
+def boom(node: Embedded) -> Iterator[Client]:
+    with connect(node.endpoints) as client:
+        yield client
+
+
+def topic(boom: Client, name: str, queues: int = 1) -> str:
+    boom.admin.create_topic(name, queues=queues)
+    return name
+
+
+def read(boom: Client, name: str, count: int) -> list[Message]:
+    found: list[Message] = []
+    with boom.consumer(name) as consumer:
+        while len(found) < count:
+            messages = consumer.poll(count - len(found), timeout_s=10)
+            assert messages, f"{len(found)} of {count} came"
+            found += messages
+    return found
+
+
+def test_send_and_read_every_field(boom: Client) -> None:
+    name = topic(boom, "fields")
+    with boom.producer() as producer:
+        sent = producer.send(
+            name, b"v", key=b"k", tag="late", headers={"h": b"1"}, timestamp_ms=1_234
+        ).result(10)
+        producer.send(name, None, key=b"k").result(10)
+    assert (sent.topic, sent.queue, sent.offset, sent.timestamp_ms) == (name, 0, 0, 1_234)
+    first, second = read(boom, name, 2)
+    assert first == Message(name, 0, 0, b"k", b"v", "late", {"h": b"1"}, 1_234)
+    assert (second.value, second.tag, second.headers, second.attempt) == (None, None, None, 1)
+    assert abs(second.timestamp_ms - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_send_many_by_key_and_read_in_order(boom: Client, compression: str) -> None:
+    name = topic(boom, f"many-{compression}", queues=4)
+    values = [b"%05d" % n for n in range(5_000)]
+    keys = [b"key-%d" % (n % 37) for n in range(5_000)]
+    with boom.producer(compression=compression, max_batch_bytes=4_096) as producer:
+        runs = producer.send_many(name, values, keys).result(20)
+    assert sum(count for _, _, count in runs) == 5_000
+    seen: dict[bytes, list[bytes]] = {}
+    for message in read(boom, name, 5_000):
+        seen.setdefault(message.key or b"", []).append(message.value or b"")
+    assert seen == {
+        key: [v for v, k in zip(values, keys, strict=True) if k == key] for key in set(keys)
+    }
+
+
+def test_a_loop_over_a_consumer_goes_on_where_it_was_left(boom: Client) -> None:
+    name = topic(boom, "loop")
+    with boom.producer() as producer:
+        producer.send_many(name, [b"%d" % n for n in range(100)]).result(10)
+    with boom.consumer(name) as consumer:
+        first = [message.value for message, _ in zip(consumer, range(10), strict=False)]
+        assert consumer.position(name, 0) == 11
+        rest = consumer.poll(1_000)
+        assert [m.value for m in rest] == [b"%d" % n for n in range(11, 100)]
+    assert first == [b"%d" % n for n in range(10)]
+
+
+def test_columns(boom: Client) -> None:
+    name = topic(boom, "columns")
+    with boom.producer() as producer:
+        producer.send_many(name, [b"a", b"b"]).result(10)
+    with boom.consumer(name) as consumer:
+        (batch,) = consumer.poll_columns(timeout_s=10)
+    assert batch.columns.values() == [b"a", b"b"]
+    assert [m.offset for m in batch.messages()] == [0, 1]
+
+
+def test_starts_and_seeks(boom: Client) -> None:
+    name = topic(boom, "starts")
+    with boom.producer() as producer:
+        for n in range(5):
+            producer.send(name, b"%d" % n, timestamp_ms=1_000 * (n + 1)).result(10)
+        with boom.consumer(name, start=2_500) as consumer:
+            assert consumer.poll(1, 10)[0].value == b"2"
+        with boom.consumer(name, start="last") as consumer:
+            assert consumer.poll(9, 0.2) == []
+            producer.send(name, b"new").result(10)
+            assert [m.value for m in consumer.poll(9, 10)] == [b"new"]
+            consumer.seek(name, 0, 3)
+            assert consumer.poll(1, 10)[0].value == b"3"
+            consumer.seek_to_time(name, 0, 1_001)
+            assert consumer.poll(1, 10)[0].value == b"1"
+            consumer.pause(name, 0)
+            assert consumer.poll(9, 0.2) == []
+            consumer.resume(name, 0)
+            assert consumer.poll(1, 10)[0].value == b"2"
+
+
+def test_a_consumer_of_all_queues_sees_queues_that_come_later(boom: Client) -> None:
+    name = topic(boom, "growing")
+    with boom.consumer(name) as consumer, boom.producer() as producer:
+        assert consumer.poll(1, 0.1) == []
+        boom.admin.alter_topic(name, queues=3)
+        deadline = time.monotonic() + 10
+        while len(consumer.queues) < 3 and time.monotonic() < deadline:
+            consumer.poll(1, 0.1)
+        producer.send(name, b"x", queue=2).result(10)
+        (message,) = consumer.poll(1, 10)
+        assert (message.queue, message.value) == (2, b"x")
+
+
+def test_pull_and_its_statuses(boom: Client) -> None:
+    name = topic(boom, "pulled")
+    empty = boom.pull(name, 0, 0, wait_ms=0)
+    assert (empty.status, len(empty.messages), empty.next_offset) == ("NO_NEW_MESSAGE", 0, 0)
+    with boom.producer() as producer:
+        producer.send_many(name, [b"%d" % n for n in range(10)]).result(10)
+    found = boom.pull(name, 0, 3, max_messages=4)
+    assert found.status == "FOUND"
+    assert [m.value for m in found.messages] == [b"3", b"4", b"5", b"6"]
+    assert (found.next_offset, found.min_offset, found.max_offset) == (7, 0, 10)
+    assert sum(len(c) for c in found.columns()) == 4
+    beyond = boom.pull(name, 0, 99)
+    assert (beyond.status, beyond.next_offset) == ("OFFSET_ILLEGAL", 10)
+
+
+def test_a_held_pull_is_woken(boom: Client) -> None:
+    name = topic(boom, "held")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(boom.pull(name, 0, 0, wait_ms=30_000)))
+    with boom.producer() as producer:
+        thread.start()
+        time.sleep(0.2)
+        producer.send(name, b"x").result(10)
+        thread.join(10)
+    assert [m.value for m in results[0].messages] == [b"x"]
+
+
+def test_admin(boom: Client) -> None:
+    boom.admin.create_topic("admin", queues=2, retention_ms=1_000_000)
+    with pytest.raises(AlreadyExists):
+        boom.admin.create_topic("admin")
+    with pytest.raises(InvalidRequest, match="no topic setting"):
+        boom.admin.create_topic("admin-2", retention=5)
+    with pytest.raises(LogboomError) as bad_name:
+        boom.admin.create_topic("bad name!")
+    assert bad_name.value.code == "INVALID_NAME"
+    boom.admin.alter_topic("admin", max_message_bytes=100)
+    found = boom.admin.describe_topic("admin")
+    assert (found.config.retention_ms, found.config.max_message_bytes) == (1_000_000, 100)
+    assert "admin" in [t.name for t in boom.admin.topics()]
+    with boom.producer() as producer:
+        producer.send_many("admin", [b"a", b"b", b"a"], [b"x", b"y", b"x"], queue=1).result(10)
+        with pytest.raises(InvalidRequest, match="at most 100"):
+            producer.send("admin", bytes(101))
+    assert boom.admin.offsets("admin") == {0: (0, 0), 1: (0, 3)}
+    assert boom.admin.get_message("admin", 1, 1).value == b"b"
+    with pytest.raises(OffsetOutOfRange, match="0 to 2"):
+        boom.admin.get_message("admin", 1, 9)
+    assert [m.offset for m in boom.admin.find_messages("admin", b"x")] == [2, 0]
+    assert boom.admin.offset_for_time("admin", 1, 1 << 50) == 3
+    assert [b.alive for b in boom.admin.brokers()] == [True]
+    assert boom.admin.raft_leader() == boom.admin.name_servers()[0].id
+    stats = boom.admin.stats()
+    assert {s.role for s in stats} == {"broker", "raft leader"}
+    assert all(s.counters and not s.error for s in stats)
+    boom.admin.delete_topic("admin")
+    with pytest.raises(UnknownResource):
+        boom.admin.describe_topic("admin")
+
+
+def test_unknown_topics_and_queues(boom: Client) -> None:
+    name = topic(boom, "known")
+    with boom.producer() as producer, pytest.raises(UnknownResource, match="topic create"):
+        producer.send("never-made", b"x")
+    with pytest.raises(UnknownResource):
+        boom.consumer("never-made")
+    with pytest.raises(UnknownResource, match="queues 0 to 0"):
+        boom.consumer(name, queues=[5])
+    with pytest.raises(UnknownResource):
+        boom.pull(name, 3, 0)
+
+
+def test_topics_are_created_on_first_use_where_asked(node: Embedded) -> None:
+    with connect(node.endpoints, create_topics=True) as boom:
+        with boom.producer() as producer:
+            producer.send("made-by-use", b"x").result(10)
+        assert [m.value for m in read(boom, "made-by-use", 1)] == [b"x"]
+
+
+def test_many_threads_share_a_producer_and_each_keeps_its_order(boom: Client) -> None:
+    name = topic(boom, "threads", queues=2)
+    with boom.producer() as producer:
+
+        def work(thread: int) -> None:
+            key = b"%d" % thread
+            for n in range(2_000):
+                producer.send(name, b"%d" % n, key=key)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    seen: dict[bytes | None, list[bytes | None]] = {}
+    for message in read(boom, name, 12_000):
+        seen.setdefault(message.key, []).append(message.value)
+    assert seen == {b"%d" % t: [b"%d" % n for n in range(2_000)] for t in range(6)}
+
+
+def test_a_full_buffer_holds_the_sender_and_loses_nothing(boom: Client) -> None:
+    name = topic(boom, "full")
+    with boom.producer(buffer_bytes=65_536, max_batch_bytes=65_536) as producer:
+        for n in range(3_000):
+            producer.send(name, b"%06d" % n + bytes(200))
+    values = [(m.value or b"")[:6] for m in read(boom, name, 3_000)]
+    assert values == [b"%06d" % n for n in range(3_000)]
+
+
+def test_done_callbacks_and_states(boom: Client) -> None:
+    name = topic(boom, "callbacks")
+    done = threading.Event()
+    seen: list[object] = []
+    with boom.producer(linger_ms=100) as producer:
+        sent = producer.send(name, b"x")
+        assert not sent.done()
+        with pytest.raises(TimedOut, match="still on its way"):
+            sent.result(0.001)
+        sent.add_done_callback(seen.append)
+        sent.add_done_callback(lambda _: done.set())
+        producer.flush(10)
+        assert done.wait(10)
+        many = producer.send_many(name, [b"a"])
+        many.add_done_callback(seen.append)
+        producer.flush(10)
+    assert seen == [sent, many]
+    assert sent.exception() is many.exception() is None
+    assert "done" in repr(sent)
+
+
+def test_closed_is_an_error_that_says_so(node: Embedded) -> None:
+    boom = connect(node.endpoints)
+    producer, consumer = boom.producer(), boom.consumer(topic(boom, "closing"))
+    producer.send("closing", b"kept")
+    boom.close()
+    boom.close()
+    producer.close()
+    consumer.close()
+    for use in (
+        lambda: producer.send("closing", b"x"),
+        lambda: producer.flush(),
+        lambda: consumer.poll(),
+        lambda: boom.admin.topics(),
+        lambda: boom.pull("closing", 0, 0),
+        lambda: boom.producer(),
+    ):
+        with pytest.raises(ClientClosed):
+            use()
+    with connect(node.endpoints) as again:
+        assert [m.value for m in read(again, "closing", 1)] == [b"kept"]
+
+
+def test_a_closed_producer_alone(boom: Client) -> None:
+    name = topic(boom, "closed-producer")
+    producer = boom.producer()
+    producer.close()
+    with pytest.raises(ClientClosed, match="make another"):
+        producer.send(name, b"x")
+
+
+def test_close_ends_a_waiting_reader(node: Embedded) -> None:
+    boom = connect(node.endpoints)
+    name = topic(boom, "waiting")
+    ended: list[str] = []
+
+    def wait() -> None:
+        try:
+            boom.pull(name, 0, 0, wait_ms=60_000)
+        except ClientClosed:
+            ended.append("pull")
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    boom.close()
+    thread.join(5)
+    assert ended == ["pull"]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_no_thread_and_no_descriptor_is_left(node: Embedded) -> None:
+    def once() -> None:
+        with connect(node.endpoints, create_topics=True) as boom, boom.producer() as producer:
+            producer.send("made-by-use-2", b"x").result(10)
+
+    once()
+    gc.collect()
+    before = descriptors()
+    for _ in range(5):
+        once()
+    gc.collect()
+    assert not [t for t in threading.enumerate() if t.name == "logboom-client"]
+    assert descriptors() <= before
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "text"),
+    [("", "at least one"), ("nowhere", "host:port"), ("127.0.0.1:99999", "host:port")],
+)
+def test_endpoints_that_are_none(endpoints: str, text: str) -> None:
+    with pytest.raises(InvalidRequest, match=text):
+        connect(endpoints)
+
+
+def test_nobody_listens() -> None:
+    began = time.monotonic()
+    with pytest.raises(TimedOut, match="is the cluster up"):
+        connect("127.0.0.1:1", timeout_s=0.5)
+    assert time.monotonic() - began < 3
+
+
+FORK = """
+import os, sys
+from logboom.client import connect
+from logboom.wire.errors import ClientClosed
+boom = connect(sys.argv[1], create_topics=True)
+producer = boom.producer()
+producer.send("forked", b"parent").result(10)
+consumer = boom.consumer("forked")
+child = os.fork()
+if child == 0:
+    said = []
+    for use in (lambda: producer.send("forked", b"x"), lambda: producer.flush(),
+                lambda: consumer.poll(), lambda: boom.admin.topics(), lambda: boom.producer()):
+        try:
+            use()
+        except ClientClosed as error:
+            said.append(error.code)
+    boom.close()
+    with connect(sys.argv[1]) as own, own.producer() as fresh:
+        fresh.send("forked", b"child").result(10)
+    print(",".join(said), flush=True)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+producer.send("forked", b"parent again").result(10)
+print([m.value for m in consumer.poll(10, 5)] + [m.value for m in consumer.poll(10, 0.5)])
+boom.close()
+"""
+
+
+def test_a_forked_child_is_told_and_the_parent_goes_on(node: Embedded) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FORK, node.endpoints[0]],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert done.stderr == ""
+    child, parent = done.stdout.splitlines()
+    assert child == "FORKED,FORKED,FORKED,FORKED,FORKED"
+    for value in ("b'parent'", "b'child'", "b'parent again'"):
+        assert value in parent
+
+
+UNCLOSED = """
+import sys
+from logboom.client import connect
+boom = connect(sys.argv[1], create_topics=True)
+boom.producer().send("unclosed", b"x")
+consumer = boom.consumer("unclosed")
+"""
+
+
+def test_an_unclosed_client_does_not_hold_up_the_interpreter(node: Embedded) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, node.endpoints[0]],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+INTERRUPTED = """
+import sys
+from logboom.client import connect
+with connect(sys.argv[1], create_topics=True) as boom, boom.consumer("interrupted") as consumer:
+    print("reading", flush=True)
+    try:
+        for message in consumer:
+            pass
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_wait(node: Embedded) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, node.endpoints[0]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert (out, err, process.returncode) == ("interrupted\n", "", 0)
+
+
+def test_the_examples_of_the_guide_run(node: Embedded, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "CLIENT.md").read_text(encoding="utf-8")
+    examples = [part.split("```")[0] for part in guide.split("```python\n")[1:]]
+    assert len(examples) >= 5
+    for number, example in enumerate(examples):
+        script = tmp_path / f"example_{number}.py"
+        script.write_text(example.replace("127.0.0.1:7711", node.endpoints[0]), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, timeout=40, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), f"example {number}:\n{example}"
