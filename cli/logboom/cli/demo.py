@@ -151,7 +151,7 @@ class _Blow(Thread):
     def run(self) -> None:
         try:
             self._strike()
-        except BaseException as error:  # raised again by `finish`
+        except BaseException as error:  # noqa: BLE001 - raised again by `finish`
             self.error = error
 
     def _strike(self) -> None:

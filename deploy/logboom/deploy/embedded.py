@@ -43,7 +43,7 @@ class _NodeThread(threading.Thread):
     def run(self) -> None:
         try:
             self.node.run()
-        except BaseException as error:  # told by `Embedded.check`
+        except BaseException as error:  # noqa: BLE001 - told by `Embedded.check`
             self.error = error
 
 
