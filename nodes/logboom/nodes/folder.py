@@ -2,7 +2,7 @@
 
 | name            | is                                                                           |
 |-----------------|------------------------------------------------------------------------------|
-| `identity.json` | format and node: readable by an operator                                     |
+| `identity.json` | format, node and cluster: readable by an operator                            |
 | `db/`           | RocksDB (`store.py`); the store id is in there, so that it goes with the data |
 | `synced`        | number of the last write that was synced, written after each sync            |
 | `suspect`       | present from a start that could not prove that all synced data is there, until |
@@ -32,6 +32,7 @@ _SYNCED: Final = struct.Struct("<QI")
 class _Identity(msgspec.Struct, frozen=True):
     format: int
     node: str
+    cluster: str = ""
 
 
 class Folder:
@@ -47,19 +48,18 @@ class Folder:
         self._node_id = node_id
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._claim()
+            self._identity = self._claim()
             self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             text = f"cannot use data folder {path} ({reason}): check its permissions and the disk"
             raise StartError(text) from None
 
-    def _claim(self) -> None:
+    def _claim(self) -> _Identity:
         try:
             stored = (self.path / "identity.json").read_bytes()
         except FileNotFoundError:
-            self._found()
-            return
+            return self._found()
         try:
             # A newer format may have a newer identity: its number is read first.
             version = msgspec.json.decode(stored, type=dict[str, object]).get("format")
@@ -79,8 +79,9 @@ class Folder:
                 "set `data` to this node's own folder"
             )
             raise StartError(text, "WRONG_DATA_FOLDER")
+        return identity
 
-    def _found(self) -> None:
+    def _found(self) -> _Identity:
         strangers = [entry.name for entry in self.path.iterdir()]
         if strangers:
             text = (
@@ -90,6 +91,29 @@ class Folder:
             raise StartError(text, "WRONG_DATA_FOLDER")
         identity = _Identity(FORMAT, self._node_id)
         self._write_durably("identity.json", msgspec.json.encode(identity))
+        return identity
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the data belongs to; "" until a broker has met it."""
+        return self._identity.cluster
+
+    def bind(self, cluster_id: str) -> None:
+        """Keep the data for this cluster alone; topic ids of two clusters mean different topics.
+
+        Raises:
+            StartError: WRONG_DATA_FOLDER, it belongs to another one.
+        """
+        if self._identity.cluster == cluster_id:
+            return
+        if self._identity.cluster:
+            text = (
+                f"data folder {self.path} belongs to cluster {self._identity.cluster}, the name "
+                f"servers are of {cluster_id}: correct `name_servers`, or set `data` to a new folder"
+            )
+            raise StartError(text, "WRONG_DATA_FOLDER")
+        self._identity = msgspec.structs.replace(self._identity, cluster=cluster_id)
+        self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
     def synced(self) -> int:
         """Number of a write that was on disk once; every later opening must find it."""

@@ -74,7 +74,8 @@ class BrokerProcess:
         """Serve until `stop`; `ready` is called once the port is served.
 
         Raises:
-            LogboomError: the node had to end: the disk refused, or the data is another cluster's.
+            LogboomError: the node had to end: the disk refused, the data is of another cluster, or
+                every name server turns this broker away.
         """
         committer = Committer(self._storage, self._sockets.wake)
         janitor = threading.Thread(target=self._reclaim, name="logboom-reclaim", daemon=True)
@@ -123,6 +124,7 @@ class BrokerProcess:
     def _carry_out(self, effects: Effects, committer: Committer) -> bool:
         """Do what a turn asked for; True: the node ends."""
         sockets = self._sockets
+        self._check_cluster()
         size = 0
         if effects.writes is not None and len(effects.writes):
             self._storage.write(effects.writes)
@@ -135,12 +137,18 @@ class BrokerProcess:
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
         if effects.stop:
-            raise StartError(effects.stop, "WRONG_DATA_FOLDER")
-        if self._suspect and self._core.registration.registered:
+            raise StartError(effects.stop)
+        if self._suspect and self._core.registered:
             # The name servers know it now, and took this broker out of the ISRs.
             self._suspect = False
             self._storage.absolve()
         return effects.stop is not None
+
+    def _check_cluster(self) -> None:
+        """Before anything of a turn takes effect: is this data of the cluster that we joined?"""
+        cluster_id = self._core.cluster_id
+        if cluster_id and self._storage.folder.cluster_id != cluster_id:
+            self._storage.folder.bind(cluster_id)
 
     def _reclaim(self) -> None:
         while not self._done.wait(RECLAIM_S):

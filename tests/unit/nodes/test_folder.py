@@ -47,6 +47,18 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "file").code == "BAD_CONFIG"
 
 
+def test_data_stays_with_the_cluster_it_was_first_used_in(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "broker-1")
+    folder.bind("cluster-a")
+    folder.bind("cluster-a")
+    folder.close()
+    again = Folder(tmp_path, "broker-1")
+    assert again.cluster_id == "cluster-a"
+    with pytest.raises(StartError, match="belongs to cluster cluster-a"):
+        again.bind("cluster-b")
+    again.close()
+
+
 def test_the_synced_number_is_kept_and_a_damaged_one_is_none(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "broker-1")
     assert folder.synced() == 0
