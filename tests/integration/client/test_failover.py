@@ -1,0 +1,55 @@
+"""A leader is killed while a producer sends: no error, nothing lost, doubled or out of order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from itertools import count
+
+import pytest
+
+from logboom.client import SendFuture, connect
+from logboom.deploy import Cluster
+
+
+@pytest.mark.timeout(90)
+def test_a_killed_leader_costs_nothing_but_time() -> None:
+    with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("flights", queues=2, replicas=3)
+        sent: list[SendFuture] = []
+        stop = threading.Event()
+
+        def send() -> None:
+            with boom.producer() as producer:
+                for n in count():
+                    sent.append(producer.send("flights", b"%07d" % n, queue=n % 2))
+                    if stop.is_set():
+                        return
+                    time.sleep(0.0005)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        time.sleep(1)
+        cluster.kill(cluster.leader("flights", 0))
+        began, before = time.monotonic(), len(sent)
+        # The buffer takes more; the acknowledgement tells when writes have resumed.
+        sent[before - before % 2].result(30)
+        resumed_s = time.monotonic() - began
+        time.sleep(0.5)
+        stop.set()
+        sender.join(60)
+        assert not sender.is_alive()
+        results = [future.result(0) for future in sent]
+        seen: dict[int, list[bytes | None]] = {0: [], 1: []}
+        with boom.consumer("flights") as consumer:
+            while sum(map(len, seen.values())) < len(sent):
+                messages = consumer.poll(5_000, 15)
+                assert messages
+                for message in messages:
+                    assert message.offset == len(seen[message.queue])
+                    seen[message.queue].append(message.value)
+            assert consumer.poll(10, 0.5) == []
+        for queue in range(2):
+            assert seen[queue] == [b"%07d" % n for n in range(queue, len(sent), 2)]
+            assert [r.offset for r in results[queue::2]] == list(range(len(seen[queue])))
+        assert resumed_s < 10
