@@ -278,11 +278,11 @@ class Fetching:
 
     def _cut(self, replica: Replica, answer: QueueAnswer, turn: Turn) -> bool:
         leader_end = Position(answer.cut_offset, answer.cut_side)
-        place = replica.cut_place(answer.cut_epoch, leader_end, self._queues.storage)
+        hw = replica.hw
         self._stats.count("cuts")
-        if place < replica.hw:
+        place = replica.heed_cut(answer.cut_epoch, leader_end, turn.writes, self._queues.storage)
+        if place < hw:
             self._stats.count("cuts_below_hw")
-        replica.cut(place, turn.writes, self._queues.storage)
         return True
 
     def synced(self, token: int) -> None:

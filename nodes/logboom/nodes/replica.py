@@ -255,6 +255,25 @@ class Replica:
 
     # ── cutting ─────────────────────────────────────────────────────────────────────────────────
 
+    def heed_cut(
+        self, epoch: int, leader_end: Position, writes: WriteSet, storage: Storage
+    ) -> Position:
+        """Follow a leader's CUT; where the log ends now.
+
+        An empty log that still differs, in what went before its start, is begun anew: it asks as
+        one that never held anything. That needs a leader without all that was committed, which
+        only an unclean election makes.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        place = self.cut_place(epoch, leader_end, storage)
+        if place < self.end:
+            self.cut(place, writes, storage)
+        else:
+            self.wipe(writes)
+        return self.end
+
     def cut_place(self, epoch: int, leader_end: Position, storage: Storage) -> Position:
         """Where to cut after a leader's CUT: the smaller end of the epochs ≤ `epoch` (Q4).
 

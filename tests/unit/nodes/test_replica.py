@@ -1,0 +1,223 @@
+"""One queue's log: whatever histories replicas have, comparing epochs brings them together (Q4)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.nodes.epochs import EpochTable
+from logboom.nodes.feeding import difference
+from logboom.nodes.index import QueueIndex
+from logboom.nodes.keys import Position, log_key, queue_end, queue_key
+from logboom.nodes.opening import open_queue
+from logboom.nodes.reading import entries
+from logboom.nodes.records import QueueRecord
+from logboom.nodes.replica import Replica
+from logboom.nodes.storage import FAMILIES, WriteSet
+from logboom.nodes.tail import TailCache
+from logboom.wire.batch import check, encode_batch
+from logboom.wire.head import Kind
+from logboom.wire.messages import QueueFetch
+from tests.sim.storage import SimulatedStorage
+from tests.unit.nodes.rig import batch
+
+
+class Log:
+    """A replica with its own store; every change is written and synced at once."""
+
+    def __init__(self, cache_bytes: int = 1 << 20) -> None:
+        self.storage = SimulatedStorage("store")
+        self.cache = TailCache(cache_bytes)
+        self.replica = Replica(1, 0, QueueRecord(), EpochTable(), QueueIndex(self.storage, 1, 0, 0))
+        self.commit(WriteSet())
+
+    def commit(self, writes: WriteSet) -> None:
+        """As a turn's end and the sync after it do."""
+        replica = self.replica
+        replica.stage_record(writes)
+        self.storage.write(writes)
+        replica.written = replica.synced = replica.end
+        self.cache.trim()
+
+    def lead(self, epoch: int, counts: list[int], producer: int = 5) -> None:
+        """Append batches of these sizes in an epoch; 0 makes a control entry."""
+        self.replica.leader_epoch = epoch
+        for sequence, count in enumerate(counts):
+            writes = WriteSet()
+            if count:
+                data = batch(count, producer, epoch, sequence, b"%d" % epoch)
+                self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
+            else:
+                self.replica.append_control(Kind.PARKED, b"%d" % epoch, 7, writes, self.cache)
+            self.commit(writes)
+
+    def trim(self, offset: int) -> None:
+        """Retention up to the batch that holds `offset`, at most to the HW."""
+        replica, writes = self.replica, WriteSet()
+        starts = [
+            int.from_bytes(key[8:16], "big")
+            for key in self.storage.content("log")
+            if int.from_bytes(key[8:16], "big") <= min(offset, replica.hw.offset)
+        ]
+        start = max(starts, default=replica.start)
+        if start > replica.start:
+            writes.delete_range("log", queue_key(1, 0), log_key(1, 0, start))
+            replica.trimmed(start, 0)
+            self.commit(writes)
+
+    def asked(self, epoch: int) -> QueueFetch:
+        """What this replica says to a leader."""
+        at = self.replica.synced
+        return QueueFetch(1, 0, epoch, *at, self.replica.epochs.before(at))
+
+    def follow(self, leader: Log, epoch: int, rounds: int, most: int = 2) -> int:
+        """Fetch from a leader for so many rounds; how many there were until nothing was missing."""
+        replica, theirs = self.replica, leader.replica
+        replica.leader_epoch = epoch
+        for number in range(rounds):
+            asked = self.asked(epoch)
+            answer = difference(theirs, asked)
+            writes = WriteSet()
+            if answer is None:
+                at = Position(asked.offset, asked.side)
+                if at == theirs.end:
+                    return number
+                found = entries(theirs, leader.storage, at, theirs.end)
+                for entry, _ in [pair for pair, _ in zip(found, range(most), strict=False)]:
+                    replica.append_entry(entry, writes, self.cache)
+            elif answer.status == "CUT":
+                end = Position(answer.cut_offset, answer.cut_side)
+                replica.heed_cut(answer.cut_epoch, end, writes, self.storage)
+            else:
+                assert answer.status == "RESET"
+                replica.reset(answer.state, writes)
+            self.commit(writes)
+        return rounds
+
+    def log(self) -> dict[bytes, bytes]:
+        """Every entry by its key."""
+        return self.storage.content("log")
+
+
+step = st.tuples(
+    st.integers(0, 2),
+    st.lists(st.integers(0, 4), max_size=5),
+    st.tuples(st.integers(0, 6), st.integers(0, 6)),
+    st.one_of(st.none(), st.integers(0, 40)),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=st.lists(step, min_size=1, max_size=8), cache=st.sampled_from([0, 200, 1 << 20]))
+def test_replicas_of_any_histories_become_alike(
+    steps: list[tuple[int, list[int], tuple[int, int], int | None]], cache: int
+) -> None:
+    logs = [Log(cache) for _ in range(3)]
+    epoch = 0
+    for leader, counts, rounds, trimmed in steps:
+        epoch += 1
+        logs[leader].lead(epoch, counts)
+        if trimmed is not None:
+            logs[leader].replica.raise_hw(logs[leader].replica.end)
+            logs[leader].trim(trimmed)
+        others = [log for at, log in enumerate(logs) if at != leader]
+        for other, number in zip(others, rounds, strict=True):
+            other.follow(logs[leader], epoch, number)
+    leader = steps[-1][0]
+    chief = logs[leader]
+    for log in logs:
+        if log is not chief:
+            assert log.follow(chief, epoch, 400) < 400
+            first = max(_from(log), _from(chief))
+            mine = {key: entry for key, entry in log.log().items() if key >= first}
+            assert mine == {key: entry for key, entry in chief.log().items() if key >= first}
+            assert log.replica.end == chief.replica.end
+            assert log.replica.epochs.last == chief.replica.epochs.last
+            assert open_queue(log.storage, 1, 0).damage is None
+
+
+def _from(log: Log) -> bytes:
+    return log_key(1, 0, log.replica.start)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    first=st.lists(st.integers(1, 3), min_size=1, max_size=9),
+    second=st.lists(st.integers(1, 3), max_size=6),
+    fetched=st.integers(0, 9),
+)
+def test_producer_windows_after_a_cut_are_those_of_the_log(
+    first: list[int], second: list[int], fetched: int
+) -> None:
+    old, new = Log(), Log()
+    old.lead(1, first)
+    new.follow(old, 1, fetched, most=1)
+    new.replica.raise_hw(new.replica.end)
+    new.lead(2, second, producer=6)
+    old.follow(new, 2, 400)
+    rebuilt = Replica(
+        1,
+        0,
+        open_queue(old.storage, 1, 0).record,
+        EpochTable(),
+        QueueIndex(old.storage, 1, 0, 0),
+    )
+    rebuilt.hw = old.replica.hw = new.replica.end
+    rebuilt.load_windows(old.storage)
+    hw = new.replica.end.offset
+    assert old.replica.windows.encode(hw) == new.replica.windows.encode(hw)
+    assert rebuilt.windows.encode(hw) == new.replica.windows.encode(hw)
+
+
+def test_a_replica_begins_anew_behind_retention_with_the_windows_of_before() -> None:
+    leader, follower = Log(), Log()
+    leader.lead(1, [2, 2, 2])
+    leader.replica.raise_hw(leader.replica.end)
+    leader.trim(4)
+    assert leader.replica.start == 4
+    follower.follow(leader, 1, 50)
+    assert follower.replica.start == 4
+    assert follower.log() == leader.log()
+    duplicate = encode_batch(
+        [b"1", b"1"], now_ms=5, producer_id=5, producer_epoch=1, base_sequence=0
+    )
+    head = check(duplicate, stamped=False)
+    assert len(follower.replica.windows) == len(leader.replica.windows) == 1
+    again = Replica(
+        1, 0, open_queue(follower.storage, 1, 0).record, EpochTable(), follower.replica.index
+    )
+    again.load_windows(follower.storage)
+    assert len(again.windows) == 1
+    assert head.producer_id == 5
+
+
+def test_the_record_goes_with_every_append() -> None:
+    log = Log()
+    log.lead(3, [2, 0, 5])
+    opened = open_queue(log.storage, 1, 0)
+    assert opened.damage is None
+    assert opened.record.end == Position(7)
+    assert opened.record.size == sum(map(len, log.log().values()))
+    assert opened.epochs == [(3, Position(0))]
+
+
+def test_a_cut_goes_back_to_the_time_of_the_last_entry_that_stays() -> None:
+    log = Log()
+    log.lead(1, [1, 1])
+    log.replica.append_time_ms = 900
+    log.lead(2, [1])
+    assert log.replica.append_time_ms == 900
+    writes = WriteSet()
+    log.replica.cut(Position(2), writes, log.storage)
+    log.commit(writes)
+    assert log.replica.append_time_ms == 7
+
+
+def test_drop_leaves_nothing_behind() -> None:
+    log = Log()
+    log.lead(1, [1, 2])
+    writes = WriteSet()
+    log.replica.drop(writes)
+    log.storage.write(writes)
+    for family in FAMILIES:
+        assert list(log.storage.scan(family, queue_key(1, 0), queue_end(1, 0))) == []
