@@ -218,7 +218,8 @@ def elect(
     if greatest is not None:
         return _lead_alone(s, greatest, need)
     for broker in order:
-        if broker in alive and broker in s.isr and broker in s.damaged:
+        # One that lost its store has nothing to serve, damaged or not.
+        if broker in alive and broker in s.isr and broker in s.damaged and broker not in s.lost:
             return _with(s, leader=broker)
     if unclean:
         candidates = sound or [r for r in order if r in alive]

@@ -83,6 +83,15 @@ def test_q3_the_last_member_with_an_empty_store_does_not_lead() -> None:
     assert standing(tables)[0] is None, "restarting does not bring back what was lost"
 
 
+def test_q3_an_empty_store_that_calls_itself_damaged_does_not_lead_either() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", store="a new disk")
+    tables.report_damage("a")
+    assert standing(tables)[0] is None
+    tables.report_damage("a", mended=True)
+    assert standing(tables)[0] is None
+
+
 def test_q3_an_eligible_replica_leads_instead_of_an_empty_store() -> None:
     tables = three_brokers()
     assert tables.change_isr("a") == ""
@@ -283,6 +292,9 @@ def test_q13_if_all_are_suspect_the_greatest_tail_leads() -> None:
     assert "a" in tables.queue().standing.suspect
     assert tables.change_isr("c", "a") == ""
     assert "a" not in tables.queue().standing.suspect
+    assert tables.state.cluster.tails == {}, (
+        "tails of replicas that are trusted again are forgotten"
+    )
 
 
 def test_q13_the_epoch_of_the_tail_counts_before_its_end() -> None:

@@ -18,6 +18,7 @@ from logboom.wire.errors import LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.messages import (
     AddNameServer,
     Done,
+    Heartbeat,
     HeartbeatGranted,
     Offsets,
     Propose,
@@ -326,6 +327,29 @@ def test_q11_only_a_leader_sure_of_its_majority_grants() -> None:
     group.run(1.1)
     answer = group.heartbeat("a", epoch, leader)
     assert isinstance(answer, NotLeader), "its majority may have elected another"
+
+
+def test_q11_a_leader_that_slept_grants_nothing_in_its_first_turn() -> None:
+    group = Group()
+    epoch = group.register("a")
+    sleeper = group.leader()
+    assert isinstance(group.heartbeat("a", epoch, sleeper), HeartbeatGranted)
+    group.processes[sleeper].pause()
+    asked = group.begin(sleeper, Heartbeat(0, 9_000, "a", epoch), "broker", 9.0)
+    group.run(2.5)
+    group.processes[sleeper].resume()
+    assert isinstance(group.wait(asked), NotLeader), "another leads by now"
+
+
+def test_a_broker_that_registered_anew_has_a_session_of_its_own() -> None:
+    group = Group()
+    group.register("a")
+    group.run(1.0)
+    group.register("a")
+    group.run(SESSION - 0.5)
+    assert group.view(group.leader()).brokers[0].alive
+    group.run(1.0)
+    assert not group.view(group.leader()).brokers[0].alive
 
 
 def test_r13_a_new_raft_leader_grants_full_sessions_first() -> None:

@@ -171,10 +171,78 @@ def test_r1_silence_one_way_ends_the_link_on_both_sides() -> None:
     trio = Trio(2)
     trio.run(1.0)
     trio.network.block("name-1", "name-2")
-    trio.run(SILENCE + 2.0)
+    trio.run(SILENCE + 0.3)
+    # The connection that name-2 dials is given up only later.
     assert not trio.talkers["name-2"].links.is_up("name-1")
+    trio.run(1.7)
     assert not trio.talkers["name-1"].links.is_up("name-2")
     assert trio.talkers["name-3"].links.up_count() == 2
+
+
+class Face:
+    """name-2 by hand, face to face with a talker called name-1."""
+
+    def __init__(self) -> None:
+        self.talker = Talker("name-1", random.Random(8), 1e9)
+        self.gate = Gate("name-2", KEY, random.Random(9))
+        self.now = 100.0
+        self.heard: list[RaftFrame] = []
+        self.turn(0.0)
+
+    def turn(self, seconds: float) -> None:
+        """Let the talker act after so many seconds, and answer its greeting."""
+        self.now += seconds
+        out = self.talker.handle([], Instant(self.now, 0))
+        while sends := [send for send in out.sends if send.peer == "name-2:7721"]:
+            answers = Effects()
+            here = Inbound("raft", b"name-1")
+            for send in sends:
+                admitted = self.gate.admit(here, send.frames, answers, self.now)
+                if admitted is not None and isinstance(admitted[1], RaftFrame):
+                    self.heard.append(admitted[1])
+            events = [Received("name-2:7721", send.frames) for send in answers.sends]
+            out = self.talker.handle(events, Instant(self.now, 0))
+
+    def say(self, session: int, number: int, echo: int, *payload: bytes) -> None:
+        """A frame of name-2 arrives at the talker."""
+        frame = RaftFrame(0, "name-2", session, number, echo)
+        self.talker.links.from_peer(frame, payload, Effects(), self.now)
+
+    @property
+    def theirs(self) -> int:
+        """The talker's session, as name-2 hears it."""
+        return self.heard[-1].session
+
+
+def test_r1_nothing_behind_a_gap_is_delivered() -> None:
+    face = Face()
+    face.say(5, 0, face.theirs)
+    face.say(5, 1, face.theirs, b"m 0")
+    assert face.talker.heard["name-2"] == (b"m", 1)
+    face.say(5, 3, face.theirs, b"m 1")
+    assert face.talker.heard["name-2"] == (b"m", 1)
+    assert "name-2" not in face.talker.up
+    before = face.theirs
+    face.turn(1.0)
+    assert face.theirs != before, "a new session tells the peer to begin anew"
+
+
+def test_r10_what_was_said_to_an_earlier_session_of_ours_is_dropped() -> None:
+    face = Face()
+    face.say(5, 0, face.theirs)
+    assert "name-2" in face.talker.up
+    face.say(5, 1, face.theirs + 2, b"m 0")
+    assert "name-2" not in face.talker.heard
+    face.say(5, 2, face.theirs, b"m 0")
+    assert face.talker.heard["name-2"] == (b"m", 1)
+
+
+def test_r10_a_session_without_its_beginning_is_not_taken_up() -> None:
+    face = Face()
+    face.say(5, 4, face.theirs, b"m 0")
+    face.say(5, 5, face.theirs, b"m 1")
+    assert not face.talker.up
+    assert not face.talker.heard
 
 
 def test_a_frame_under_another_name_than_proven_is_of_no_peer() -> None:

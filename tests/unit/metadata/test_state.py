@@ -236,7 +236,8 @@ def random_command(tables: Tables, kind: int, who: int, dice: int) -> None:
     broker = BROKERS[who]
     cluster = tables.state.cluster
     registered = broker in tables.epochs
-    queues = [q for topic in cluster.topics.values() for q in topic.queues]
+    # By name: a restored state may hold its tables in another order.
+    queues = [q for _, topic in sorted(cluster.topics.items()) for q in topic.queues]
     queue = queues[dice % len(queues)] if queues else None
     subset = [b for n, b in enumerate(BROKERS) if dice >> n & 1 and b in tables.epochs]
     match kind:
