@@ -1,0 +1,67 @@
+"""A large cluster: 10,000 topics of 4 queues on 3 brokers. No command may take over 50 ms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from logboom.metadata.state import State
+
+from tests.unit.metadata.states import Tables
+
+LIMIT = 0.050
+"""Seconds of processor time; measured are 5 to 17 ms."""
+
+
+@pytest.fixture(scope="module")
+def large() -> Tables:
+    """Every broker holds 40,000 replicas and leads a third of the queues."""
+    tables = Tables()
+    tables.begin()
+    for broker in "abc":
+        tables.register(broker)
+    for number in range(10_000):
+        tables.create(f"t{number}", queues=4)
+    return tables
+
+
+def cost(*actions: Callable[[], object]) -> float:
+    """The dearest of some actions, in the cheapest of three rounds."""
+    rounds: list[float] = []
+    for _ in range(3):
+        costs: list[float] = []
+        for action in actions:
+            begun = time.process_time()
+            action()
+            costs.append(time.process_time() - begun)
+        rounds.append(max(costs))
+    return min(rounds)
+
+
+def test_fencing_and_registering_a_broker_stay_below_the_limit(large: Tables) -> None:
+    assert cost(lambda: large.fence("a"), lambda: large.register("a")) < LIMIT
+    leaders = {q.standing.leader for q in large.state.cluster.brokers["a"].queues}
+    assert leaders == {"b", "c"}
+
+
+def test_stepping_down_and_a_suspect_store_stay_below_the_limit(large: Tables) -> None:
+    assert cost(lambda: large.step_down("b"), lambda: large.register("b", suspect=True)) < LIMIT
+
+
+def test_the_largest_topic_on_many_brokers_stays_below_the_limit() -> None:
+    tables = Tables()
+    tables.begin()
+    for number in range(30):
+        tables.register(f"broker-{number}", zone=str(number % 3))
+    names = iter(["x", "y", "z"])
+    assert cost(lambda: tables.create(next(names), queues=1024)) < LIMIT
+
+
+def test_a_snapshot_of_it_is_small_and_equal_when_restored(large: Tables) -> None:
+    snapshot = large.state.snapshot()
+    assert len(snapshot) < 1_000_000
+    twin = State()
+    twin.restore(snapshot)
+    assert twin.snapshot() == snapshot
