@@ -33,7 +33,7 @@ class Writer(threading.Thread):
             while not self._ended.is_set():
                 try:
                     producer.send(self._topic, b"tick", queue=0).result(60)
-                except Exception as error:  # any error here is the figure  # noqa: BLE001
+                except Exception as error:  # any error is the figure
                     self.errors.append(error)
                 self.acked.append(time.monotonic())
                 time.sleep(PACE_S)
