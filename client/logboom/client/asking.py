@@ -9,7 +9,7 @@ from logboom.client.calls import Answer, AskLeader, AskNode
 from logboom.client.connections import Connections, Ticket
 from logboom.client.leaders import Leaders
 from logboom.client.outcome import Outcome
-from logboom.client.turn import Turn
+from logboom.client.turn import Timer, Turn
 from logboom.client.watching import Watching, no_leader
 from logboom.wire.errors import InternalError, LogboomError, TimedOut
 from logboom.wire.messages import AnyMessage
@@ -27,7 +27,16 @@ def backoff(attempts: int, rng: random.Random) -> float:
 
 
 class _Question:
-    __slots__ = ("attempts", "call", "deadline", "endpoint", "last_error", "ticket", "waiting")
+    __slots__ = (
+        "attempts",
+        "call",
+        "deadline",
+        "endpoint",
+        "expiry",
+        "last_error",
+        "ticket",
+        "waiting",
+    )
 
     def __init__(self, call: AskLeader, deadline: float) -> None:
         self.call = call
@@ -35,6 +44,7 @@ class _Question:
         self.attempts = 0
         self.endpoint = ""
         self.ticket: Ticket | None = None
+        self.expiry: Timer | None = None
         self.waiting = False
         """A back-off runs."""
         self.last_error: LogboomError | None = None
@@ -63,7 +73,7 @@ class Asking:
         """Find the leader and ask until there is an answer."""
         question = _Question(call, self._turn.now + call.timeout)
         self._open[id(question)] = question
-        self._turn.after(call.timeout, lambda: self._expire(question))
+        question.expiry = self._turn.after(call.timeout, lambda: self._expire(question))
 
         def found(topic: TopicView | LogboomError) -> None:
             if isinstance(topic, LogboomError):
@@ -147,6 +157,8 @@ class Asking:
     def _end(self, question: _Question, result: Reply | LogboomError) -> None:
         if self._open.pop(id(question), None) is None:
             return
+        if question.expiry is not None:
+            question.expiry.cancel()  # it would keep the answer in memory
         if isinstance(result, LogboomError):
             question.call.outcome.fail(result)
         else:

@@ -58,8 +58,10 @@ class Consumer:
                 if intake.version != version:
                     break
             else:
-                self._check()
-                if not intake.advance() and not self._closed:
+                if self._closed:
+                    return
+                self._io.check()
+                if not intake.advance():
                     self._wait(LOOK_AGAIN_S)
 
     def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:

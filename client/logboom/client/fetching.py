@@ -151,8 +151,7 @@ class _Reading:
         self.offset: int | None = None
         self.generation = fetch.generation
         self.start: Start = fetch.start
-        self.least = 0
-        """The position never goes back below what was read on from here."""
+        self.topic_id: int | None = None
         self.endpoint = ""
         self.suggested = ""
         self.ticket: Ticket | None = None
@@ -225,9 +224,12 @@ class Fetching:
         fetch = reading.fetch
         if reading.closed or reading.ticket is not None:
             return
-        fetch.stalled = fetch.paused or fetch.fetched - fetch.consumed >= fetch.share_bytes
-        if fetch.stalled and (fetch.paused or fetch.fetched - fetch.consumed >= fetch.share_bytes):
+        # Said before the last look: a reader that makes room meanwhile wakes us.
+        fetch.stalled = True
+        if fetch.paused or fetch.fetched - fetch.consumed >= fetch.share_bytes:
             return
+        fetch.stalled = False
+        self._notice_new_topic(reading)
         try:
             leader = self._leaders.endpoint(fetch.topic, fetch.queue)
         except LogboomError as error:
@@ -242,6 +244,19 @@ class Fetching:
         reading.ticket = self._connections.request(
             endpoint, message, (), lambda reply: self._answered(reading, reply), wait + SLACK
         )
+
+    def _notice_new_topic(self, reading: _Reading) -> None:
+        """A topic deleted and made again has other messages under the same offsets."""
+        fetch = reading.fetch
+        topic = self._watching.routes.topics.get(fetch.topic)
+        if topic is None or topic.id == reading.topic_id:
+            return
+        if reading.topic_id is not None:
+            LOG.warning("topic %s was made anew: reading it from the first offset", fetch.topic)
+            fetch.corrections += 1
+            fetch.max_offset = -1
+            reading.offset, reading.start = None, "first"
+        reading.topic_id = topic.id
 
     def _next_question(self, reading: _Reading) -> Message:
         fetch, timeout_ms = reading.fetch, int((WAIT_MS / 1000 + SLACK) * 1000)
@@ -402,7 +417,8 @@ class Fetching:
             except LogboomError:
                 continue
             moved = endpoint not in (None, reading.endpoint)
-            if moved and not reading.suggested:
+            anew = self._watching.routes.topics[fetch.topic].id != reading.topic_id
+            if anew or (moved and not reading.suggested):
                 self._cancel(reading)
             if reading.ticket is None and (reading.pause is None or moved):
                 self._cancel(reading)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from logboom.client.outcome import Outcome
 from logboom.client.piles import Pile
 from logboom.client.results import Run, SendResult
-from logboom.wire.errors import TimedOut
+from logboom.wire.errors import ClientClosed, TimedOut
 
 LOG = logging.getLogger("logboom.client")
 
@@ -24,6 +26,31 @@ def wait(outcome: Outcome[Any], timeout: float | None = None) -> bool:
     event = threading.Event()
     outcome.add_callback(event.set)
     return event.wait(timeout)
+
+
+class _Fork:
+    """When this process began as a forked child, in monotonic seconds; -1: it did not."""
+
+    at = -1.0
+
+
+def _forked() -> None:
+    _Fork.at = time.monotonic()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _wait_for(pile: Pile, what: str, timeout: float | None) -> None:
+    if pile.done:
+        return
+    if pile.born <= _Fork.at:
+        text = (
+            f"{what} was sent before the process forked: only the parent learns what became of it"
+        )
+        raise ClientClosed(text, "FORKED")
+    if not wait(pile, timeout):
+        raise _not_yet(what, timeout)
 
 
 def _not_yet(what: str, timeout: float | None) -> TimedOut:
@@ -61,8 +88,8 @@ class SendFuture:
             LogboomError: why the message was refused.
         """
         pile = self._pile
-        if not pile.done and not wait(pile, timeout):
-            raise _not_yet("the message", timeout)
+        if not pile.done:
+            _wait_for(pile, "the message", timeout)
         first, index = pile.get(), self._index
         offset = first + index if first >= 0 else -1
         return SendResult(pile.topic, pile.queue, offset, pile.time_of(index))
@@ -73,8 +100,7 @@ class SendFuture:
         Raises:
             TimedOut: not yet, after `timeout` seconds.
         """
-        if not wait(self._pile, timeout):
-            raise _not_yet("the message", timeout)
+        _wait_for(self._pile, "the message", timeout)
         return self._pile.error
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
@@ -128,9 +154,7 @@ class ManyFuture:
             pile.add_callback(one_done)
 
     def _wait(self, timeout: float | None) -> None:
-        if self.done():
-            return
-        event = threading.Event()
-        self.add_done_callback(lambda _: event.set())
-        if not event.wait(timeout):
-            raise _not_yet("the batch", timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        for pile in self._piles:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            _wait_for(pile, "the batch", left)

@@ -25,7 +25,7 @@ from logboom.client.outcome import Outcome
 from logboom.client.piles import SendBuffer
 from logboom.client.producing import closed
 from logboom.wire.actor import Call, Event, Instant
-from logboom.wire.errors import ClientClosed, InternalError, LogboomError
+from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, LogboomError
 from logboom.wire.sockets import Sockets
 
 LOG = logging.getLogger("logboom.client")
@@ -71,6 +71,12 @@ class IoThread:
         if self._error is not None:
             raise self._error
 
+    def check_may_wait(self) -> None:
+        """Raises InvalidRequest in our own thread: it would wait for itself."""
+        if threading.current_thread() is self._thread:
+            text = "this waits, and a future's callback must not: do it in another thread"
+            raise InvalidRequest(text)
+
     @property
     def running(self) -> bool:
         """Whether calls are still taken."""
@@ -91,6 +97,7 @@ class IoThread:
     def run(self, call: Any) -> Any:
         """Submit a call and wait for its outcome."""
         outcome: Outcome[Any] = call.outcome
+        self.check_may_wait()
         self.expect(outcome)
         try:
             self.submit(call)

@@ -103,6 +103,7 @@ class Producer:
             TimedOut: not yet, after `timeout_s` seconds.
         """
         call = Flush(self._buffer)
+        self._io.check_may_wait()
         self._io.expect(call.outcome)
         self._io.submit(call)
         if not wait(call.outcome, timeout_s):
@@ -155,6 +156,7 @@ class _Buffer(SendBuffer[SendFuture]):
                 return lane
 
     def wait_for_room(self) -> None:
+        self._io.check_may_wait()
         while self.full:
             self._check()
             event = threading.Event()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from logboom.client.connections import Connections, Ticket
-from logboom.client.turn import Turn
+from logboom.client.turn import Timer, Turn
 from logboom.wire.commands import AnyCommand, Barrier, Result
 from logboom.wire.errors import LogboomError, RetryableError, TimedOut, error_for
 from logboom.wire.messages import Propose, Proposed
@@ -27,7 +27,16 @@ OnResult: TypeAlias = Callable[[Result | LogboomError], None]
 
 
 class _Proposal:
-    __slots__ = ("command", "deadline", "done", "ended", "last_error", "number", "ticket")
+    __slots__ = (
+        "command",
+        "deadline",
+        "done",
+        "ended",
+        "expiry",
+        "last_error",
+        "number",
+        "ticket",
+    )
 
     def __init__(self, command: AnyCommand, number: int, deadline: float, done: OnResult) -> None:
         self.command = command
@@ -35,6 +44,7 @@ class _Proposal:
         self.deadline = deadline
         self.done = done
         self.ended = False
+        self.expiry: Timer | None = None
         self.ticket: Ticket | None = None
         self.last_error: LogboomError | None = None
 
@@ -61,7 +71,7 @@ class Proposals:
         """Commit a command; `done` gets its result, or the error that it or the way has."""
         self._number += 1
         proposal = _Proposal(command, self._number, self._turn.now + timeout, done)
-        self._turn.after(timeout, lambda: self._expire(proposal))
+        proposal.expiry = self._turn.after(timeout, lambda: self._expire(proposal))
         self._try(proposal)
 
     def barrier(self, done: Callable[[int | LogboomError], None], timeout: float) -> None:
@@ -133,4 +143,6 @@ class Proposals:
     def _end(self, proposal: _Proposal, result: Result | LogboomError) -> None:
         if not proposal.ended:
             proposal.ended = True
+            if proposal.expiry is not None:
+                proposal.expiry.cancel()
             proposal.done(result)

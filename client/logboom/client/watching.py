@@ -7,17 +7,20 @@ name server's log (a barrier) before it is called unknown.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from logboom.client.connections import Connections, Ticket
-from logboom.client.turn import Turn
+from logboom.client.turn import Timer, Turn
 from logboom.wire.errors import LogboomError, Refused, TimedOut, Unavailable, UnknownResource
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
 from logboom.wire.view import TopicView
+
+LOG = logging.getLogger("logboom.client")
 
 WAIT: Final = 1.0
 """Seconds that a node holds a WATCH."""
@@ -40,11 +43,12 @@ class Barriers(Protocol):
 class _Wish:
     """Somebody waits for a topic."""
 
-    __slots__ = ("done", "least_version", "probing", "topic")
+    __slots__ = ("done", "expiry", "least_version", "probing", "topic")
 
     def __init__(self, topic: str, done: OnTopic) -> None:
         self.topic = topic
         self.done = done
+        self.expiry: Timer | None = None
         self.least_version = -1
         """A view without the topic counts from this version on, -1: not known yet."""
         self.probing = False
@@ -77,6 +81,7 @@ class Watching:
         self._ticket: Ticket | None = None
         self._generation = 0
         self._failures = 0
+        self._warned = False
 
     @property
     def ready(self) -> bool:
@@ -100,7 +105,7 @@ class Watching:
             return
         wish = _Wish(topic, done)
         self._wishes.append(wish)
-        self._turn.after(timeout, lambda: self._expire(wish))
+        wish.expiry = self._turn.after(timeout, lambda: self._expire(wish))
         self._interest.add(topic)
         # Only a whole view says that a topic is missing.
         self._covered.discard(topic)
@@ -144,6 +149,8 @@ class Watching:
             return
         view = reply.message.view
         foreign = bool(self.routes.cluster_id) and view.cluster_id != self.routes.cluster_id
+        if foreign:
+            self._warn_foreign()
         if view.version < 0 or not view.cluster_id or foreign:
             self._fail(None)
             return
@@ -164,6 +171,12 @@ class Watching:
             self._fail(None)
         else:
             self._ask()
+
+    def _warn_foreign(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "%s belongs to another cluster than this client: connect() again if it is new"
+            LOG.warning(text, self._endpoint)
 
     def _fail(self, error: LogboomError | None) -> None:
         """Try the next node; wait when all have failed in a row."""
@@ -229,6 +242,8 @@ class Watching:
     def _end(self, wish: _Wish, topic: TopicView | LogboomError) -> None:
         if wish in self._wishes:
             self._wishes.remove(wish)
+            if wish.expiry is not None:
+                wish.expiry.cancel()
             wish.done(topic)
 
 

@@ -291,6 +291,25 @@ def test_closed_is_an_error_that_says_so(node: Embedded) -> None:
         assert [m.value for m in read(again, "closing", 1)] == [b"kept"]
 
 
+def test_a_callback_may_send_but_not_wait(boom: Client) -> None:
+    name = topic(boom, "from-callback")
+    done, errors = threading.Event(), []
+    with boom.producer() as producer:
+
+        def again(_: object) -> None:
+            producer.send(name, b"second")
+            try:
+                producer.flush()
+            except InvalidRequest as error:
+                errors.append(str(error))
+            done.set()
+
+        producer.send(name, b"first").add_done_callback(again)
+        assert done.wait(10)
+    assert "another thread" in errors[0]
+    assert [m.value for m in read(boom, name, 2)] == [b"first", b"second"]
+
+
 def test_a_closed_producer_alone(boom: Client) -> None:
     name = topic(boom, "closed-producer")
     producer = boom.producer()
@@ -361,9 +380,15 @@ boom = connect(sys.argv[1], create_topics=True)
 producer = boom.producer()
 producer.send("forked", b"parent").result(10)
 consumer = boom.consumer("forked")
+late = producer.send("forked", b"late")
 child = os.fork()
 if child == 0:
     said = []
+    if not late.done():
+        try:
+            late.result()
+        except ClientClosed as error:
+            assert error.code == "FORKED"
     for use in (lambda: producer.send("forked", b"x"), lambda: producer.flush(),
                 lambda: consumer.poll(), lambda: boom.admin.topics(), lambda: boom.producer()):
         try:

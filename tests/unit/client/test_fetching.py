@@ -234,6 +234,17 @@ def test_a_deleted_topic_is_told(cluster: Cluster) -> None:
         reader.read(1, 5)
 
 
+def test_a_topic_made_anew_is_read_from_its_beginning(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 9)
+    reader = Reader(cluster)
+    assert reader.read(9) == numbers(0, 9)
+    cluster.drop_topic("t")
+    cluster.add_topic("t")
+    fill(cluster, 0, 50, 3)
+    assert reader.read(3) == numbers(50, 3)
+    assert reader.intake.fetches[0].corrections == 1
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_everything_is_read_once_and_in_order(seed: int) -> None:

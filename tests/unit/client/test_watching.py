@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from logboom.client.calls import Connect, FindTopic, ProposeCommand, WholeView
@@ -189,6 +190,20 @@ def test_no_raft_leader_times_out_with_the_reason() -> None:
     error = propose(cluster, 3.0).outcome.error
     assert isinstance(error, TimedOut)
     assert "no leader now" in str(error)
+
+
+def test_another_cluster_under_the_same_address_is_not_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = Cluster()
+    cluster.add_topic("t")
+    find(cluster, "t")
+    view = cluster.view
+    cluster.version += 10
+    cluster.view = lambda *a: msgspec.structs.replace(view(*a), cluster_id="other")  # type: ignore[method-assign]  # another cluster
+    cluster.run(5)
+    assert cluster.core.watching.routes.cluster_id == "cluster"
+    assert "another cluster" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", [0.5, 5.0])

@@ -68,8 +68,10 @@ class Consumer:
                 if intake.version != version:
                     break
             else:
-                self._check()
-                if not intake.advance() and not self._closed:
+                if self._closed:
+                    return
+                self._io.check()
+                if not intake.advance():
                     await self._wait(LOOK_AGAIN_S)
 
     async def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
