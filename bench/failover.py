@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.wire.errors import LogboomError
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -25,7 +26,7 @@ class Writer(threading.Thread):
         self._boom, self._topic = boom, topic
         self._ended = threading.Event()
         self.acked: list[float] = []
-        self.errors: list[BaseException] = []
+        self.errors: list[LogboomError] = []
 
     def run(self) -> None:
         """Until `end`."""
@@ -33,7 +34,7 @@ class Writer(threading.Thread):
             while not self._ended.is_set():
                 try:
                     producer.send(self._topic, b"tick", queue=0).result(60)
-                except Exception as error:  # any error is the figure
+                except LogboomError as error:
                     self.errors.append(error)
                 self.acked.append(time.monotonic())
                 time.sleep(PACE_S)

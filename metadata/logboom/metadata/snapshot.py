@@ -153,7 +153,7 @@ def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
                 "upgrade this name server"
             )
         stored = _decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
     return _cluster(stored), _dedup(stored)
 
