@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from logboom.metadata.state import State
-
 from tests.unit.metadata.states import Tables
 
 LIMIT = 0.050
