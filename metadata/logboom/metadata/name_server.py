@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import LEASE_MS, NameServerConfig
 from logboom.metadata.group_changes import GroupChanges
 from logboom.metadata.journal_store import JournalStore
@@ -23,10 +24,9 @@ from logboom.metadata.log_commands import (
     decode_result,
     encode_entry,
 )
-from logboom.metadata.names import is_reserved
+from logboom.metadata.proposals import proposer_of, refuse_proposal
 from logboom.metadata.raft import RaftNode
 from logboom.metadata.raft_config import (
-    MAX_COMMAND_BYTES,
     RaftConfig,
     RaftError,
     Refusal,
@@ -36,16 +36,10 @@ from logboom.metadata.raft_config import (
 from logboom.metadata.raft_links import RaftLinks
 from logboom.metadata.raft_submissions import OnResult
 from logboom.metadata.state import State
-from logboom.metadata.views import name_servers, view_since
-from logboom.metadata.watches import Hold, Watches
+from logboom.metadata.state_figures import Figures, figures_of
+from logboom.metadata.views import name_servers
+from logboom.metadata.watch_desk import WatchDesk
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
-from logboom.wire.commands import (
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    FenceBroker,
-    NewTerm,
-)
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode
 from logboom.wire.gate import Gate, Peer, refusal
@@ -63,14 +57,11 @@ from logboom.wire.messages import (
     Stats,
     StatsResult,
     Watch,
-    WatchResult,
 )
-from logboom.wire.view import NameServerView, View
+from logboom.wire.view import NameServerView
 
 MAX_TICKS: Final = 16
 """Raft ticks of one turn; more work waits for the next, which comes at once."""
-MAX_PROPOSER: Final = 128
-"""Characters of a proposer's name."""
 HAND_OVER: Final = 0.5
 """Seconds that a stopping raft leader waits for another to take over."""
 
@@ -115,13 +106,12 @@ class NameServer:
         )
         identity = Identity(config.id, "name-server", cluster_key=cluster_key)
         self.links = RaftLinks(identity, self.raft, rng)
-        self._watches = Watches()
+        self._desk = WatchDesk(config.id, self)
         self._duties = LeaderDuties(config, self)
         self._changes = GroupChanges(self)
         self._shown = -1
-        """Metadata version that the holds, links and views have seen."""
+        """Metadata version that the rest of the node has followed."""
         self._restored = False
-        self._members: list[NameServerView] = []
         self._stop_at: float | None = None
         self._out = Effects()
         """Of the turn under way: raft's results are answered into it."""
@@ -131,6 +121,24 @@ class NameServer:
     def serving(self) -> bool:
         """Whether this node leads the raft group and its term has begun in the state."""
         return self._duties.serving
+
+    @property
+    def cluster(self) -> Cluster:
+        """The applied tables."""
+        return self.state.cluster
+
+    @property
+    def raft_leader(self) -> str | None:
+        """Who leads the raft group, as far as known."""
+        return self.raft.leader
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether what happens in the group is heard here."""
+        leader = self.raft.leader
+        if leader == self.config.id:
+            return self.raft.leads_at(self._now.mono)
+        return leader is not None and self.links.is_up(leader)
 
     # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
@@ -150,8 +158,8 @@ class NameServer:
             # What the turn would have said may rest on what is not on disk: say nothing (R8, R9).
             return Effects(stop=str(error))
         self._follow(out)
-        self._answer_due(out)
-        self._watches.forget(self._gate.sweep(now.mono))
+        self._desk.end_due(out, now.mono)
+        self._desk.watches.forget(self._gate.sweep(now.mono))
         self._end(out)
         return out
 
@@ -160,7 +168,7 @@ class NameServer:
         wanted = [
             self.raft.deadline,
             self.links.deadline(),
-            self._watches.deadline(),
+            self._desk.watches.deadline(),
             self._duties.deadline(),
             self._stop_at,
         ]
@@ -233,8 +241,8 @@ class NameServer:
         self._gate.cluster_id = cluster.cluster_id
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
-        everybody = restored or shown <= 0 or views != self._members
-        self._members = views
+        everybody = restored or shown <= 0 or views != self._desk.members
+        self._desk.members = views
         peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
         self.links.set_peers(peers, out, self._now.mono)
         if everybody or cluster.broker_changes.changed_since(shown):
@@ -243,9 +251,7 @@ class NameServer:
         everybody = everybody or bool(cluster.broker_changes.gone_since(shown))
         topics = set(cluster.topic_changes.changed_since(shown))
         topics.update(cluster.topic_changes.gone_since(shown))
-        if cluster.cluster_id:
-            for hold in self._watches.take_woken(version, topics, everybody=everybody):
-                self._show(hold, out)
+        self._desk.wake(topics, out, everybody=everybody)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -261,7 +267,8 @@ class NameServer:
                 self._counts["heartbeats"] += 1
                 self._reply(out, address, message.id, self._heartbeat(message))
             case Watch():
-                self._watch(address, message, out)
+                self._counts["watches"] += 1
+                self._desk.take(address, message, out, self._now.mono)
             case Propose():
                 self._propose(peer, message, out)
             case AddNameServer():
@@ -304,37 +311,14 @@ class NameServer:
 
     def _propose(self, peer: Peer, message: Propose, out: Effects) -> None:
         self._counts["proposals"] += 1
-        error = self._refuse_proposal(peer, message)
-        proposer = message.proposer
-        if proposer and peer.kind == "client":
-            # A client must not take the results of a node's proposals for its own.
-            proposer = f"client:{proposer}"
-        entry = self._entry(proposer, message.number, message.command)
-        if error is None and len(entry) > MAX_COMMAND_BYTES:
-            text = f"a command of {len(entry)} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
-            error = InvalidRequest(text, "TOO_LARGE")
+        entry = self._entry(proposer_of(peer, message), message.number, message.command)
+        error = refuse_proposal(peer, message, len(entry)) if self.raft.is_leader else None
+        if not self.raft.is_leader:
+            error = self.not_leader()
         if error is not None:
             self._reply(out, peer.address, message.id, error)
-            return
-        self.raft.submit(entry, partial(self._proposed, peer.address, message.id))
-
-    def _refuse_proposal(self, peer: Peer, message: Propose) -> LogboomError | None:
-        command = message.command
-        if not self.raft.is_leader:
-            return self.not_leader()
-        if isinstance(command, NewTerm | FenceBroker):
-            text = f"{type(command).__name__} is made by the raft leader alone"
-            return Refused(text, "UNAUTHENTICATED")
-        if len(message.proposer) > MAX_PROPOSER:
-            return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
-        if (
-            peer.kind == "client"
-            and isinstance(command, CreateTopic | AlterTopic | DeleteTopic)
-            and is_reserved(command.name)
-        ):
-            text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
-            return InvalidRequest(text, "INVALID_NAME")
-        return None
+        else:
+            self.raft.submit(entry, partial(self._proposed, peer.address, message.id))
 
     def _proposed(self, address: Inbound, number: int, outcome: SubmitOutcome) -> None:
         if outcome.applied:
@@ -348,7 +332,7 @@ class NameServer:
         if leader == self.config.id:
             # It leads, but is not sure of its majority now.
             leader = None
-        known = {member.id: member.endpoint for member in self._members}
+        known = {member.id: member.endpoint for member in self._desk.members}
         text = f"{self.config.id} is not the raft leader: ask {leader or 'another, or wait'}"
         return NotLeader(text, leader=leader, endpoint=known.get(leader or ""))
 
@@ -364,66 +348,17 @@ class NameServer:
         reason = outcome.refusal.value if outcome.refusal is not None else "refused"
         return InvalidRequest(f"refused: {reason}")
 
-    # ── watch ───────────────────────────────────────────────────────────────────────────────────
-
-    def _watch(self, address: Inbound, message: Watch, out: Effects) -> None:
-        self._counts["watches"] += 1
-        topics = None if message.topics is None else frozenset(message.topics)
-        wait = max(0, min(message.wait_ms, message.timeout_ms)) / 1000
-        deadline = self._now.mono + wait
-        hold = Hold(address, message.id, message.version, topics, deadline)
-        # Against what the holds have seen: the rest of this turn wakes those that are held now.
-        if self.state.cluster.cluster_id and hold.version < self._shown:
-            self._show(hold, out)
-        elif not self._watches.add(hold):
-            error = Unavailable(f"{self.config.id} holds too many watches: ask another", "BUSY")
-            self._reply(out, address, hold.id, error)
-
-    def _answer_due(self, out: Effects) -> None:
-        for hold in self._watches.take_due(self._now.mono):
-            cluster = self.state.cluster
-            behind = not cluster.cluster_id or cluster.version < hold.version
-            if behind or not self._in_touch():
-                # Never an older answer (R14); another name server may know more.
-                why = "is behind the version asked for" if behind else "reaches no raft leader"
-                error = Unavailable(f"{self.config.id} {why}: ask another name server")
-                self._reply(out, hold.address, hold.id, error)
-            else:
-                self._show(hold, out)
-
-    def _in_touch(self) -> bool:
-        """Whether what happens in the group is heard here."""
-        leader = self.raft.leader
-        if leader == self.config.id:
-            return self.raft.leads_at(self._now.mono)
-        return leader is not None and self.links.is_up(leader)
-
-    def _show(self, hold: Hold, out: Effects) -> None:
-        view: View = view_since(
-            self.state.cluster, hold.version, hold.topics, self._members, self.raft.leader
-        )
-        self._reply(out, hold.address, hold.id, WatchResult(0, view))
-
     # ── figures ─────────────────────────────────────────────────────────────────────────────────
 
     def _role(self) -> str:
         return "raft leader" if self.raft.is_leader else "name server"
 
-    def counters(self) -> dict[str, int | float | str]:
+    def counters(self) -> Figures:
         """Flat figures for STATS."""
-        cluster = self.state.cluster
-        figures: dict[str, int | float | str] = dict(self._counts)
+        figures: Figures = dict(self._counts)
+        figures.update(figures_of(self.state))
         figures.update(
-            cluster_id=cluster.cluster_id,
-            version=cluster.version,
-            brokers=len(cluster.brokers),
-            brokers_alive=len(cluster.alive),
-            topics=len(cluster.topics),
-            queues=sum(len(topic.queues) for topic in cluster.topics.values()),
-            queues_displaced=len(cluster.displaced),
-            elections=cluster.elections,
-            proposers=len(self.state.dedup.windows),
-            watches_held=len(self._watches),
+            watches_held=len(self._desk.watches),
             sessions=len(self._gate),
             raft_links_up=self.links.up_count(),
             raft_link_gaps=self.links.gaps,

@@ -1,0 +1,46 @@
+"""Which proposals the raft leader takes into the log, and under which name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.metadata.names import is_reserved
+from logboom.metadata.raft_config import MAX_COMMAND_BYTES
+from logboom.wire.commands import AlterTopic, CreateTopic, DeleteTopic, FenceBroker, NewTerm
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.gate import Peer
+from logboom.wire.messages import Propose
+
+MAX_PROPOSER: Final = 128
+"""Characters of a proposer's name."""
+
+
+def proposer_of(peer: Peer, message: Propose) -> str:
+    """The name under which results are kept; "" if they are not.
+
+    A client must not take the results of a node's proposals for its own.
+    """
+    if message.proposer and peer.kind == "client":
+        return f"client:{message.proposer}"
+    return message.proposer
+
+
+def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | None:
+    """Why a command, of `size` bytes as an entry, does not even enter the log; None: it does."""
+    command = message.command
+    if isinstance(command, NewTerm | FenceBroker):
+        text = f"{type(command).__name__} is made by the raft leader alone"
+        return Refused(text, "UNAUTHENTICATED")
+    if len(message.proposer) > MAX_PROPOSER:
+        return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
+    if size > MAX_COMMAND_BYTES:
+        text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
+        return InvalidRequest(text, "TOO_LARGE")
+    if (
+        peer.kind == "client"
+        and isinstance(command, CreateTopic | AlterTopic | DeleteTopic)
+        and is_reserved(command.name)
+    ):
+        text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
+        return InvalidRequest(text, "INVALID_NAME")
+    return None
