@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from logboom.client import flows
+from logboom.client import flows, message_flows
 from logboom.client.flows import Flow, changed_config
 from logboom.client.results import Message, NodeStats
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
@@ -74,11 +74,11 @@ class Admin:
         self, topic: str, queues: Sequence[int] | None = None
     ) -> dict[int, tuple[int, int]]:
         """(first offset, high watermark) by queue; `queues` None: all."""
-        return self._run(flows.offsets(topic, queues, self._timeout_s))
+        return self._run(message_flows.offsets(topic, queues, self._timeout_s))
 
     def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
         """Offset of the first message at or after a message time; the high watermark if none."""
-        return self._run(flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s))
+        return self._run(message_flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s))
 
     def get_message(self, topic: str, queue: int, offset: int) -> Message:
         """The message at an offset.
@@ -86,13 +86,13 @@ class Admin:
         Raises:
             OffsetOutOfRange: there is none, with the offsets that exist.
         """
-        return self._run(flows.get_message(topic, queue, offset, self._timeout_s))
+        return self._run(message_flows.get_message(topic, queue, offset, self._timeout_s))
 
     def find_messages(
         self, topic: str, key: bytes, queue: int | None = None, limit: int = 100
     ) -> list[Message]:
         """Messages with a key, newest first in each queue."""
-        return self._run(flows.find_messages(topic, key, queue, limit, self._timeout_s))
+        return self._run(message_flows.find_messages(topic, key, queue, limit, self._timeout_s))
 
     def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:
         """Move a queue's leadership to an in-sync replica; None: the first in placement order."""

@@ -16,8 +16,8 @@ from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.view import TopicView, View
 
 if TYPE_CHECKING:
-    from logboom.client.fetching import QueueFetch
-    from logboom.client.piles import SendBuffer
+    from logboom.client.inbox import QueueFetch
+    from logboom.client.send_buffer import SendBuffer
 
 Start: TypeAlias = int | Literal["first", "last"]
 """Where to begin to read: an offset, or an end of the queue."""

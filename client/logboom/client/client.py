@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from logboom.client import flows
+from logboom.client import message_flows
 from logboom.client.admin import Admin
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.flows import Flow
 from logboom.client.intake import check_start, parse_tags
 from logboom.client.io_thread import IoThread
-from logboom.client.piles import ProducerOptions
+from logboom.client.options import ProducerOptions
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.results import PullResult
 from logboom.wire.errors import InvalidRequest, LogboomError, StartError
@@ -161,7 +161,9 @@ class Client:
         `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
         (then `next_offset` is the nearest that exists).
         """
-        flow = flows.pull(topic, queue, offset, max_messages, wait_ms, None, self._timeout_s)
+        flow = message_flows.pull(
+            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+        )
         result: PullResult = self._drive(flow)
         return result
 

@@ -89,6 +89,9 @@ class Connections:
     def _session(self, endpoint: str) -> Session:
         session = self._sessions.get(endpoint)
         if session is None:
+            # Hung up earlier in this very turn: the connection is kept instead.
+            if endpoint in self._turn.out.hangups:
+                self._turn.out.hangups.remove(endpoint)
             session = Session(endpoint, self._identity, self._rng, self._turn.now)
             self._sessions[endpoint] = session
             self._used[endpoint] = self._turn.now

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.calls import CloseFetch, ReadAt, Start
-from logboom.client.fetching import Inbox
+from logboom.client.inbox import Inbox
 from logboom.client.intake import LOW_SHARE, Intake
 from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message

@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import Final
 
 from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
-from logboom.client.fetching import Arrival, Inbox, QueueFetch
+from logboom.client.inbox import Arrival, Inbox, QueueFetch
 from logboom.client.results import ColumnBatch, Message, messages_of
 from logboom.wire.batch import may_contain_tag
 from logboom.wire.errors import InvalidRequest, UnknownResource

@@ -22,8 +22,8 @@ from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.futures import wait
 from logboom.client.outcome import Outcome
-from logboom.client.piles import SendBuffer
 from logboom.client.producing import closed
+from logboom.client.send_buffer import SendBuffer
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, LogboomError
 from logboom.wire.sockets import Sockets

@@ -11,7 +11,10 @@ from typing import Self
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread
-from logboom.client.piles import BytesLike, ProducerOptions, SendBuffer, TopicLane
+from logboom.client.limits import BytesLike
+from logboom.client.options import ProducerOptions
+from logboom.client.piles import TopicLane
+from logboom.client.send_buffer import SendBuffer
 from logboom.wire.errors import ClientClosed, TimedOut
 
 ABANDON_S = 1.0

@@ -9,8 +9,8 @@ from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.connections import Connections
 from logboom.client.leaders import Leaders
 from logboom.client.outcome import Outcome
-from logboom.client.piles import SendBuffer
 from logboom.client.proposals import Proposals
+from logboom.client.send_buffer import SendBuffer
 from logboom.client.sending import QueueSender
 from logboom.client.turn import Turn
 from logboom.client.watching import Watching, unknown_topic

@@ -15,11 +15,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from logboom.client.asking import backoff
-from logboom.client.connections import Connections, Ticket
+from logboom.client.connections import Connections
 from logboom.client.leaders import Leaders
-from logboom.client.piles import Pile, QueueLane, SendBuffer
+from logboom.client.parcels import NOBODY, Parcel
+from logboom.client.piles import Pile, QueueLane
+from logboom.client.send_buffer import SendBuffer
 from logboom.client.turn import Timer, Turn
-from logboom.wire.batch import NO_PRODUCER, encode_batch, set_producer
+from logboom.wire.batch import set_producer
 from logboom.wire.errors import LogboomError, ProducerError, TimedOut
 from logboom.wire.head import sequence_after
 from logboom.wire.messages import Produce, Produced
@@ -33,23 +35,6 @@ MAX_FLYING: Final = 5
 ATTEMPT: Final = 10.0
 """Seconds after which an unanswered batch is sent again: an answer may have been lost."""
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
-
-
-class _Parcel:
-    """A batch on its way."""
-
-    __slots__ = ("attempts", "batch", "deadline", "order", "pile", "place", "ticket")
-
-    def __init__(self, pile: Pile, order: int, deadline: float) -> None:
-        self.pile = pile
-        self.order = order
-        """Place in the order of sends."""
-        self.place = 0
-        """Which batch of its epoch it is."""
-        self.deadline = deadline
-        self.batch = b""
-        self.attempts = 0
-        self.ticket: Ticket | None = None
 
 
 class QueueSender:
@@ -75,9 +60,9 @@ class QueueSender:
         self._rng = rng
         self._topic = line.topic.name
         self._queue = line.queue
-        self._waiting: deque[_Parcel] = deque()
+        self._waiting: deque[Parcel] = deque()
         """Taken from the lane, never sent in this epoch."""
-        self._flying: deque[_Parcel] = deque()
+        self._flying: deque[Parcel] = deque()
         """Sent and in doubt, in the order of their sequences."""
         self._taken = 0
         self._epoch = 0
@@ -109,7 +94,7 @@ class QueueSender:
         """Take piles in line, e.g. for a flush: they no longer wait for others to fill them."""
         for pile in piles:
             deadline = pile.born + self._options.delivery_timeout_s
-            self._waiting.append(_Parcel(pile, self._taken, deadline))
+            self._waiting.append(Parcel(pile, self._taken, deadline))
             self._taken += 1
         if self._expiry is None and not self.idle():
             self._arm_expiry()
@@ -190,41 +175,18 @@ class QueueSender:
 
     # Sending.
 
-    def _number(self, parcel: _Parcel) -> None:
+    def _number(self, parcel: Parcel) -> None:
         """Give a batch its place in the sequence; this is when it is encoded."""
+        producer = (self._producer_id, self._epoch, self._sequence)
         if parcel.batch:
-            parcel.batch = set_producer(
-                parcel.batch, self._producer_id, self._epoch, self._sequence
-            )
+            parcel.batch = set_producer(parcel.batch, *producer)
         else:
-            parcel.batch = self._encode(parcel.pile, self._sequence)
+            parcel.encode(self._turn.wall_ms, self._options.compression, producer)
         self._sequence = sequence_after(self._sequence, parcel.pile.count)
         parcel.place = self._place
         self._place += 1
 
-    def _encode(self, pile: Pile, sequence: int) -> bytes:
-        now_ms = pile.time_ms = self._turn.wall_ms
-        idempotent = sequence != NO_PRODUCER
-        times = pile.times
-        if isinstance(times, list):
-            times = pile.times = [now_ms if time is None else time for time in times]
-        pile.count = len(pile.values)
-        batch = encode_batch(
-            pile.values,
-            pile.keys,
-            pile.tags,
-            pile.headers,
-            times,  # type: ignore[arg-type]  # every None was just replaced
-            now_ms=now_ms,
-            codec=self._options.compression,
-            producer_id=self._producer_id if idempotent else NO_PRODUCER,
-            producer_epoch=self._epoch if idempotent else NO_PRODUCER,
-            base_sequence=sequence,
-        )
-        pile.let_go()
-        return batch
-
-    def _post(self, parcel: _Parcel) -> None:
+    def _post(self, parcel: Parcel) -> None:
         left = min(max(parcel.deadline - self._turn.now, 0.001), ATTEMPT)
         parcel.attempts += 1
         parcel.ticket = self._connections.request(
@@ -240,7 +202,8 @@ class QueueSender:
         while self._waiting:
             parcel = self._waiting[0]
             try:
-                parcel.batch = parcel.batch or self._encode(parcel.pile, NO_PRODUCER)
+                if not parcel.batch:
+                    parcel.encode(self._turn.wall_ms, self._options.compression, NOBODY)
             except LogboomError as error:
                 self._give_up(self._waiting.popleft(), error)
                 continue
@@ -273,7 +236,7 @@ class QueueSender:
 
     # Answers.
 
-    def _answered(self, parcel: _Parcel, reply: Reply) -> None:
+    def _answered(self, parcel: Parcel, reply: Reply) -> None:
         parcel.ticket = None
         message, error = reply.message, reply.error
         if isinstance(message, Produced):
@@ -299,7 +262,7 @@ class QueueSender:
             self._settle_hole()
             self.pump()
 
-    def _out_of_step(self, parcel: _Parcel, error: ProducerError) -> None:
+    def _out_of_step(self, parcel: Parcel, error: ProducerError) -> None:
         """The leader misses an earlier batch, so it surely does not have this one.
 
         If an earlier one still flies, that comes first and this one after it. Else the leader's
@@ -360,7 +323,7 @@ class QueueSender:
         text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
         return TimedOut(text, topic=self._topic, queue=self._queue, sent=sent)
 
-    def _give_up(self, parcel: _Parcel, error: LogboomError) -> None:
+    def _give_up(self, parcel: Parcel, error: LogboomError) -> None:
         if parcel.ticket is not None:
             parcel.ticket.cancel()
             parcel.ticket = None

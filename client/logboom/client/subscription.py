@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logboom.client.calls import FindTopic, OpenFetch, Start
-from logboom.client.fetching import Inbox, QueueFetch
 from logboom.client.flows import check_queues
+from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.intake import LOW_SHARE, Place
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.routes import Routes

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.calls import FindTopic, OpenFetch, Start
-from logboom.client.fetching import Inbox, QueueFetch
+from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.intake import Intake
 from logboom.wire.batch import check, encode_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
-from logboom.client.piles import Pile, ProducerOptions, SendBuffer
+from logboom.client.options import ProducerOptions
+from logboom.client.piles import Pile
+from logboom.client.send_buffer import SendBuffer
 from logboom.wire.batch import peek
 from logboom.wire.errors import ClientClosed, TimedOut, UnknownResource
 from logboom.wire.messages import AnyMessage, Failure, Produce

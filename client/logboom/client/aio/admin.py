@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from logboom.client import flows
+from logboom.client import flows, message_flows
 from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
 from logboom.client.flows import changed_config
@@ -50,22 +50,24 @@ class Admin:
         self, topic: str, queues: Sequence[int] | None = None
     ) -> dict[int, tuple[int, int]]:
         """(first offset, high watermark) by queue."""
-        return await drive(self._io, flows.offsets(topic, queues, self._timeout_s))
+        return await drive(self._io, message_flows.offsets(topic, queues, self._timeout_s))
 
     async def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
         """Offset of the first message at or after a message time."""
-        flow = flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s)
+        flow = message_flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s)
         return await drive(self._io, flow)
 
     async def get_message(self, topic: str, queue: int, offset: int) -> Message:
         """The message at an offset."""
-        return await drive(self._io, flows.get_message(topic, queue, offset, self._timeout_s))
+        return await drive(
+            self._io, message_flows.get_message(topic, queue, offset, self._timeout_s)
+        )
 
     async def find_messages(
         self, topic: str, key: bytes, queue: int | None = None, limit: int = 100
     ) -> list[Message]:
         """Messages with a key, newest first in each queue."""
-        flow = flows.find_messages(topic, key, queue, limit, self._timeout_s)
+        flow = message_flows.find_messages(topic, key, queue, limit, self._timeout_s)
         return await drive(self._io, flow)
 
     async def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from logboom.client import flows
+from logboom.client import message_flows
 from logboom.client.aio.admin import Admin
 from logboom.client.aio.bridge import awaited, drive, run
 from logboom.client.aio.consumer import Consumer
@@ -16,7 +16,7 @@ from logboom.client.calls import Connect
 from logboom.client.client import PREFETCH_BYTES, parse_endpoints
 from logboom.client.intake import check_start, parse_tags
 from logboom.client.io_thread import IoThread
-from logboom.client.piles import ProducerOptions
+from logboom.client.options import ProducerOptions
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import PullResult
 from logboom.wire.messages import Acks
@@ -143,7 +143,9 @@ class Client:
         self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
-        flow = flows.pull(topic, queue, offset, max_messages, wait_ms, None, self._timeout_s)
+        flow = message_flows.pull(
+            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+        )
         return await drive(self._io, flow)
 
     async def close(self, timeout_s: float | None = None) -> None:

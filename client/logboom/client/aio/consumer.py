@@ -11,7 +11,7 @@ from typing import Self
 from logboom.client.aio.bridge import call_in, run
 from logboom.client.calls import CloseFetch, ReadAt, Start
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
-from logboom.client.fetching import Inbox
+from logboom.client.inbox import Inbox
 from logboom.client.intake import LOW_SHARE, Intake
 from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message

@@ -15,10 +15,13 @@ from typing import Any, Self, TypeAlias
 from logboom.client.aio.bridge import awaited, call_in, run
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.io_thread import IoThread
+from logboom.client.limits import BytesLike
+from logboom.client.options import ProducerOptions
 from logboom.client.outcome import Outcome
-from logboom.client.piles import BytesLike, Pile, ProducerOptions, SendBuffer
+from logboom.client.piles import Pile
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import Run, SendResult
+from logboom.client.send_buffer import SendBuffer
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 Sent: TypeAlias = "asyncio.Future[SendResult]"

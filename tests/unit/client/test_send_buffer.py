@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.client.piles import OVERHEAD, ProducerOptions, SendBuffer
+from logboom.client.options import ProducerOptions
+from logboom.client.piles import OVERHEAD
+from logboom.client.send_buffer import SendBuffer
 from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
 from tests.unit.client.test_sending import Sent, Unlocked

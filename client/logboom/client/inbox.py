@@ -1,0 +1,106 @@
+"""Between the core that reads ahead and the reader: arrivals, and who has how much."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from logboom.client.calls import Start
+from logboom.wire.columns import Columns
+from logboom.wire.errors import LogboomError
+
+
+class Arrival:
+    """A batch (or an error) for the reader."""
+
+    __slots__ = ("columns", "error", "fetch", "generation", "size")
+
+    def __init__(
+        self,
+        fetch: QueueFetch,
+        generation: int,
+        columns: Columns | None,
+        size: int,
+        error: LogboomError | None = None,
+    ) -> None:
+        self.fetch = fetch
+        self.generation = generation
+        self.columns = columns
+        self.size = size
+        self.error = error
+
+
+class Inbox:
+    """Where a reader finds what was fetched for it."""
+
+    __slots__ = ("arrivals", "bell", "prefetch_bytes", "wanted")
+
+    def __init__(self, prefetch_bytes: int, bell: Callable[[], object]) -> None:
+        self.arrivals: deque[Arrival] = deque()
+        self.prefetch_bytes = prefetch_bytes
+        """Bytes that may wait here, all queues together."""
+        self.bell = bell
+        """Called by the core when something was put in and `wanted` is set."""
+        self.wanted = False
+        """The reader waits; set by it before its last look into `arrivals`."""
+
+    def put(self, arrival: Arrival) -> None:
+        """Only the core puts."""
+        self.arrivals.append(arrival)
+        if self.wanted:
+            self.wanted = False
+            self.bell()
+
+
+class QueueFetch:
+    """One queue that is read. The reader writes `generation`, `consumed` and `paused`; the core
+    the rest."""
+
+    __slots__ = (
+        "consumed",
+        "corrections",
+        "fetched",
+        "generation",
+        "inbox",
+        "max_offset",
+        "paused",
+        "queue",
+        "reader_offset",
+        "share_bytes",
+        "stalled",
+        "start",
+        "tags",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue: int,
+        start: Start,
+        inbox: Inbox,
+        share_bytes: int,
+        tags: list[str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.start: Start = start
+        self.inbox = inbox
+        self.share_bytes = share_bytes
+        """Bytes of this queue that may wait in the inbox."""
+        self.tags = tags
+        self.generation = 0
+        """Grows with each seek; arrivals of an older one are void."""
+        self.consumed = 0
+        """Bytes that the reader took out."""
+        self.fetched = 0
+        """Bytes that the core put in."""
+        self.paused = False
+        self.stalled = False
+        """The core waits for room or for the end of a pause: wake it."""
+        self.max_offset = -1
+        """Greatest high watermark seen."""
+        self.corrections = 0
+        """How often the leader said that the position does not exist."""
+        self.reader_offset: int | None = None
+        """Offset of the next message for the reader; None until it is known."""

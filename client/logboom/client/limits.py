@@ -1,0 +1,57 @@
+"""What a single message may be: types and sizes, checked before it shares a batch with others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.packing import pack_headers
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""What is taken for a value or a key; all but bytes is copied."""
+
+
+def as_bytes(given: object, field: str) -> bytes:
+    """Bytes of another bytes-like object.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        return bytes(given)
+    kind = type(given).__name__
+    hint = ": encode it, e.g. text.encode()" if isinstance(given, str) else ""
+    raise InvalidRequest(f"a {field} is bytes, not {kind}{hint}")
+
+
+def check_extras(
+    tag: str | None, headers: Mapping[str, bytes] | None, timestamp_ms: int | None
+) -> int:
+    """Bytes of tag and headers; refuses what a batch cannot hold (one bad message must not
+    spoil the batch that others share)."""
+    size = 0
+    if tag is not None:
+        if not isinstance(tag, str):
+            raise InvalidRequest(f"a tag is text, not {type(tag).__name__}")
+        try:
+            size += len(tag.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"a tag is text that UTF-8 can hold: {error}") from error
+    if headers is not None:
+        size += sum(map(len, pack_headers([headers]).parts))
+    if timestamp_ms is not None and (
+        type(timestamp_ms) is not int or not -(1 << 63) <= timestamp_ms < 1 << 63
+    ):
+        raise InvalidRequest(f"timestamp_ms is whole milliseconds of 64 bits: {timestamp_ms!r}")
+    return size
+
+
+def check_size(topic: str, largest: int, size: int) -> None:
+    """Raises InvalidRequest TOO_LARGE for a message past the topic's bound."""
+    if size > largest:
+        text = (
+            f"message of {size} bytes; topic {topic!r} takes at most {largest} "
+            "(value, key and headers): raise its max_message_bytes, or split the message"
+        )
+        raise InvalidRequest(text, "TOO_LARGE", limit=largest)

@@ -1,0 +1,43 @@
+"""How a producer sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.messages import MAX_BATCH_BYTES, Acks
+
+BATCH_ROOM: Final = 4096
+"""Bytes kept free below the wire's bound for a batch's head and padding."""
+CODECS: Final = ("none", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer sends; checked by `validate`."""
+
+    acks: Acks = "all"
+    linger_ms: float = 0
+    compression: str = "none"
+    max_batch_bytes: int = 1024 * 1024
+    buffer_bytes: int = 64 * 1024 * 1024
+    """What may wait for acknowledgement; past it `send` blocks."""
+    delivery_timeout_s: float = 120.0
+    """How long a message is tried before its future fails."""
+
+    def validate(self) -> None:
+        """Raises InvalidRequest for what cannot work."""
+        if self.acks not in ("none", "leader", "all"):
+            raise InvalidRequest(f'acks is "none", "leader" or "all", not {self.acks!r}')
+        if self.compression not in CODECS:
+            raise InvalidRequest(f"compression is one of {CODECS}, not {self.compression!r}")
+        if not 0 <= self.linger_ms <= 60_000:
+            raise InvalidRequest(f"linger_ms is 0 to 60000, not {self.linger_ms}")
+        if not 1024 <= self.max_batch_bytes <= MAX_BATCH_BYTES - BATCH_ROOM:
+            limit = MAX_BATCH_BYTES - BATCH_ROOM
+            raise InvalidRequest(f"max_batch_bytes is 1024 to {limit}, not {self.max_batch_bytes}")
+        if self.buffer_bytes < self.max_batch_bytes:
+            raise InvalidRequest("buffer_bytes is at least max_batch_bytes")
+        if self.delivery_timeout_s <= 0:
+            raise InvalidRequest("delivery_timeout_s is more than 0")
