@@ -248,7 +248,7 @@ class Feeder:
                 continue
             if room <= 0 or replica is None:
                 continue
-            found, complete = self._entries(replica, fetch.asked, room)
+            found, complete = self._entries(replica, fetch.asked, room, first=not frames)
             room -= sum(map(len, found))
             told = (replica.hw, replica.start)
             if found or told != fetch.told:
@@ -269,15 +269,18 @@ class Feeder:
                 follower.served[key] = None
         follower.news.pop(key, None)
 
-    def _entries(self, replica: Replica, asked: QueueFetch, room: int) -> tuple[list[Frame], bool]:
-        """Entries from the asked position, at least one; whether that is all there was to send."""
+    def _entries(
+        self, replica: Replica, asked: QueueFetch, room: int, *, first: bool
+    ) -> tuple[list[Frame], bool]:
+        """Entries from the asked position, at least one if they are the answer's `first`; whether
+        that is all there was to send."""
         begin = Position(asked.offset, asked.side)
         found: list[Frame] = []
         if begin >= replica.end:
             return found, True
         try:
             for entry, _ in entries(replica, self._queues.storage, begin, replica.end):
-                if found and len(entry) > room:
+                if len(entry) > room and (found or not first):
                     break
                 found.append(entry)
                 room -= len(entry)

@@ -1,0 +1,82 @@
+"""Registered, heard every second, fenced; and proposals that keep their number until decided."""
+
+from __future__ import annotations
+
+from logboom.wire.commands import RegisterBroker, StepDown
+from logboom.wire.errors import NotLeader, Refused
+from logboom.wire.messages import Heartbeat
+from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
+
+
+def test_a_heartbeat_a_second() -> None:
+    rig = Rig()
+    rig.granting = False
+    rig.settle(0.99)
+    assert rig.ns.count(Heartbeat) == 0
+    rig.settle(0.01)
+    beat = rig.ns.take(Heartbeat)
+    assert (beat.broker, beat.instance_epoch) == ("broker-1", rig.instance_epoch)
+
+
+def test_the_raft_leader_is_found_by_its_followers_hint() -> None:
+    rig = Rig()
+    other = rig.stations["ns2:7701"] = Station("ns2:7701", "name-2")
+    rig.granting = False
+    rig.settle(1.0)
+    rig.refuse(
+        rig.ns.take(Heartbeat), NotLeader("not here", leader="name-2", endpoint=other.endpoint)
+    )
+    assert other.count(Heartbeat) == 1
+
+
+def test_without_a_hint_it_is_asked_again_soon() -> None:
+    rig = Rig()
+    rig.granting = False
+    rig.settle(1.0)
+    rig.refuse(rig.ns.take(Heartbeat), NotLeader("an election is on", leader=None))
+    rig.settle(0.11)
+    assert rig.ns.count(Heartbeat) == 1
+
+
+def test_a_proposal_keeps_its_number_until_it_has_its_result() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.call_stop()
+    first, command = rig.commands.pop(0)
+    assert isinstance(command, StepDown)
+    rig.refuse(first, NotLeader("an election is on", leader=None))
+    rig.settle(0.11)
+    second, again = rig.commands[0]
+    assert (second.proposer, second.number, again) == (first.proposer, first.number, command)
+
+
+def test_a_proposal_that_nobody_answers_is_sent_again() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.call_stop()
+    assert len(rig.commands) == 1
+    rig.settle(1.7)
+    assert len({(p.proposer, p.number) for p, _ in rig.commands}) == 1
+    assert len(rig.commands) >= 2
+
+
+def test_a_refused_registration_is_tried_again_and_said_in_stats() -> None:
+    rig = Rig(register=False)
+    assert isinstance(rig.decide(code="FENCED"), RegisterBroker)
+    assert not rig.broker.registered
+    assert rig.broker.registration.refusal == "FENCED"
+    rig.settle(1.1)
+    assert isinstance(rig.decide(value=3), RegisterBroker)
+    assert rig.broker.registration.instance_epoch == 3
+
+
+def test_fenced_once_it_registers_once() -> None:
+    rig = Rig()
+    rig.granting = False
+    rig.settle(1.0)
+    before = rig.instance_epoch
+    rig.refuse(rig.ns.take(Heartbeat), Refused("unknown instance", "FENCED"), NAME_SERVER)
+    rig.granting = True
+    rig.settle(5.0)
+    assert rig.instance_epoch == before + 1
+    assert rig.broker.registration.lease.holds(rig.mono)

@@ -1,0 +1,159 @@
+"""What is done from time to time: retention, idle producers, deleted topics, a graceful stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.nodes.keys import Position
+from logboom.wire.actor import Effects, Event
+from logboom.wire.commands import StepDown
+from logboom.wire.errors import ProducerError
+from logboom.wire.messages import QueueAnswer
+from logboom.wire.view import TopicConfig
+from tests.unit.nodes.rig import ME, Rig, batch, entry, fetch, produce
+from tests.unit.nodes.test_broker_rules import flowing, replicated
+
+BOTH = (ME, "broker-2")
+
+
+def test_retention_by_age_moves_the_start_and_never_past_the_hw() -> None:
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH, config=TopicConfig(retention_ms=1_000))
+    client, two = rig.client(), rig.follower()
+    client.ask(produce(), [batch(3)])
+    two.ask(fetch(0, (Position(3), 1)))
+    client.ask(produce(), [batch(2)])
+    rig.wall_ms += 60_000
+    for number in range(1, 14):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    assert rig.replica().start == 3
+    assert rig.replica().end == Position(5)
+    assert len(rig.storage.content("log")) == 1
+
+
+def test_a_follower_deletes_what_its_leader_deleted() -> None:
+    rig = Rig()
+    rig.lead(epoch=2, leader="broker-2", isr=BOTH, replicas=BOTH)
+    frames = [entry(0, 2, 3), entry(3, 2, 3), entry(6, 2, 3)]
+    replicated(rig, flowing(2, 9, 3), frames=frames)
+    replicated(rig, QueueAnswer(1, 0, 2, "OK", 9, 0, 6))
+    rig.settle(6.0)
+    assert rig.replica().start == 6
+    assert len(rig.storage.content("log")) == 1
+
+
+def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
+    rig = Rig(producer_expiry_ms=1_000)
+    rig.lead()
+    client = rig.client()
+    client.ask(produce(), [batch(1, 9, 0, 0)])
+    rig.wall_ms += 60_000
+    rig.settle(601.0)
+    assert rig.replica().end == Position(1, 1)
+    assert len(rig.replica().windows) == 0
+    client.ask(produce(), [batch(1, 9, 0, 1)])
+    with pytest.raises(ProducerError):
+        client.answer()
+    # The control entry takes no offset, and a restart reads it again.
+    client.ask(produce(), [batch(2)])
+    assert client.answer().base_offset == 1
+    again = Rig(rig.storage, incarnation="two")
+    assert again.replica().damage is None
+    assert len(again.replica().windows) == 0
+
+
+def test_a_deleted_topic_leaves_nothing_behind() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.publish()
+    rig.settle()
+    assert rig.broker.queues.replicas == {}
+    assert rig.storage.content("log") == {}
+    assert rig.storage.content("state") == {}
+
+
+def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() -> None:
+    first = Rig()
+    first.lead()
+    first.client().ask(produce(), [batch(3)])
+    rig = Rig(first.storage, incarnation="two", register=False)
+    rig.publish()
+    assert len(rig.storage.content("log")) == 1
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.publish()
+    rig.settle()
+    assert rig.storage.content("log") == {}
+
+
+def test_a_topic_made_again_under_its_name_is_empty() -> None:
+    rig = Rig()
+    rig.lead()
+    client = rig.client()
+    client.ask(produce(), [batch(3)])
+    assert rig.view is not None
+    (topic,) = rig.view.topics
+    topic = type(topic)(topic.name, 2, topic.config, topic.queues, rig.version + 1)
+    rig.publish(topic)
+    client.ask(produce(), [batch(1)])
+    assert client.answer().base_offset == 0
+    assert set(rig.broker.queues.replicas) == {(2, 0)}
+
+
+def test_a_graceful_stop_hands_over_first() -> None:
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH)
+    rig.call_stop()
+    assert rig.stop is None
+    assert isinstance(rig.decide(), StepDown)
+    assert rig.stop is None
+    rig.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    rig.settle()
+    assert rig.stop == ""
+
+
+def test_a_lone_broker_stops_as_soon_as_it_is_known_that_nobody_takes_over() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.call_stop()
+    rig.decide()
+    rig.lead()
+    rig.settle()
+    assert rig.stop == ""
+    again = Rig(rig.storage, incarnation="two")
+    assert again.replica().hw == Position(3)
+
+
+def test_a_stop_without_name_servers_takes_three_seconds_at_most() -> None:
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH)
+    rig.call_stop()
+    rig.settle(2.9)
+    assert rig.stop is None
+    rig.settle(0.2)
+    assert rig.stop == ""
+
+
+class CountingBroker:
+    """Counts the turns that a rig's broker takes."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.turns = 0
+        self._turn = rig.turn
+        rig.turn = self.turn  # type: ignore[method-assign]  # to count its calls
+
+    def turn(self, *events: Event) -> Effects:
+        """One turn more."""
+        self.turns += 1
+        return self._turn(*events)
+
+
+def test_an_idle_broker_takes_few_turns() -> None:
+    rig = Rig()
+    rig.lead(queues=50)
+    counting = CountingBroker(rig)
+    rig.settle(10.0)
+    assert counting.turns < 150

@@ -1,0 +1,101 @@
+"""Following the metadata, and telling it on to clients."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.wire.errors import Unavailable
+from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.view import TopicConfig, TopicView, View
+from tests.unit.nodes.rig import Rig
+
+
+def topic(name: str, number: int, version: int = 1) -> TopicView:
+    """A topic without queues."""
+    return TopicView(name, number, TopicConfig(), [], version)
+
+
+def watch(version: int, topics: list[str] | None = None, wait_ms: int = 1_000) -> Watch:
+    """A client's WATCH."""
+    return Watch(0, 5_000, version, topics, wait_ms)
+
+
+def told(rig: Rig, name: str, request: Watch) -> View | None:
+    """What a client is told at once; None: it is held."""
+    client = rig.peers.get(rig.client(name).address)
+    assert client is not None
+    client.ask(request)
+    if not client.replies:
+        return None
+    message = client.answer()
+    assert isinstance(message, WatchResult)
+    return message.view
+
+
+def test_a_client_that_knows_nothing_gets_the_whole() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1), topic("b", 2))
+    view = told(rig, "c", watch(-1))
+    assert view is not None
+    assert view.full
+    assert {t.name for t in view.topics} == {"a", "b"}
+    assert {b.id for b in view.brokers} == {"broker-1", "broker-2", "broker-3"}
+
+
+def test_a_client_gets_what_changed_and_what_went() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1), topic("b", 2))
+    before = rig.version
+    rig.publish(topic("b", 2), topic("c", 3))
+    view = told(rig, "c", watch(before))
+    assert view is not None
+    assert not view.full
+    assert view.version == rig.version
+    assert "c" in {t.name for t in view.topics}
+    assert view.deleted == ["a"]
+
+
+def test_a_client_that_is_up_to_date_waits_for_its_topics_or_its_time() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    client = rig.client()
+    assert client.ask(watch(rig.version, ["later"])) == []
+    rig.settle(0.9)
+    assert client.taken() == []
+    rig.settle(0.1)
+    view = client.answer().view
+    assert not view.full
+    assert view.topics == []
+    client.ask(watch(rig.version, ["later"], 9_000))
+    rig.publish(topic("a", 1), topic("later", 2))
+    assert [t.name for t in client.answer().view.topics] == ["later"]
+
+
+def test_it_never_goes_back() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    client = rig.client()
+    assert client.ask(watch(rig.version + 50)) == []
+    rig.settle(1.0)
+    with pytest.raises(Unavailable):
+        client.answer()
+
+
+def test_a_broker_without_metadata_says_so_in_time() -> None:
+    rig = Rig()
+    client = rig.client()
+    assert client.ask(watch(-1, wait_ms=200)) == []
+    rig.settle(0.2)
+    with pytest.raises(Unavailable):
+        client.answer()
+
+
+def test_a_silent_name_server_is_left_for_the_next() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    assert rig.ns.count(Watch) == 1
+    request = rig.ns.take(Watch)
+    assert request.version == rig.version
+    # Held longer than it promised: asked again.
+    rig.settle(11.1)
+    assert rig.ns.count(Watch) >= 1
