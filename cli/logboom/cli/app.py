@@ -1,15 +1,17 @@
 """The command line: its commands, and how every error becomes one line and an exit code.
 
 Exit codes: 0 done, 1 it failed (the line on standard error says what and how to mend it), 2 the
-command line is wrong, 130 Ctrl-C, 141 the reader of our output went away.
+command line is wrong, 130 Ctrl-C, 141 the reader of our output went away, 143 SIGTERM.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import FrameType
 from typing import Final
 
 from cyclopts import App, CycloptsError
@@ -22,6 +24,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+TERMINATED: Final = 143
 
 HELP: Final = """\
 A replicated message broker that keeps what it acknowledged.
@@ -74,8 +77,17 @@ def build() -> App:
     return app
 
 
+class Terminated(BaseException):
+    """SIGTERM came: end as after Ctrl-C, so that folders and processes of ours go too."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code."""
+    """Run one command line; returns the exit code. `logboom node` handles signals by itself."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         result = build()(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -86,6 +98,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Terminated:
+        return TERMINATED
     except BrokenPipeError:
         # Nobody reads on; the interpreter must not complain when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

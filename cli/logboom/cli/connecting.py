@@ -14,8 +14,10 @@ PROBE_S: Final = 0.5
 """How long one endpoint gets to refuse a connection."""
 
 
-def open_client(servers: str | None) -> Client:
+def open_client(servers: str | None, *, create_topics: bool = False) -> Client:
     """Connect to the nodes asked for, or to those at hand.
+
+    `create_topics`: a topic that is not there is created on first use.
 
     Raises:
         Unavailable: all of them refuse connections: waiting for an answer would be in vain.
@@ -25,7 +27,7 @@ def open_client(servers: str | None) -> Client:
     if all(map(_refuses, ends)):
         text = f"nothing listens at {', '.join(ends)}"
         raise Unavailable(f"{text}: start a cluster with `logboom cluster up`, or say --servers")
-    return connect(ends)
+    return connect(ends, create_topics=create_topics)
 
 
 def _refuses(endpoint: str) -> bool:

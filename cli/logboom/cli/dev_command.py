@@ -20,7 +20,7 @@ def dev(
 ) -> None:
     """Run a name server and a broker in this process until Ctrl-C, to try things out.
 
-    Topics are created on first use. Nothing is replicated.
+    Clients with create_topics=True create topics on first use. Nothing is replicated.
 
         logboom dev
         logboom dev --data ./boom
@@ -39,7 +39,7 @@ def dev(
         note("    from logboom.client import connect")
         note(f"    boom = connect({node.endpoints[0]!r}, create_topics=True)")
         note("")
-        note(f"    echo hello | logboom produce greetings -s {node.endpoints[0]}")
+        note(f"    echo hello | logboom produce greetings --create -s {node.endpoints[0]}")
         note("")
         note("Ctrl-C ends it" + ("" if data else ", and removes its messages."))
         while True:

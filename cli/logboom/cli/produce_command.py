@@ -37,6 +37,7 @@ def produce(
     compression: Annotated[
         Literal["none", "lz4", "zstd"], Parameter(name=["--compression", "-z"])
     ] = "none",
+    create: Annotated[bool, Parameter(negative="")] = False,
     servers: Servers = None,
 ) -> None:
     """Send each line of standard input, or each value given, as one message.
@@ -71,6 +72,8 @@ def produce(
         When a message counts as sent: none, leader, all.
     compression
         none, lz4 or zstd.
+    create
+        Create the topic, with default settings, if it is not there.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -84,7 +87,7 @@ def produce(
     messages = _messages(lines, json, None if separator is None else separator.encode(), shared)
     sent = 0
     with (
-        open_client(servers) as boom,
+        open_client(servers, create_topics=create) as boom,
         boom.producer(acks=acks, compression=compression) as producer,
         progress("sending", len(values) if values else count) as bar,
     ):

@@ -70,10 +70,15 @@ def test_a_reader_that_goes_away_ends_it_quietly(servers: str) -> None:
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT])
-def test_ctrl_c_ends_it_quietly(servers: str, number: signal.Signals) -> None:
-    succeed("topic", "create", "waited", "--queues", 1, servers=servers)
-    succeed("produce", "waited", "hello", servers=servers)
+def test_a_topic_is_created_only_if_asked(servers: str) -> None:
+    assert "does not exist" in fail("produce", "fresh", "hello", servers=servers)
+    succeed("produce", "fresh", "hello", "--create", servers=servers)
+    assert succeed("consume", "fresh", "--exit", servers=servers).lines == ["hello"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_quietly(servers: str, number: signal.Signals, code: int) -> None:
+    succeed("produce", "waited", "hello", "--create", servers=servers)
     with subprocess.Popen(
         [sys.executable, "-m", "logboom.cli", "consume", "waited"],
         env=environment(servers),
@@ -85,7 +90,7 @@ def test_ctrl_c_ends_it_quietly(servers: str, number: signal.Signals) -> None:
         begun = time.monotonic()
         os.kill(reader.pid, number)
         _, said = reader.communicate(timeout=20)
-        assert reader.returncode == 130
+        assert reader.returncode == code
         assert said == b""
         assert time.monotonic() - begun < 5.0
 

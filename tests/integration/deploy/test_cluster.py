@@ -126,8 +126,14 @@ time.sleep(600)
 """
 
 
-def test_the_nodes_end_with_a_parent_that_is_killed() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+def test_the_nodes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    # Its temporary folder stays, as it is killed: let it be one of ours.
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
     assert parent.stdout is not None
     pids = [int(word) for word in parent.stdout.readline().split()]
     assert len(pids) == 2
