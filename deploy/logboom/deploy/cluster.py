@@ -180,7 +180,12 @@ class Cluster:
             started = self._spawner.submit(start_all).result()
             self._processes |= {process.spec.id: process for process in started}
         for process in started:
-            process.wait_listening()
+            try:
+                process.wait_listening()
+            except StartError:
+                # It ended or hangs; a later `start` of the same name may do better.
+                self._processes.pop(process.spec.id).kill()
+                raise
 
     # ── what the nodes know ─────────────────────────────────────────────────────────────────────
 
@@ -201,6 +206,8 @@ class Cluster:
         with Asker() as asker:
             while (missing := self._not_ready(asker, newer_than or {})) is not None:
                 if time.monotonic() > deadline:
+                    # They tell why: not even `close` takes them away now.
+                    self._temporary = False
                     text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
                     raise StartError(f"{text}; logs are under {self.data}")
                 time.sleep(0.01)
