@@ -8,6 +8,7 @@ their sync waits for `Synced`.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from logboom.nodes.producing import Producing
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.pulling import Pulling
 from logboom.nodes.queues import Queues
+from logboom.nodes.reading import Damaged
 from logboom.nodes.registration import Registration
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.roles import Roles
@@ -34,7 +36,7 @@ from logboom.nodes.upkeep import Upkeep
 from logboom.nodes.watching import Told, Watcher
 from logboom.wire.actor import Call, Effects, Event, Instant, Received, Synced
 from logboom.wire.commands import QueueTail, ReportTails
-from logboom.wire.errors import InvalidRequest, NotLeader
+from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
 from logboom.wire.gate import Gate, Peer
 from logboom.wire.hello import Identity
@@ -92,6 +94,7 @@ class Broker:
             self.proposals,
             self._registered,
             self._fenced,
+            self._heard_of,
         )
         lease, stats = self.registration.lease, self.stats
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
@@ -107,9 +110,10 @@ class Broker:
             self.registration,
             self.proposals,
             stats,
+            self._halt,
             self._refetch,
         )
-        self.producing = Producing(self.queues, self.routes, lease, self.space, stats)
+        self.producing = Producing(config.id, self.queues, self.routes, lease, self.space, stats)
         self.pulling = Pulling(config, self.queues, self.routes, lease, self.damages, stats)
         self.feeder = Feeder(config, self.queues, stats, self._position, self.damages.found)
         self.fetching = Fetching(
@@ -135,6 +139,7 @@ class Broker:
             self.roles,
             self.feeder,
             self.producing,
+            self.damages,
             self.isr,
             self.fetching,
             self.links,
@@ -150,6 +155,8 @@ class Broker:
             replica.key: replica for replica in self.queues if replica.damage is None
         }
         self._more = False
+        self._syncing: deque[tuple[int, float]] = deque()
+        """(token, when) of turns that are not on disk yet."""
         self._serves: dict[type, _Serve] = {
             Produce: self._on_produce,
             Pull: self._on_pull,
@@ -193,6 +200,8 @@ class Broker:
         self._timers(turn)
         self._settle(turn)
         self.queues.commit(turn)
+        if turn.out.token:
+            self._syncing.append((turn.out.token, turn.mono))
         if self.routes.version < 0:
             turn.out.stop = turn.out.stop or self._turned_away()
         return turn.out
@@ -220,6 +229,9 @@ class Broker:
             turn.refuse(peer, message.id, InvalidRequest(text, "UNKNOWN_TYPE"))
 
     def _synced(self, token: int, turn: Turn) -> None:
+        while self._syncing and self._syncing[0][0] <= token:
+            _, begun = self._syncing.popleft()
+            self.stats.histograms["sync"].add(turn.mono - begun)
         for replica in self.queues.synced(token):
             if replica.leading is not None:
                 self.producing.synced(replica, turn)
@@ -266,7 +278,12 @@ class Broker:
             replica = self._to_index.pop(key)
             if self.queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
-            if replica.index.advance(turn.writes, min(replica.hw, replica.written), 1):
+            try:
+                more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
+            except (DataDamaged, DamagedBatch) as error:
+                self.damages.found(replica, Damaged(error.text, replica.index.reach))
+                continue
+            if more:
                 self._to_index[key] = replica
         self._more = bool(self._to_index)
 
@@ -295,6 +312,9 @@ class Broker:
     def _hw_moved(self, replica: Replica) -> None:
         self._moved[replica.key] = replica
 
+    def _halt(self, replica: Replica) -> None:
+        self.fetching.unfollow(replica)
+
     def _refetch(self, replica: Replica, turn: Turn) -> None:
         self.roles.refetch(replica, turn)
 
@@ -308,6 +328,9 @@ class Broker:
             broker, replica.hw, leading.followers[broker].seen_at
         ):
             self.isr.grow(replica, broker)
+
+    def _heard_of(self, version: int, turn: Turn) -> None:
+        self.watcher.heard_of(version, turn)
 
     def _registered(self, turn: Turn) -> None:
         self.stats.count("registrations")

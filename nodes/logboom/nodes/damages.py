@@ -35,15 +35,18 @@ class Damages:
         registration: Registration,
         proposals: Proposals,
         stats: Statistics,
+        halt: Callable[[Replica], None],
         refetch: Callable[[Replica, Turn], None],
     ) -> None:
-        """`refetch` is called when a damaged replica was cut and may follow its leader again."""
+        """`halt` ends the fetching of a replica that was found damaged; `refetch` is called when
+        it was cut and may follow its leader again."""
         self._me = me
         self._queues = queues
         self._routes = routes
         self._registration = registration
         self._proposals = proposals
         self._stats = stats
+        self._halt = halt
         self._refetch = refetch
         self._asking = False
         self._unreported: dict[QueueKey, None] = {}
@@ -66,6 +69,7 @@ class Damages:
         replica.damage, replica.damaged_at = error.text, error.position
         self._mending.pop(replica.key, None)
         self._unreported[replica.key] = None
+        self._halt(replica)
 
     def refusal(self, replica: Replica) -> LogboomError:
         """What a reader of the damaged place is told."""

@@ -28,8 +28,15 @@ class Producing:
     """Takes batches and answers their producers."""
 
     def __init__(
-        self, queues: Queues, routes: Routes, lease: Lease, space: SpaceGauge, stats: Statistics
+        self,
+        me: str,
+        queues: Queues,
+        routes: Routes,
+        lease: Lease,
+        space: SpaceGauge,
+        stats: Statistics,
     ) -> None:
+        self._me = me
         self._queues = queues
         self._routes = routes
         self._lease = lease
@@ -53,7 +60,7 @@ class Producing:
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if replica is None or leading is None:
-            raise not_leader(self._routes, message.topic, message.queue)
+            raise not_leader(self._routes, message.topic, message.queue, me=self._me)
         if replica.damage is not None:
             raise damaged(replica, replica.damage)
         if len(batches) != 1:
@@ -159,7 +166,7 @@ class Producing:
         waiting = [*leading.waiting_all, *leading.waiting_leader, *(w for _, w in leading.late)]
         if not waiting:
             return
-        error = not_leader(self._routes, replica.topic, replica.queue, me=leading.me)
+        error = not_leader(self._routes, replica.topic, replica.queue, me=self._me)
         for each in waiting:
             turn.refuse(each.address, each.number, error)
 

@@ -69,7 +69,7 @@ class Pulling:
                 return replica
             if self._config.follower_reads and replica.role == "follower":
                 return replica
-        raise not_leader(self._routes, topic, queue)
+        raise not_leader(self._routes, topic, queue, me=self._config.id)
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
@@ -198,7 +198,7 @@ class Pulling:
         """The replica that may say where its queue ends (Q8, Q11)."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is None or replica.leading is None:
-            raise not_leader(self._routes, topic, queue)
+            raise not_leader(self._routes, topic, queue, me=self._config.id)
         if not self._lease.holds(now):
             raise no_lease("end offsets are")
         if replica.hw < replica.leading.election_end:

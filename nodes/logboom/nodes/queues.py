@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Final
 
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.index import QueueIndex
 from logboom.nodes.keys import Position
 from logboom.nodes.opening import open_queues
 from logboom.nodes.records import QueueRecord
-from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.replica import SNAPSHOT_BYTES, QueueKey, Replica
 from logboom.nodes.storage import Storage
 from logboom.nodes.tail import TailCache
 from logboom.nodes.turn import Turn
 from logboom.wire.errors import DataDamaged
+
+REREAD_BYTES: Final = 512 * 1024 * 1024
+"""What the opening of all queues may read to rebuild producer windows, about."""
+MIN_SNAPSHOT_BYTES: Final = 64 * 1024
+"""Fewest bytes appended to a queue between two writings of its producer windows."""
 
 
 class Queues:
@@ -84,6 +90,13 @@ class Queues:
         """The replica's log changed this turn."""
         self._dirty[replica.key] = replica
 
+    @property
+    def _windows_every(self) -> int:
+        """Bytes between two writings of a queue's producer windows: all queues together must not
+        have too much to read again after a crash."""
+        share = REREAD_BYTES // max(1, len(self.replicas))
+        return min(SNAPSHOT_BYTES, max(MIN_SNAPSHOT_BYTES, share))
+
     def token_of(self, replica: Replica) -> int:
         """The token whose sync brings all of a replica to disk."""
         return self.token + (replica.key in self._dirty)
@@ -101,7 +114,7 @@ class Queues:
         """A turn ends: stage the records of what changed, and number its sync."""
         marks = []
         for replica in self._dirty.values():
-            replica.stage_record(turn.writes)
+            replica.stage_record(turn.writes, self._windows_every)
             marks.append((replica, replica.cuts, replica.end))
             self._staged.append(replica)
         self._dirty.clear()

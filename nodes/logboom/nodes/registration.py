@@ -38,8 +38,10 @@ class Registration:
         proposals: Proposals,
         on_registered: Callable[[Turn], None],
         on_fenced: Callable[[Turn], None],
+        on_version: Callable[[int, Turn], None],
     ) -> None:
-        """`on_registered` follows each new instance epoch, `on_fenced` each loss of one."""
+        """`on_registered` follows each new instance epoch, `on_fenced` each loss of one;
+        `on_version` gets the metadata version that each grant names."""
         self.lease = Lease()
         self.instance_epoch = -1
         """Of this registration; -1: not registered."""
@@ -56,6 +58,7 @@ class Registration:
         self._proposals = proposals
         self._on_registered = on_registered
         self._on_fenced = on_fenced
+        self._on_version = on_version
         self._attempts = 0
         self._asking = False
         self._heartbeat_at = 0.0
@@ -140,6 +143,7 @@ class Registration:
             self._servers.accepted(endpoint)
             self.lease.granted(sent_at, reply.message.lease_ms)
             self._heartbeat_at = sent_at + HEARTBEAT
+            self._on_version(reply.message.version, turn)
         elif reply.error is not None and reply.error.code == "FENCED":
             self.fenced(turn)
         elif reply.error is not None and self._servers.refused(endpoint, reply.error):

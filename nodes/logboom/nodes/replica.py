@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.nodes.epochs import EpochTable
-from logboom.nodes.keys import LAST_SIDE, Position, log_key, queue_end, queue_key
+from logboom.nodes.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.tail import Tail, TailCache, cut_tail
@@ -30,7 +30,6 @@ WINDOWS: Final = b"w"
 """Suffix of the state key that holds the producer windows below the HW."""
 SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
 """Bytes appended between two writings of the producer windows: what an opening must read again."""
-ZERO: Final = Position(0, 0)
 
 QueueKey: TypeAlias = tuple[int, int]
 """(topic id, queue)."""
@@ -209,13 +208,14 @@ class Replica:
 
     # ── the record ──────────────────────────────────────────────────────────────────────────────
 
-    def stage_record(self, writes: WriteSet) -> None:
-        """Write down what changed this turn, in the same write set as the entries (Q10)."""
+    def stage_record(self, writes: WriteSet, windows_every: int = SNAPSHOT_BYTES) -> None:
+        """Write down what changed this turn, in the same write set as the entries (Q10); the
+        producer windows too, once `windows_every` bytes were appended."""
         put_record(writes, *self.key, self.record())
         if self._epochs_changed:
             put_epochs(writes, *self.key, self.epochs.entries)
             self._epochs_changed = False
-        if self._since_windows >= SNAPSHOT_BYTES and self.hw > self._windows_written:
+        if self._since_windows >= windows_every and self.hw > self._windows_written:
             self.stage_windows(writes)
 
     def record(self) -> QueueRecord:
@@ -404,4 +404,4 @@ def _decode_snapshot(stored: bytes) -> Snapshot:
         raise DataDamaged(f"a queue's snapshot cannot be read: {error}") from None
 
 
-__all__ = ["LAST_SIDE", "ZERO", "Appended", "QueueKey", "Replica", "Snapshot"]
+__all__ = ["SNAPSHOT_BYTES", "Appended", "QueueKey", "Replica", "Snapshot"]

@@ -83,7 +83,8 @@ class Stopping:
                 replica.stage_windows(turn.writes)
                 self._queues.touch(replica)
         self._last_token = self._queues.token + 1
-        if not self._queues.replicas:
+        if all(replica.damage is not None for replica in self._queues):
+            # Nothing to write, so no sync to wait for.
             turn.out.stop = ""
 
     def synced(self, token: int, turn: Turn) -> None:

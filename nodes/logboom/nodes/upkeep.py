@@ -8,19 +8,23 @@ from typing import Final
 import msgspec
 
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.damages import Damages
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching
 from logboom.nodes.isr import IsrKeeper
+from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
 from logboom.nodes.producing import Producing
 from logboom.nodes.queues import Queues
+from logboom.nodes.reading import Damaged
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.retention import Retention, expire
 from logboom.nodes.roles import Roles
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
+from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Kind
 from logboom.wire.routes import Routes
 
@@ -45,6 +49,7 @@ class Upkeep:
         roles: Roles,
         feeder: Feeder,
         producing: Producing,
+        damages: Damages,
         isr: IsrKeeper,
         fetching: Fetching,
         links: Links,
@@ -57,6 +62,7 @@ class Upkeep:
         self._roles = roles
         self._feeder = feeder
         self._producing = producing
+        self._damages = damages
         self._isr = isr
         self._fetching = fetching
         self._links = links
@@ -139,16 +145,20 @@ class Upkeep:
             limit, keep = min(limit, replica.leader_start), Retention(None, 0)
             if limit <= replica.start:
                 return False
-        record = expire(
-            self._queues.storage,
-            turn.writes,
-            *replica.key,
-            replica.record(),
-            replica.index,
-            keep=keep,
-            limit=limit,
-            wall_ms=turn.now.wall_ms,
-        )
+        try:
+            record = expire(
+                self._queues.storage,
+                turn.writes,
+                *replica.key,
+                replica.record(),
+                replica.index,
+                keep=keep,
+                limit=limit,
+                wall_ms=turn.now.wall_ms,
+            )
+        except (DataDamaged, DamagedBatch) as error:
+            self._damages.found(replica, Damaged(error.text, Position(replica.start)))
+            return False
         if record is None:
             return False
         replica.trimmed(record.start, record.size)

@@ -25,6 +25,8 @@ HOLD_MS: Final = 10_000
 """Milliseconds that a name server may hold our WATCH."""
 GRACE: Final = 1.0
 """Seconds beyond the hold, or without a session, after which another name server is asked."""
+BEHIND: Final = 0.5
+"""Seconds that a WATCH must have been held before news from elsewhere speaks against its holder."""
 REMEMBERED: Final = 20_000
 """Changes of topics remembered for deltas; a client further behind gets the whole."""
 LONGEST_HOLD_MS: Final = 60_000
@@ -69,6 +71,20 @@ class Watcher:
         self._number = self._links.request(
             self._endpoint, message, turn, self._answered, turn.mono + HOLD_MS / 1000 + GRACE
         )
+
+    def heard_of(self, version: int, turn: Turn) -> None:
+        """The raft leader is at `version`: whoever holds our WATCH and did not tell is left."""
+        if (
+            version > self._routes.version
+            and self._number is not None
+            and self._endpoint is not None
+            and turn.mono - self._asked_at > BEHIND
+        ):
+            self._links.cancel(self._endpoint, self._number)
+            self._number = None
+            self._endpoint = self._servers.leader()
+            self._ask_at = turn.mono
+            self.step(turn)
 
     def deadline(self) -> float:
         """When `step` is wanted next."""

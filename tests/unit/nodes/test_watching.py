@@ -99,3 +99,15 @@ def test_a_silent_name_server_is_left_for_the_next() -> None:
     # Held longer than it promised: asked again.
     rig.settle(11.1)
     assert rig.ns.count(Watch) >= 1
+
+
+def test_a_name_server_that_holds_back_what_the_raft_leader_knows_is_left() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    before = rig.ns.take(Watch)
+    rig.settle(1.1)
+    # The next heartbeat's grant names a version that this WATCH should have told long ago.
+    rig.version += 1
+    rig.settle(1.1)
+    assert rig.ns.count(Watch) == 1
+    assert rig.ns.take(Watch).id != before.id
