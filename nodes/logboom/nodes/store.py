@@ -257,23 +257,35 @@ class RocksStorage:
         # Others may compact meanwhile, and above all flush.
         options.set_exclusive_manual_compaction(False)
         for start, end in removed.items():
-            if not self._closed:
+            try:
                 self._families["log"].compact_range(start, end, options)
+            except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+                # If RocksDB is broken for good, it refuses the loop's next write.
+                _log.error("cannot reclaim the room of removed messages: %s", _line(error))
+                return
 
     def close(self) -> None:
         """Sync and let go of the folder. Idempotent."""
         if self._closed:
             return
-        if not self._failed:
-            self.sync()
         self._closed = True
-        # Each handle keeps the database and its lock alive.
-        self._handles.clear()
-        for family in self._families.values():
-            family.close()
-        self._families.clear()
-        self._database.close()
-        self.folder.close()
+        try:
+            if not self._failed:
+                self.sync()
+        finally:
+            # Each handle keeps the database and its lock alive.
+            self._handles.clear()
+            for handle in (*self._families.values(), self._database):
+                self._let_go(handle)
+            self._families.clear()
+            self.folder.close()
+
+    def _let_go(self, handle: Rdict) -> None:
+        """Close a handle. It may flush, and so fail; what was synced is in the log all the same."""
+        try:
+            handle.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            _log.error("%s", self._refused(error))
 
 
 def _open_database(folder: Folder) -> Rdict:

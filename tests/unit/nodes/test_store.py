@@ -247,6 +247,29 @@ def test_q14_a_condemned_store_begins_anew(tmp_path: Path) -> None:
     again.close()
 
 
+def test_q14_damage_that_compaction_meets_condemns_the_store(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    for offset in range(100):
+        writes.put("log", log_key(1, 0, offset), os.urandom(500))
+    store.write(writes)
+    store.close()
+    RocksStorage(tmp_path, "broker-1").close()
+    table = max((tmp_path / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    damage(table, table.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    writes.delete_range("log", queue_key(1, 0), log_key(1, 0, 80))
+    store.write(writes)
+    store.reclaim()
+    with pytest.raises(DataDamaged, match="failed"):
+        store.write(one(100))
+    with pytest.raises(DataDamaged, match="failed before"):
+        store.sync()
+    store.close()
+    assert (tmp_path / "condemned").exists()
+
+
 def test_what_retention_removed_gives_its_room_back(tmp_path: Path) -> None:
     store = RocksStorage(tmp_path, "broker-1")
     for _ in range(4):
