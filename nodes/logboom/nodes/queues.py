@@ -91,7 +91,7 @@ class Queues:
         self._dirty[replica.key] = replica
 
     @property
-    def _windows_every(self) -> int:
+    def windows_every(self) -> int:
         """Bytes between two writings of a queue's producer windows: all queues together must not
         have too much to read again after a crash."""
         share = REREAD_BYTES // max(1, len(self.replicas))
@@ -114,7 +114,7 @@ class Queues:
         """A turn ends: stage the records of what changed, and number its sync."""
         marks = []
         for replica in self._dirty.values():
-            replica.stage_record(turn.writes, self._windows_every)
+            replica.stage_record(turn.writes, self.windows_every)
             marks.append((replica, replica.cuts, replica.end))
             self._staged.append(replica)
         self._dirty.clear()

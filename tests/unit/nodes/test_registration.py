@@ -1,8 +1,8 @@
-"""Registered, heard every second, fenced; and proposals that keep their number until decided."""
+"""Registered, heard every second, fenced, registered anew (Q2, Q11)."""
 
 from __future__ import annotations
 
-from logboom.wire.commands import RegisterBroker, StepDown
+from logboom.wire.commands import RegisterBroker
 from logboom.wire.errors import NotLeader, Refused
 from logboom.wire.messages import Heartbeat
 from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
@@ -36,28 +36,6 @@ def test_without_a_hint_it_is_asked_again_soon() -> None:
     rig.refuse(rig.ns.take(Heartbeat), NotLeader("an election is on", leader=None))
     rig.settle(0.11)
     assert rig.ns.count(Heartbeat) == 1
-
-
-def test_a_proposal_keeps_its_number_until_it_has_its_result() -> None:
-    rig = Rig()
-    rig.lead()
-    rig.call_stop()
-    first, command = rig.commands.pop(0)
-    assert isinstance(command, StepDown)
-    rig.refuse(first, NotLeader("an election is on", leader=None))
-    rig.settle(0.11)
-    second, again = rig.commands[0]
-    assert (second.proposer, second.number, again) == (first.proposer, first.number, command)
-
-
-def test_a_proposal_that_nobody_answers_is_sent_again() -> None:
-    rig = Rig()
-    rig.lead()
-    rig.call_stop()
-    assert len(rig.commands) == 1
-    rig.settle(1.7)
-    assert len({(p.proposer, p.number) for p, _ in rig.commands}) == 1
-    assert len(rig.commands) >= 2
 
 
 def test_a_refused_registration_is_tried_again_and_said_in_stats() -> None:

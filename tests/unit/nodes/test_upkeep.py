@@ -1,4 +1,4 @@
-"""What is done from time to time: retention, idle producers, deleted topics, a graceful stop."""
+"""What is done from time to time: retention and idle producers; and how little an idle broker does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from logboom.nodes.keys import Position
 from logboom.wire.actor import Effects, Event
-from logboom.wire.commands import StepDown
 from logboom.wire.errors import ProducerError
 from logboom.wire.messages import QueueAnswer
 from logboom.wire.view import TopicConfig
@@ -61,80 +60,6 @@ def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
     again = Rig(rig.storage, incarnation="two")
     assert again.replica().damage is None
     assert len(again.replica().windows) == 0
-
-
-def test_a_deleted_topic_leaves_nothing_behind() -> None:
-    rig = Rig()
-    rig.lead()
-    rig.client().ask(produce(), [batch(3)])
-    rig.publish()
-    rig.settle()
-    assert rig.broker.queues.replicas == {}
-    assert rig.storage.content("log") == {}
-    assert rig.storage.content("state") == {}
-
-
-def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() -> None:
-    first = Rig()
-    first.lead()
-    first.client().ask(produce(), [batch(3)])
-    rig = Rig(first.storage, incarnation="two", register=False)
-    rig.publish()
-    assert len(rig.storage.content("log")) == 1
-    rig.instance_epoch = 9
-    rig.decide(value=9)
-    rig.publish()
-    rig.settle()
-    assert rig.storage.content("log") == {}
-
-
-def test_a_topic_made_again_under_its_name_is_empty() -> None:
-    rig = Rig()
-    rig.lead()
-    client = rig.client()
-    client.ask(produce(), [batch(3)])
-    assert rig.view is not None
-    (topic,) = rig.view.topics
-    topic = type(topic)(topic.name, 2, topic.config, topic.queues, rig.version + 1)
-    rig.publish(topic)
-    client.ask(produce(), [batch(1)])
-    assert client.answer().base_offset == 0
-    assert set(rig.broker.queues.replicas) == {(2, 0)}
-
-
-def test_a_graceful_stop_hands_over_first() -> None:
-    rig = Rig()
-    rig.lead(isr=BOTH, replicas=BOTH)
-    rig.call_stop()
-    assert rig.stop is None
-    assert isinstance(rig.decide(), StepDown)
-    assert rig.stop is None
-    rig.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH)
-    rig.settle()
-    assert rig.stop == ""
-
-
-def test_a_lone_broker_stops_as_soon_as_it_is_known_that_nobody_takes_over() -> None:
-    rig = Rig()
-    rig.lead()
-    rig.client().ask(produce(), [batch(3)])
-    rig.call_stop()
-    rig.decide()
-    rig.lead()
-    rig.settle()
-    assert rig.stop == ""
-    again = Rig(rig.storage, incarnation="two")
-    assert again.replica().hw == Position(3)
-
-
-def test_a_stop_without_name_servers_takes_three_seconds_at_most() -> None:
-    rig = Rig()
-    rig.lead(isr=BOTH, replicas=BOTH)
-    rig.call_stop()
-    rig.settle(2.9)
-    assert rig.stop is None
-    rig.settle(0.2)
-    assert rig.stop == ""
 
 
 class CountingBroker:

@@ -1,0 +1,46 @@
+"""Roles from metadata: what is deleted goes, what is made again begins empty."""
+
+from __future__ import annotations
+
+from tests.unit.nodes.rig import ME, Rig, batch, produce
+
+BOTH = (ME, "broker-2")
+
+
+def test_a_deleted_topic_leaves_nothing_behind() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.publish()
+    rig.settle()
+    assert rig.broker.queues.replicas == {}
+    assert rig.storage.content("log") == {}
+    assert rig.storage.content("state") == {}
+
+
+def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() -> None:
+    first = Rig()
+    first.lead()
+    first.client().ask(produce(), [batch(3)])
+    rig = Rig(first.storage, incarnation="two", register=False)
+    rig.publish()
+    assert len(rig.storage.content("log")) == 1
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.publish()
+    rig.settle()
+    assert rig.storage.content("log") == {}
+
+
+def test_a_topic_made_again_under_its_name_is_empty() -> None:
+    rig = Rig()
+    rig.lead()
+    client = rig.client()
+    client.ask(produce(), [batch(3)])
+    assert rig.view is not None
+    (topic,) = rig.view.topics
+    topic = type(topic)(topic.name, 2, topic.config, topic.queues, rig.version + 1)
+    rig.publish(topic)
+    client.ask(produce(), [batch(1)])
+    assert client.answer().base_offset == 0
+    assert set(rig.broker.queues.replicas) == {(2, 0)}
