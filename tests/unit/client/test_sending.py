@@ -163,8 +163,10 @@ def test_after_an_unknown_outcome_given_up_the_epoch_is_new(cluster: Cluster) ->
     lost, _ = buffer.send("t", b"lost")
     assert cluster.run(4, lambda: lost.done)
     cluster.intercept = lambda *_: None
+    cluster.seen.clear()
     kept, _ = buffer.send("t", b"kept")
     assert cluster.run(4, lambda: kept.done)
+    assert sum(isinstance(message, Produce) for message in cluster.seen) == 1
     head = peek(cluster.log("t").entries[0])
     assert (head.producer_epoch, head.base_sequence) == (1, 0)
     assert cluster.log("t").values() == [b"kept"]
@@ -184,9 +186,11 @@ def test_a_refused_batch_fails_and_the_next_goes_on(cluster: Cluster) -> None:
     bad, _ = buffer.send("t", b"bad")
     assert cluster.run(1, lambda: bad.done)
     assert getattr(bad.error, "code", "") == "TOO_LARGE"
+    cluster.seen.clear()
     good, _ = buffer.send("t", b"good")
     assert cluster.run(1, lambda: good.done)
     assert good.error is None
+    assert sum(isinstance(message, Produce) for message in cluster.seen) == 1
     assert cluster.log("t").values() == [b"good"]
 
 
