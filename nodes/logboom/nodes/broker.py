@@ -115,7 +115,9 @@ class Broker:
         )
         self.producing = Producing(config.id, self.queues, self.routes, lease, self.space, stats)
         self.pulling = Pulling(config, self.queues, self.routes, lease, self.damages, stats)
-        self.feeder = Feeder(config, self.queues, stats, self._position, self.damages.found)
+        self.feeder = Feeder(
+            config, self.queues, self.routes, stats, self._position, self.damages.found
+        )
         self.fetching = Fetching(
             config, self.queues, self.links, rng, self.space, stats, self._hw_moved
         )

@@ -21,6 +21,7 @@ from logboom.wire.actor import Inbound
 from logboom.wire.errors import Refused, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FetchStatus, QueueAnswer, QueueFetch, Replicate, Replicated
+from logboom.wire.routes import Routes
 
 UNSERVED: Final = (Position(0, -1), -1)
 """HW and start of which a follower was told nothing."""
@@ -66,6 +67,7 @@ class Feeder:
         self,
         config: BrokerConfig,
         queues: Queues,
+        routes: Routes,
         stats: Statistics,
         on_position: Callable[[Replica, str], None],
         on_damage: Callable[[Replica, Damaged], None],
@@ -74,6 +76,7 @@ class Feeder:
         not be read."""
         self._config = config
         self._queues = queues
+        self._routes = routes
         self._stats = stats
         self._on_position = on_position
         self._on_damage = on_damage
@@ -99,6 +102,12 @@ class Feeder:
                 f"REPLICATE for {message.broker!r} from {client_id!r}: nodes speak for themselves"
             )
             turn.refuse(address, message.id, Refused(text, "UNAUTHENTICATED"))
+            return
+        known = self._routes.brokers.get(message.broker)
+        if known is not None and message.instance_epoch < known.instance_epoch:
+            # An older process, perhaps with a disk that was replaced since: it counts for nothing.
+            text = f"{client_id} is registered under a newer instance epoch: this process is over"
+            turn.refuse(address, message.id, Refused(text, "FENCED"))
             return
         follower = self._session(message, turn)
         if follower is None:

@@ -244,7 +244,7 @@ class Rig:
         self.version += 1
         brokers = [
             BrokerView(ME, "b1:7711", "", self.instance_epoch, True, self.version),
-            *(BrokerView(f"broker-{n}", f"b{n}:7711", "", 50 + n, True, 1) for n in (2, 3)),
+            *(BrokerView(f"broker-{n}", f"b{n}:7711", "", 50, True, 1) for n in (2, 3)),
         ]
         self.view = View(self.version, True, "cluster", brokers, list(topics), [], [], [], "name-1")
         self.tell()

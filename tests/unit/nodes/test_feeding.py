@@ -153,3 +153,14 @@ def test_news_of_the_hw_alone_waits_no_longer_than_five_ms() -> None:
     assert rig.broker.feeder.deadline() <= asked_at + 0.005
     rig.settle(0.005)
     assert two.answer().answers[0].hw_offset == 1
+
+
+def test_an_older_process_of_a_broker_counts_for_nothing() -> None:
+    rig, two = leader()
+    rig.client().ask(produce(), [batch()])
+    # Metadata knows a newer one, perhaps with another disk.
+    two.ask(fetch(0, (Position(1), 1), instance_epoch=49))
+    with pytest.raises(LogboomError) as caught:
+        two.answer()
+    assert caught.value.code == "FENCED"
+    assert rig.replica().hw == Position(0)
