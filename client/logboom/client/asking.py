@@ -10,7 +10,7 @@ from logboom.client.connections import Connections, Ticket
 from logboom.client.leaders import Leaders
 from logboom.client.outcome import Outcome
 from logboom.client.turn import Timer, Turn
-from logboom.client.watching import Watching, no_leader
+from logboom.client.watching import Watching, no_leader, unknown_topic
 from logboom.wire.errors import InternalError, LogboomError, TimedOut
 from logboom.wire.messages import AnyMessage
 from logboom.wire.session import Reply
@@ -132,7 +132,11 @@ class Asking:
         """Leaders may have moved: ask the new one instead of waiting for the old."""
         for question in list(self._open.values()):
             call = question.call
-            if question.waiting or call.topic not in self._watching.routes.topics:
+            if call.topic not in self._watching.routes.topics:
+                if question.endpoint:  # it was there when we asked
+                    self._end(question, unknown_topic(call.topic))
+                continue
+            if question.waiting:
                 continue
             try:
                 endpoint = self._leaders.endpoint(call.topic, call.queue)
@@ -147,8 +151,6 @@ class Asking:
     def _expire(self, question: _Question) -> None:
         if id(question) not in self._open:
             return
-        if question.ticket is not None:
-            question.ticket.cancel()
         call, last = question.call, question.last_error
         why = f": {last}" if last is not None else ": is its leader up? try `logboom doctor`"
         text = f"queue {call.queue} of topic {call.topic!r} did not answer in time{why}"
@@ -157,6 +159,8 @@ class Asking:
     def _end(self, question: _Question, result: Reply | LogboomError) -> None:
         if self._open.pop(id(question), None) is None:
             return
+        if question.ticket is not None:
+            question.ticket.cancel()
         if question.expiry is not None:
             question.expiry.cancel()  # it would keep the answer in memory
         if isinstance(result, LogboomError):
