@@ -27,6 +27,7 @@ from logboom.nodes.reading import Damaged
 from logboom.nodes.registration import Registration
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.roles import Roles
+from logboom.nodes.scrub import Scrub
 from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
@@ -113,13 +114,29 @@ class Broker:
             self._halt,
             self._refetch,
         )
-        self.producing = Producing(config.id, self.queues, self.routes, lease, self.space, stats)
+        self.producing = Producing(
+            config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
+        )
         self.pulling = Pulling(config, self.queues, self.routes, lease, self.damages, stats)
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
         )
         self.fetching = Fetching(
-            config, self.queues, self.links, rng, self.space, stats, self._hw_moved
+            config,
+            self.queues,
+            self.links,
+            rng,
+            self.space,
+            stats,
+            self._hw_moved,
+            self.damages.found,
+        )
+        self.scrub = Scrub(
+            self.queues,
+            config.scrub_bytes_per_s,
+            config.scrub_every_s,
+            stats,
+            self.damages.found,
         )
         self.roles = Roles(
             config.id,
@@ -239,6 +256,7 @@ class Broker:
                 self.producing.synced(replica, turn)
                 self._recounts[replica.key] = replica
         self.fetching.synced(token)
+        self.damages.synced(token)
         self.stopping.synced(token, turn)
 
     def _timers(self, turn: Turn) -> None:
@@ -272,6 +290,7 @@ class Broker:
         self.feeder.step(turn)
         self.fetching.step(turn)
         self._index(turn)
+        self.scrub.step(turn)
 
     def _index(self, turn: Turn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
@@ -298,6 +317,8 @@ class Broker:
             self.registration.deadline(),
             self.watcher.deadline(),
             self.proposals.deadline(),
+            self.damages.deadline(),
+            self.scrub.deadline(),
             self.upkeep.next_at,
             self.pulling.holds.deadline(),
             self.told.deadline(),

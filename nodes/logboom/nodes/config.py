@@ -56,6 +56,10 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Milliseconds without being caught up after which a follower leaves the ISR."""
     retention_check_ms: int = 5_000
     """Milliseconds between two looks for what retention may delete."""
+    scrub_bytes_per_s: int = 8 * 1024 * 1024
+    """Bytes per second of stored entries that are read and checked, all the time; 0: none."""
+    scrub_every_s: float = 3_600.0
+    """Seconds from the beginning of one pass over everything to the next, at least."""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
 
@@ -72,6 +76,8 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("name_servers is empty: list at least one name server as host:port")
     if config.out_of_sync_ms < 2 * config.fetch_wait_ms:
         raise StartError("out_of_sync_ms must be at least twice fetch_wait_ms")
+    if config.scrub_bytes_per_s < 0 or config.scrub_every_s < 0:
+        raise StartError("scrub_bytes_per_s and scrub_every_s must not be below 0")
     for name in ("memory_bytes", "cache_bytes", "max_unsynced_bytes", "fetch_bytes"):
         if getattr(config, name) <= 0:
             raise StartError(f"{name} must be greater than 0 (bytes)")

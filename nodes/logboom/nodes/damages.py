@@ -1,15 +1,18 @@
 """Damaged replicas: out of the ISR before anything else, then fetched again (Q14).
 
-A damaged replica is reported; the name server takes it out of the ISR and moves the leadership if
-another can lead. Only then is it cut where it is damaged and fetched again, and reported mended
-once it holds all below the leader's HW. If no other can lead it serves what it can, and answers
-DATA_DAMAGED for the rest.
+A damaged replica is marked on disk and then reported; the name server takes it out of the ISR and
+moves the leadership if another can lead. Only then is it cut where it is damaged, and everything
+from there on fetched again; once it holds all below the leader's HW it is reported mended. If no
+other can lead it serves what it can, and answers DATA_DAMAGED for the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
+from logboom.nodes.damage_marks import Mark, drop_mark, put_mark, read_mark
 from logboom.nodes.keys import Position
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.queues import Queues
@@ -20,8 +23,13 @@ from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.commands import ReportDamage, Result
-from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
 from logboom.wire.routes import Routes
+
+REPORTED_AT_ONCE: Final = 1_000
+"""Queues in one report: a command has at most 60 KiB."""
+UNKNOWN: Final = 1 << 62
+"""Token of a mark that is not written yet."""
 
 
 class Damages:
@@ -49,14 +57,35 @@ class Damages:
         self._halt = halt
         self._refetch = refetch
         self._asking = False
-        self._unreported: dict[QueueKey, None] = {}
+        self._synced = 0
+        """Token up to which all is on disk."""
+        self._unreported: dict[QueueKey, int] = {}
+        """Found and not reported, and the token whose sync brings the mark to disk."""
         self._reported: dict[QueueKey, int] = {}
         """Metadata version from which on the report is known to all."""
         self._mending: dict[QueueKey, None] = {}
         self._mended: dict[QueueKey, None] = {}
+        """Whole again; the name servers do not know yet."""
         for replica in queues:
-            if replica.damage is not None:
-                self._unreported[replica.key] = None
+            self._remember(replica)
+
+    def _remember(self, replica: Replica) -> None:
+        """Take up what was known of a replica's damage before this start."""
+        if replica.damage is None:
+            try:
+                mark = read_mark(self._queues.storage, replica.key)
+            except DataDamaged as error:
+                replica.damage, replica.damaged_at = error.text, Position(replica.start)
+            else:
+                if mark is None:
+                    return
+                if mark.mending:
+                    replica.damage = "it was damaged and is fetched again"
+                    self._mending[replica.key] = None
+                    return
+                replica.damage, replica.damaged_at = "an entry was found damaged", mark.at
+        # What an opening finds, the next one finds again: it needs no mark.
+        self._unreported[replica.key] = 0
 
     def __len__(self) -> int:
         return len(self._unreported) + len(self._reported) + len(self._mending)
@@ -67,8 +96,9 @@ class Damages:
             return
         self._stats.count("damages")
         replica.damage, replica.damaged_at = error.text, error.position
-        self._mending.pop(replica.key, None)
-        self._unreported[replica.key] = None
+        for table in (self._mending, self._mended, self._reported):
+            table.pop(replica.key, None)
+        self._unreported[replica.key] = UNKNOWN
         self._halt(replica)
 
     def refusal(self, replica: Replica) -> LogboomError:
@@ -90,8 +120,18 @@ class Damages:
         self._asking = False
         for replica in self._queues:
             if replica.damage is not None and replica.key not in self._mending:
-                self._unreported[replica.key] = None
+                self._unreported.setdefault(replica.key, 0)
         self._reported.clear()
+
+    def synced(self, token: int) -> None:
+        """Everything up to `token` is on disk."""
+        self._synced = token
+
+    def deadline(self) -> float:
+        """When `step` is wanted: at once, or not before something happens."""
+        if UNKNOWN in self._unreported.values():
+            return float("-inf")
+        return float("inf")
 
     def forget(self, replica: Replica) -> None:
         """The replica is dropped."""
@@ -99,24 +139,31 @@ class Damages:
             table.pop(replica.key, None)
 
     def step(self, turn: Turn) -> None:
-        """Report what is new, cut what may be cut, report what is mended."""
+        """Mark and report what is new, cut what may be cut, report what is mended."""
+        for key, token in self._unreported.items():
+            replica = self._queues.replicas.get(key)
+            if token == UNKNOWN and replica is not None:
+                put_mark(turn.writes, key, Mark(False, replica.damaged_at or Position(0)))
+                self._unreported[key] = self._queues.token + 1
         if self._reported:
             self._cut_reported(turn)
         if self._mending:
             self._look_after(turn)
-        if self._asking or not self._registration.registered:
-            return
-        if self._unreported:
-            keys = list(self._unreported)
-            self._report(keys, False, self._unreported, turn)
-        elif self._mended:
-            self._report(list(self._mended), True, self._mended, turn)
+        if not self._asking and self._registration.registered:
+            self._report_next(turn)
 
-    def _report(
-        self, keys: list[QueueKey], mended: bool, source: dict[QueueKey, None], turn: Turn
-    ) -> None:
+    def _report_next(self, turn: Turn) -> None:
+        marked = (key for key, token in self._unreported.items() if token <= self._synced)
+        keys = list(islice(marked, REPORTED_AT_ONCE))
+        if not keys and not self._unreported:
+            mended = list(islice(self._mended, REPORTED_AT_ONCE))
+            if mended:
+                self._report(mended, True, turn)
+        elif keys:
+            self._report(keys, False, turn)
+
+    def _report(self, keys: list[QueueKey], mended: bool, turn: Turn) -> None:
         self._asking = True
-        source.clear()
         command = ReportDamage(
             self._me, self._registration.instance_epoch, keys, mended, turn.now.wall_ms
         )
@@ -125,10 +172,17 @@ class Damages:
         )
 
     def _decided(self, keys: list[QueueKey], mended: bool, result: Result, turn: Turn) -> None:
+        if result.code:
+            # Fenced: nothing was done. Registered again, all is reported anew.
+            return
         self._asking = False
-        if not mended:
-            for key in keys:
+        for key in keys:
+            if not mended and self._unreported.get(key, UNKNOWN) != UNKNOWN:
+                del self._unreported[key]
                 self._reported[key] = result.version
+            elif mended and key in self._mended:
+                del self._mended[key]
+                drop_mark(turn.writes, key)
         self.step(turn)
 
     def _cut_reported(self, turn: Turn) -> None:
@@ -150,20 +204,29 @@ class Damages:
             self._refetch(replica, turn)
 
     def _cut(self, replica: Replica, turn: Turn) -> None:
-        if replica.damaged_at is None or replica.damaged_at <= Position(replica.start):
+        """Cut where it is damaged. What lies before stays, if it can be read up to there."""
+        self._stats.count("damage_cuts")
+        place = replica.damaged_at
+        try:
+            if place is None or place <= Position(replica.start):
+                replica.wipe(turn.writes)
+            else:
+                replica.cut(place, turn.writes, self._queues.storage)
+        except (DataDamaged, DamagedBatch):
             replica.wipe(turn.writes)
-        else:
-            replica.cut(replica.damaged_at, turn.writes, self._queues.storage)
+        put_mark(turn.writes, replica.key, Mark(True, replica.end))
+        replica.damaged_at = None
         self._queues.touch(replica)
 
     def _look_after(self, turn: Turn) -> None:
         for key in list(self._mending):
             replica = self._queues.replicas.get(key)
-            if replica is None or replica.role == "leader":
+            if replica is None:
                 del self._mending[key]
-                if replica is not None:
-                    replica.damage = replica.damaged_at = None
-            elif replica.leader_hw is not None and replica.synced >= replica.leader_hw:
+            elif replica.role == "leader" or (
+                replica.leader_hw is not None and replica.synced >= replica.leader_hw
+            ):
+                # (One that was made leader meanwhile: what it holds is the queue now.)
                 del self._mending[key]
                 replica.damage = replica.damaged_at = None
                 self._mended[key] = None

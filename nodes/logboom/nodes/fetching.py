@@ -15,6 +15,7 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
 from logboom.nodes.queues import Queues
+from logboom.nodes.reading import Damaged
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
@@ -66,8 +67,10 @@ class Fetching:
         space: SpaceGauge,
         stats: Statistics,
         on_hw: Callable[[Replica], None],
+        on_damage: Callable[[Replica, Damaged], None],
     ) -> None:
-        """`on_hw` is called when a followed queue's HW moved."""
+        """`on_hw` is called when a followed queue's HW moved; `on_damage` when our own log cannot
+        be read where the leader says to cut it."""
         self.instance_epoch = -1
         self._config = config
         self._queues = queues
@@ -76,6 +79,7 @@ class Fetching:
         self._space = space
         self._stats = stats
         self._on_hw = on_hw
+        self._on_damage = on_damage
         self._fetchers: dict[str, Fetcher] = {}
 
     def renew(self, instance_epoch: int) -> None:
@@ -280,7 +284,12 @@ class Fetching:
         leader_end = Position(answer.cut_offset, answer.cut_side)
         hw = replica.hw
         self._stats.count("cuts")
-        place = replica.heed_cut(answer.cut_epoch, leader_end, turn.writes, self._queues.storage)
+        storage = self._queues.storage
+        try:
+            place = replica.heed_cut(answer.cut_epoch, leader_end, turn.writes, storage)
+        except (DamagedBatch, DataDamaged) as error:
+            self._on_damage(replica, Damaged(error.text, Position(replica.start)))
+            return False
         if place < hw:
             self._stats.count("cuts_below_hw")
         return True

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership, Waiting
 from logboom.nodes.lease import Lease
 from logboom.nodes.queues import Queues
-from logboom.nodes.refusals import damaged, no_lease, not_leader
+from logboom.nodes.refusals import no_lease, not_leader
 from logboom.nodes.replica import Replica
 from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
@@ -35,12 +35,15 @@ class Producing:
         lease: Lease,
         space: SpaceGauge,
         stats: Statistics,
+        refusal: Callable[[Replica], LogboomError],
     ) -> None:
+        """`refusal` says what a producer of a damaged queue is told."""
         self._me = me
         self._queues = queues
         self._routes = routes
         self._lease = lease
         self._space = space
+        self._refusal = refusal
         self._stats = stats
 
     def produce(
@@ -62,7 +65,7 @@ class Producing:
         if replica is None or leading is None:
             raise not_leader(self._routes, message.topic, message.queue, me=self._me)
         if replica.damage is not None:
-            raise damaged(replica, replica.damage)
+            raise self._refusal(replica)
         if len(batches) != 1:
             text = f"PRODUCE carries one batch, not {len(batches)}"
             raise InvalidRequest(text, "MALFORMED")

@@ -52,7 +52,7 @@ def entries(
     tail = replica.tail
     held = tail.get(begin)
     if held is None:
-        begin = yield from _stored(replica, storage, begin, min(limit, replica.written))
+        begin = yield from stored(replica, storage, begin, min(limit, replica.written))
         if begin != replica.written:
             return
         held = tail.get(begin)
@@ -64,10 +64,10 @@ def entries(
         held = tail.get(after)
 
 
-def _stored(
+def stored(
     replica: Replica, storage: Storage, begin: Position, limit: Position
 ) -> Generator[tuple[bytes, Position], None, Position]:
-    """The same from the store alone; returns where it came to."""
+    """The same from the store alone, up to what it shows; returns where it came to."""
     at = begin
     first, last = log_key(*replica.key, *begin), log_key(*replica.key, *limit)
     try:
@@ -108,9 +108,40 @@ def covering(replica: Replica, storage: Storage, offset: int) -> Position:
             if after_entry(position, peek(entry)).offset > offset or position.offset == offset:
                 return position
             break
-    except (DataDamaged, DamagedBatch) as error:
-        raise Damaged(error.text, whole) from None
-    raise Damaged(f"no batch holds offset {offset}", whole)
+    except (DataDamaged, DamagedBatch):
+        return _gallop(replica, storage, offset)
+    return _gallop(replica, storage, offset)
+
+
+def _gallop(replica: Replica, storage: Storage, offset: int) -> Position:
+    """The same where the entry itself cannot be read: from an entry before it that can, forward.
+
+    Raises:
+        Damaged: there is none; its position is where the whole part of the log ends.
+    """
+    start = Position(replica.start)
+    reach = 1
+    while True:
+        low = max(start, Position(offset - reach))
+        begin = start if low == start else _first_from(replica, storage, low, offset)
+        if begin is not None:
+            at = begin
+            for _, after in stored(replica, storage, begin, replica.written):
+                if after.offset > offset:
+                    return at
+                at = after
+            raise Damaged(f"no batch holds offset {offset}", at)
+        reach *= 2
+
+
+def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) -> Position | None:
+    """Where the first entry at or behind `low` begins, if it can be read and lies before
+    `offset`."""
+    first, last = log_key(*replica.key, *low), log_key(*replica.key, offset)
+    try:
+        return next((position_of(key) for key, _ in storage.scan("log", first, last)), None)
+    except DataDamaged:
+        return None
 
 
 def collect(

@@ -218,6 +218,12 @@ class Replica:
         if self._since_windows >= windows_every and self.hw > self._windows_written:
             self.stage_windows(writes)
 
+    def write_all(self, writes: WriteSet) -> None:
+        """Write down everything that `state` holds of the log anew: the disk lost it."""
+        put_record(writes, *self.key, self.record())
+        put_epochs(writes, *self.key, self.epochs.entries)
+        self.stage_windows(writes)
+
     def record(self) -> QueueRecord:
         """The log in numbers, as it is written down."""
         return QueueRecord(

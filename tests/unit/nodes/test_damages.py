@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logboom.nodes.keys import Position, log_key
 from logboom.nodes.storage import WriteSet
 from logboom.wire.commands import ReportDamage
+from logboom.wire.errors import DataDamaged, Unavailable
 from logboom.wire.messages import Replicate
 from logboom.wire.view import TopicConfig
 from tests.unit.nodes.rig import ME, Rig, batch, entry, produce, pull
 from tests.unit.nodes.test_broker_rules import flowing, replicated
+from tests.unit.nodes.test_scrub import flip
 
 BOTH = (ME, "broker-2")
 
@@ -84,3 +88,127 @@ def test_damage_found_at_the_start_is_reported_before_anything_is_led() -> None:
     assert rig.replica().end == Position(0)
     (queue,) = replicated(rig).queues
     assert (queue.offset, queue.last_epoch) == (0, -1)
+
+
+def mending_rig() -> Rig:
+    """A follower that was cut at offset 2 of 6 and has not fetched anything again yet."""
+    rig = Rig(follower_reads=True)
+    rig.lead(epoch=1, leader="broker-2", isr=BOTH, replicas=BOTH)
+    replicated(rig, flowing(1, 6, 3), frames=[entry(at, 1, 2) for at in (0, 2, 4)])
+    spoil(rig, 2)
+    rig.client().ask(pull(2))
+    rig.settle()
+    rig.decide()
+    rig.lead(epoch=1, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    rig.settle()
+    assert rig.replica().end == Position(2)
+    return rig
+
+
+def mended(rig: Rig) -> list[tuple[int, int]]:
+    """The queues in the reports of mending that wait."""
+    commands = [command for _, command in rig.commands if isinstance(command, ReportDamage)]
+    return [queue for command in commands if command.mended for queue in command.queues]
+
+
+def test_q14_only_what_lies_behind_the_damage_is_fetched_again() -> None:
+    rig = mending_rig()
+    (asked,) = replicated(rig, flowing(1, 6, 2), frames=[entry(2, 1, 2), entry(4, 1, 2)]).queues
+    assert asked.offset == 2
+    rig.settle()
+    assert mended(rig) == [(1, 0)]
+
+
+def test_q14_a_restart_while_it_is_mended_forgets_nothing() -> None:
+    # The name servers keep it out of the ISR until it says that it is whole: it must say so.
+    rig = Rig(mending_rig().storage, incarnation="two")
+    rig.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    replicated(rig, flowing(2, 6, 2), frames=[entry(2, 1, 2), entry(4, 1, 2)])
+    rig.settle()
+    assert mended(rig) == [(1, 0)]
+    rig.decide()
+    assert rig.replica().damage is None
+    assert Rig(rig.storage, incarnation="three", register=False).replica().damage is None
+
+
+def test_q14_damage_found_before_a_restart_is_reported_after_it() -> None:
+    rig = Rig(scrub_bytes_per_s=0)
+    rig.lead()
+    client = rig.client()
+    for _ in range(40):
+        client.ask(produce(), [batch(2)])
+    flip(rig.storage, 10)
+    rig.replica().tail.clear()
+    client.ask(pull(10))
+    rig.settle()
+    again = Rig(rig.storage, incarnation="two", scrub_bytes_per_s=0)
+    # No opening reads the middle of a log: without its mark nobody would know.
+    assert reported(again) == [(1, 0)]
+    again.decide()
+    again.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    again.settle()
+    assert again.replica().end == Position(10)
+
+
+def test_q14_the_report_waits_until_the_mark_is_on_disk() -> None:
+    rig = Rig(scrub_bytes_per_s=0)
+    rig.lead()
+    client = rig.client()
+    client.ask(produce(), [batch(2)])
+    spoil(rig, 0)
+    rig.auto_sync = False
+    client.ask(pull(0))
+    rig.settle()
+    assert rig.commands == []
+    rig.sync()
+    rig.settle()
+    assert reported(rig) == [(1, 0)]
+
+
+def test_q14_a_report_of_mending_that_was_lost_is_made_again() -> None:
+    rig = mending_rig()
+    replicated(rig, flowing(1, 6, 2), frames=[entry(2, 1, 2), entry(4, 1, 2)])
+    rig.settle()
+    assert mended(rig) == [(1, 0)]
+    rig.decide("FENCED")
+    rig.commands.clear()
+    # Fenced meanwhile, it registers anew: under a new instance epoch it says so again.
+    rig.broker.damages.registered()
+    rig.settle()
+    assert mended(rig) == [(1, 0)]
+
+
+def test_q14_a_producer_of_a_damaged_leader_is_sent_on_and_only_at_last_refused() -> None:
+    rig = Rig()
+    lenient = TopicConfig(retention_ms=-1, min_in_sync=1)
+    rig.lead(isr=(ME,), replicas=BOTH, config=lenient)
+    client = rig.client()
+    client.ask(produce("leader"), [batch(2)])
+    spoil(rig, 0)
+    client.ask(pull(0))
+    client.ask(produce("leader"), [batch(1)])
+    with pytest.raises(Unavailable):
+        client.answer()
+    rig.settle()
+    rig.decide()
+    # No other can lead.
+    rig.lead(epoch=2, isr=(ME,), replicas=BOTH, config=lenient)
+    client.ask(produce("leader"), [batch(1)])
+    with pytest.raises(DataDamaged):
+        client.answer()
+
+
+def test_reports_of_many_queues_are_made_in_parts() -> None:
+    rig = Rig(scrub_bytes_per_s=0)
+    rig.lead(queues=1024, isr=(ME,), replicas=BOTH)
+    client = rig.client()
+    for queue in range(1024):
+        client.ask(produce("leader", queue=queue), [batch(1)])
+    writes = WriteSet()
+    for queue in range(1024):
+        writes.put("log", log_key(1, queue, 0), b"torn")
+    rig.storage.write(writes)
+    again = Rig(rig.storage, incarnation="two", scrub_bytes_per_s=0)
+    assert len(reported(again)) == 1000
+    again.decide()
+    assert len(reported(again)) == 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.keys import Position, log_key
+from logboom.nodes.keys import Position, log_key, position_of
 from logboom.nodes.reading import Damaged, collect, covering, entries
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import check, encode_batch, peek
@@ -105,3 +105,23 @@ def test_an_end_that_is_missing_is_found() -> None:
         list(entries(log.replica, log.storage, Position(2), log.replica.end))
     with pytest.raises(Damaged):
         covering(log.replica, log.storage, 3)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5, 6, 8, 9])
+@pytest.mark.parametrize("how", ["missing", "torn"])
+def test_the_place_of_damage_is_where_the_whole_part_ends(offset: int, how: str) -> None:
+    """An offset within a damaged batch is no place to cut at."""
+    counts = [3, 0, 2, 4, 0, 1]
+    log = log_of(counts, 0)
+    starts = [key for key in log.log() if peek(log.log()[key]).count]
+    begin = max(base for base in (0, 3, 5, 9) if base <= offset)
+    (key,) = (key for key in starts if peek(log.log()[key]).base_offset == begin)
+    writes = WriteSet()
+    if how == "torn":
+        writes.put("log", key, b"torn")
+    else:
+        writes.delete("log", key)
+    log.storage.write(writes)
+    with pytest.raises(Damaged) as caught:
+        collect(log.replica, log.storage, offset, 1 << 20, 0, None)
+    assert caught.value.position == position_of(key)
