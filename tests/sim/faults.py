@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from logboom.nodes.keys import position_of, queue_of
+
 if TYPE_CHECKING:
     from tests.sim.world import Machine, World
 
@@ -28,7 +30,8 @@ MEAN_GAP: Final = 0.9
 class Faults:
     """The schedule of one run."""
 
-    def __init__(self, world: World, rng: random.Random) -> None:
+    def __init__(self, world: World, rng: random.Random, *, rot: bool = False) -> None:
+        """`rot`: the disk of one broker flips bits too, of queues that others hold as well."""
         self._world = world
         self._rng = rng
         self._over = False
@@ -46,6 +49,10 @@ class Faults:
             self._jump_wall_clock: 0.5,
             self._lose_power_in_sync: 1.5,
         }
+        self._rotten = ""
+        if rot:
+            self._weights[self._flip_bits] = 5
+            self._rotten = rng.choice([m.name for m in world.nodes("broker")])
 
     def begin(self) -> None:
         """Let the first fault come."""
@@ -168,6 +175,20 @@ class Faults:
         for machine in running[: self._rng.randint(1, 3)]:
             assert machine.journal is not None
             machine.journal.fail_in = self._rng.randint(0, 12)
+
+    def _flip_bits(self) -> None:
+        """Bits of what was synced change. One broker alone: each entry has a good copy elsewhere."""
+        world, rng = self._world, self._rng
+        topics = world.observer.topics.values()
+        shared = {t.id for t in topics for q in t.queues if len(q.replicas) > 1}
+        storage = world.machines[self._rotten].storage
+        assert storage is not None
+        for _ in range(rng.randint(1, 3)):
+            key = storage.flip(rng, lambda key: queue_of(key)[0] in shared)
+            if key is not None:
+                place = f"{queue_of(key)} at {tuple(position_of(key))}"
+                world.trace.note(self._rotten, f"a bit flips in {place}")
+                world.trace.count("flipped bits")
 
     def _break_connections(self) -> None:
         one, other = self._rng.sample(list(self._world.machines), 2)

@@ -26,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
     parser.add_argument("--count", type=int, default=50, help="seeds of a hunt")
     parser.add_argument("--quiet", action="store_true", help="no events")
+    parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
     chosen = parser.parse_args(arguments)
     seeds = (
         range(chosen.first, chosen.first + chosen.count) if chosen.seed is None else [chosen.seed]
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     begun = time.monotonic()
     for seed in seeds:
         try:
-            scenario = Scenario(seed)
+            scenario = Scenario(seed, rot=chosen.rot)
             if chosen.seed is not None and not chosen.quiet:
                 scenario.world.trace.echo = _echo
             outcome = scenario.run()

@@ -90,12 +90,13 @@ Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
 class Scenario:
     """The acts of one run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rot: bool = False) -> None:
+        """`rot`: the disk of one broker flips bits, and all brokers scrub often."""
         self.seed = seed
-        self.world = world = World(seed)
+        self.world = world = World(seed, scrub_every_s=1.0) if rot else World(seed)
         self.history = History(world.trace)
         self.rng = random.Random(world.rng.random())
-        self.faults = Faults(world, random.Random(world.rng.random()))
+        self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
         self._working = False

@@ -135,6 +135,18 @@ class SimulatedStorage:
             self._live.tables[family].values = dict(table.values)
         return lost
 
+    def flip(self, rng: random.Random, may: Callable[[bytes], bool]) -> bytes | None:
+        """Flip a bit of a synced log entry whose key is one of those that `may`; its key."""
+        live, durable = self._live.tables["log"].values, self._durable.tables["log"].values
+        keys = [key for key in self._durable.tables["log"].keys if key in live and may(key)]
+        if not keys:
+            return None
+        key = rng.choice(keys)
+        entry = bytearray(durable[key])
+        entry[rng.randrange(len(entry))] ^= 1 << rng.randrange(8)
+        live[key] = durable[key] = bytes(entry)
+        return key
+
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""
         return dict(self._live.tables[family].values)

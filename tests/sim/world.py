@@ -69,8 +69,11 @@ class CountingDisk(SimulatedDisk):
 class World:
     """Machines, the network between them and true time."""
 
-    def __init__(self, seed: int, name_servers: int = 3, brokers: int = 3) -> None:
+    def __init__(
+        self, seed: int, name_servers: int = 3, brokers: int = 3, *, scrub_every_s: float = 3_600.0
+    ) -> None:
         self.seed = seed
+        self._scrub_every_s = scrub_every_s
         self.rng = random.Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(lambda: self.scheduler.now)
@@ -121,6 +124,7 @@ class World:
             listen=f"{name}:7711",
             advertise=f"{name}:7711",
             zone=zone,
+            scrub_every_s=self._scrub_every_s,
         )
 
         def build() -> Core:

@@ -16,7 +16,7 @@ from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
 from logboom.wire.batch import check, open_batch
-from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas
+from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Acks, Produce, Produced
@@ -65,7 +65,8 @@ class Producing:
         if replica is None or leading is None:
             raise not_leader(self._routes, message.topic, message.queue, me=self._me)
         if replica.damage is not None:
-            raise self._refusal(replica)
+            # A good copy may come back any moment: the producer keeps what it has until then.
+            raise Unavailable(self._refusal(replica).text)
         if len(batches) != 1:
             text = f"PRODUCE carries one batch, not {len(batches)}"
             raise InvalidRequest(text, "MALFORMED")
