@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
     """The groups of figures by name, in the order they run."""
-    count, runs = (200_000, 1) if quick else (2_000_000, 3)
+    count, runs = (200_000, 1) if quick else (4_000_000, 3)
     return {
         "throughput": lambda: throughput.one_broker(count, runs),
-        "replicas": lambda: throughput.three_replicas(count // 2, runs),
+        "replicas": lambda: throughput.three_replicas(count // 4, runs),
         "latency": lambda: latency.rows(1.0 if quick else 8.0),
         "holds": lambda: holds.rows(100 if quick else 1_000),
         "failover": failover.rows,
