@@ -16,8 +16,12 @@ BATCH: Final = 1_000
 
 def values(count: int, width: int = WIDTH, seed: int = 1) -> list[bytes]:
     """`count` random values of `width` bytes, distinct with all but certainty."""
-    blob = memoryview(random.Random(seed).randbytes(count * width))
-    return [bytes(blob[at : at + width]) for at in range(0, count * width, width)]
+    source = random.Random(seed)
+    found: list[bytes] = []
+    while len(found) < count:
+        blob = source.randbytes(min(10_000, count - len(found)) * width)
+        found += [blob[at : at + width] for at in range(0, len(blob), width)]
+    return found
 
 
 def chunks(items: Sequence[bytes], size: int = BATCH) -> list[list[bytes]]:
