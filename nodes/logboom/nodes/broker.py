@@ -79,6 +79,8 @@ class Broker:
         self.config = config
         self.storage = storage
         self.stats = Statistics()
+        self.stores_set_aside = 0
+        """Damaged stores kept in the data folder, for STATS. (The skin knows.)"""
         self.routes = Routes()
         self.queues = Queues(storage, config.cache_bytes)
         self.gate = Gate(config.id, cluster_key, rng)
@@ -440,6 +442,7 @@ class Broker:
                 len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
             ),
             damaged=len(self.damages),
+            stores_set_aside=self.stores_set_aside,
             holds=len(self.pulling.holds),
             watches=len(self.told),
             sessions=len(self.gate),

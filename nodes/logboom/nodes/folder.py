@@ -152,6 +152,10 @@ class Folder:
         self._sync_folder()
         return aside
 
+    def asides(self) -> list[Path]:
+        """The stores that were moved out of the way and still lie there."""
+        return sorted(self.path.glob("damaged-*"))
+
     def close(self) -> None:
         """Let go of the files. Idempotent."""
         if self._synced_file >= 0:

@@ -8,6 +8,7 @@ view of the cluster live on, while whoever sends us data waits in the sockets.
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import secrets
@@ -53,17 +54,36 @@ class BrokerProcess:
             self._sockets.close()
             raise
         self._config = effective(config, self.endpoint)
-        self._core = Broker(
-            self._config,
-            self._storage,
-            random.Random(secrets.randbits(128)),
-            secrets.token_hex(16),
-            cluster_key,
-        )
+        try:
+            self._core = self._make_core(cluster_key)
+        except BaseException:
+            self._sockets.close()
+            raise
         self._stopping = False
         self._asked_to_stop = False
         self._suspect = self._storage.suspect
         self._done = threading.Event()
+
+    def _make_core(self, cluster_key: bytes) -> Broker:
+        """The core on the store; on a new one if of the old not even the queues can be told."""
+
+        def core() -> Broker:
+            rng = random.Random(secrets.randbits(128))
+            return Broker(self._config, self._storage, rng, secrets.token_hex(16), cluster_key)
+
+        made: Broker | None = None
+        try:
+            made = core()
+        except DataDamaged as error:
+            self._storage.condemn(error.text)
+        if made is None:
+            # Iterators in what is left of the first try would keep the old database open.
+            gc.collect()
+            self._storage.close()
+            self._storage = RocksStorage(Path(self._config.data), self._config.id)
+            made = core()
+        made.stores_set_aside = len(self._storage.folder.asides())
+        return made
 
     @property
     def endpoint(self) -> str:
@@ -98,14 +118,21 @@ class BrokerProcess:
         self._sockets.wake()
 
     def _serve(self, committer: Committer) -> None:
-        core = self._core
-        effects = core.handle([], _instant())
+        effects = self._handle([])
         while not self._carry_out(effects, committer):
             events = self._wait(committer)
             for event in events:
                 if isinstance(event, SyncFailed):
                     raise DataDamaged(event.reason)
-            effects = core.handle(events, _instant())
+            effects = self._handle(events)
+
+    def _handle(self, events: list[Event]) -> Effects:
+        try:
+            return self._core.handle(events, _instant())
+        except DataDamaged as error:
+            # What no queue's own mending can mend would end every start in the same way (Q14).
+            self._storage.condemn(error.text)
+            raise
 
     def _wait(self, committer: Committer) -> list[Event]:
         """The events of the next turn: messages, syncs that ended, the wish to stop."""

@@ -230,6 +230,11 @@ class RocksStorage:
             self.folder.mark("condemned", str(error))
         return DataDamaged(f"the store in {self.folder.path} failed ({_line(error)})")
 
+    def condemn(self, reason: str) -> None:
+        """The next opening begins anew; what is here is kept aside (Q14)."""
+        self.folder.mark("condemned", reason)
+        _log.error("the store in %s is given up (%s)", self.folder.path, reason)
+
     def congested(self) -> bool:
         """Whether the disk is behind with full write buffers: take no more in for now."""
         waiting = self._families["log"].property_int_value("rocksdb.num-immutable-mem-table")

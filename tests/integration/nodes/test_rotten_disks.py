@@ -1,0 +1,205 @@
+"""Flipped bytes in the files of a real broker: found, healed from the others, byte for byte."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from logboom.client import Client, connect
+from logboom.deploy import Cluster
+from logboom.nodes.keys import LAST_SIDE, log_key
+from logboom.nodes.store import RocksStorage
+
+pytestmark = pytest.mark.timeout(120)
+
+QUEUES = 3
+BROKERS = ("broker-1", "broker-2", "broker-3")
+
+
+class Rotten:
+    """Three brokers that hold everything; one of them has a bad disk."""
+
+    def __init__(self, cluster: Cluster, boom: Client) -> None:
+        self.cluster = cluster
+        self.boom = boom
+        self.sent: dict[bytes, tuple[int, int]] = {}
+        """Value → (queue, offset) of all that was acknowledged."""
+        self.victim = cluster.leader("flights", 0)
+        self.rng = random.Random(7)
+
+    def produce(self, count: int) -> None:
+        """Messages that go to blob files, and small ones that stay in tables."""
+        with self.boom.producer(acks="all") as producer:
+            waiting = []
+            for number in range(len(self.sent), len(self.sent) + count):
+                value = b"%d " % number + self.rng.randbytes(2_000 if number % 4 else 20)
+                queue = number % QUEUES
+                waiting.append((value, producer.send("flights", value, queue=queue)))
+                if number % 50 == 0:
+                    producer.flush()
+            for value, future in waiting:
+                result = future.result()
+                self.sent[value] = (result.queue, result.offset)
+
+    def folder(self, broker: str | None = None) -> Path:
+        """Where a broker's RocksDB lies."""
+        return self.cluster.data / (broker or self.victim) / "data" / "db"
+
+    def settle_files(self) -> None:
+        """A restart brings everything from the write-ahead log into tables and blob files."""
+        self.cluster.stop(self.victim)
+        self.cluster.start(self.victim)
+        self.wait_in_sync()
+
+    def flip(self, pattern: str, times: int = 3) -> None:
+        """Flip bytes in the largest file of a kind."""
+        file = max(self.folder().glob(pattern), key=lambda path: path.stat().st_size)
+        with file.open("r+b") as content:
+            size = file.stat().st_size
+            for _ in range(times):
+                # Within the data, not in the last pages, where the tables' own index is.
+                at = self.rng.randrange(size // 10, size * 7 // 10)
+                content.seek(at)
+                byte = content.read(1)
+                content.seek(at)
+                content.write(bytes([byte[0] ^ 0x10]))
+
+    def counter(self, name: str) -> float:
+        """One of the victim's counters; it begins anew with each process."""
+        for stats in self.boom.admin.stats():
+            if stats.node == self.victim and stats.counters is not None:
+                value = stats.counters.get(name, 0)
+                return value if isinstance(value, int | float) else 0
+        return 0
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait up to 40 s; a node that ended is started again, as a service manager does."""
+        deadline = time.monotonic() + 40.0
+        while not holds():
+            assert time.monotonic() < deadline, f"{what}\n{self.cluster.log(self.victim)}"
+            if not self.cluster.running(self.victim):
+                self.restart()
+            time.sleep(0.1)
+
+    def restart(self) -> None:
+        """Start the victim after it ended by itself."""
+        self.cluster.start(self.victim)
+
+    def wait_in_sync(self) -> None:
+        """All replicas of all queues are in sync."""
+        self.wait(
+            lambda: all(
+                len(self.cluster.queue("flights", queue).isr) == 3 for queue in range(QUEUES)
+            ),
+            "not all replicas are in sync again",
+        )
+
+    def read(self) -> dict[bytes, tuple[int, int]]:
+        """Everything, as a consumer gets it."""
+        found: dict[bytes, tuple[int, int]] = {}
+        with self.boom.consumer("flights", queues=list(range(QUEUES)), start="first") as consumer:
+            while len(found) < len(self.sent):
+                messages = consumer.poll(1_000, 10.0)
+                assert messages, f"only {len(found)} of {len(self.sent)} can be read"
+                found |= {bytes(m.value or b""): (m.queue, m.offset) for m in messages}
+        return found
+
+    def check(self) -> None:
+        """All that was acknowledged is read; the three logs are alike."""
+        assert self.read() == self.sent
+        for broker in BROKERS:
+            self.cluster.stop(broker)
+        logs = [self._log(broker) for broker in BROKERS]
+        assert logs[0] == logs[1] == logs[2]
+        assert sum(map(len, logs[0].values())) > len(self.sent) * 20
+
+    def _log(self, broker: str) -> dict[bytes, bytes]:
+        storage = RocksStorage(self.folder(broker).parent, broker)
+        try:
+            end = log_key(LAST_SIDE, LAST_SIDE, 0)
+            return dict(storage.scan("log", log_key(0, 0, 0), end))
+        finally:
+            storage.close()
+
+
+@pytest.fixture
+def rotten() -> Iterator[Rotten]:
+    """A cluster with some thousand messages."""
+    settings = {"scrub_every_s": 0.5, "scrub_bytes_per_s": 1 << 30}
+    with (
+        Cluster(name_servers=1, brokers=3, broker_settings=settings) as cluster,
+        connect(cluster.endpoints) as boom,
+    ):
+        boom.admin.create_topic("flights", queues=QUEUES, replicas=3)
+        made = Rotten(cluster, boom)
+        made.produce(1_500)
+        yield made
+
+
+def test_q14_a_blob_file_of_a_running_broker(rotten: Rotten) -> None:
+    rotten.settle_files()
+    rotten.flip("*.blob")
+    begun = time.monotonic()
+    rotten.wait(lambda: rotten.counter("mended") > 0, "nothing was mended")
+    sys.stderr.write(f"\nblob: healed {time.monotonic() - begun:.1f} s after the flip\n")
+    rotten.produce(60)
+    rotten.wait(lambda: rotten.counter("damaged") == 0, "something is still damaged")
+    rotten.wait_in_sync()
+    assert rotten.counter("stores_set_aside") == 0
+    rotten.check()
+
+
+@pytest.mark.parametrize("pattern", ["*.blob", "*.sst"])
+def test_q14_files_of_a_stopped_broker(rotten: Rotten, pattern: str) -> None:
+    rotten.settle_files()
+    rotten.cluster.stop(rotten.victim)
+    rotten.flip(pattern)
+    rotten.produce(60)
+    rotten.cluster.start(rotten.victim)
+    rotten.wait_in_sync()
+    rotten.wait(lambda: rotten.counter("damaged") == 0, "something is still damaged")
+    rotten.wait(lambda: rotten.counter("scrub_passes") > 1, "it does not scrub")
+    rotten.wait_in_sync()
+    rotten.check()
+
+
+def test_q14_a_table_of_a_running_broker(rotten: Rotten) -> None:
+    rotten.settle_files()
+    rotten.flip("*.sst")
+    # What is in memory hides it until the next start.
+    rotten.cluster.kill(rotten.victim)
+    rotten.cluster.start(rotten.victim)
+    rotten.produce(60)
+    rotten.wait_in_sync()
+    rotten.wait(lambda: rotten.counter("damaged") == 0, "something is still damaged")
+    rotten.wait(lambda: rotten.counter("scrub_passes") > 1, "it does not scrub")
+    rotten.wait_in_sync()
+    rotten.check()
+
+
+def test_q13_the_write_ahead_log_of_a_killed_broker(rotten: Rotten) -> None:
+    rotten.cluster.kill(rotten.victim)
+    rotten.flip("*.log")
+    rotten.produce(60)
+    rotten.cluster.start(rotten.victim)
+    rotten.wait_in_sync()
+    rotten.check()
+
+
+def test_q14_a_store_that_cannot_be_opened(rotten: Rotten) -> None:
+    rotten.settle_files()
+    rotten.cluster.kill(rotten.victim)
+    for file in rotten.folder().glob("MANIFEST-*"):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 0x10
+        file.write_bytes(content)
+    rotten.cluster.start(rotten.victim)
+    rotten.wait_in_sync()
+    assert rotten.counter("stores_set_aside") == 1
+    assert (rotten.folder().parent / "damaged-1").is_dir()
+    rotten.check()
