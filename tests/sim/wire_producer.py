@@ -29,6 +29,8 @@ class _Batch:
     tries: int = 0
     asked: bool = False
     """Whether an answer to the newest try is awaited."""
+    endpoint: str = ""
+    """Of the newest try."""
     acked: bool = False
     """It stays in its lane until all before it are acked too: the five in flight are in a row."""
 
@@ -72,9 +74,14 @@ class WireProducer(WireClient):
         self._fill(lane)
 
     def changed(self, topics: Sequence[str]) -> None:
-        """Try what may have a leader now."""
+        """Send again what was sent to a leader of before: its answers say nothing any more."""
         for lane in self._lanes.values():
             if lane.queue.topic in topics:
+                leader = self.routes.leader(*lane.queue)
+                for batch in lane.batches:
+                    if batch.asked and leader is not None and batch.endpoint != leader[1]:
+                        batch.asked = False
+                        batch.tries += 1
                 self._fill(lane)
 
     def _fill(self, lane: _Lane) -> None:
@@ -101,6 +108,7 @@ class WireProducer(WireClient):
     def _post(self, lane: _Lane, batch: _Batch, endpoint: str) -> None:
         assert self._producer_id is not None
         batch.asked = True
+        batch.endpoint = endpoint
         batch.tries += 1
         number = batch.tries
 
