@@ -14,14 +14,14 @@ from logboom.deploy import Cluster
 if TYPE_CHECKING:
     from logboom.client import Client
 
-QUEUES = 50
 CLIENTS = 10
+PACE_S = 0.005
 
 
 def rows(count: int) -> list[Row]:
-    """`count` holds spread over queues; each queue's holds are woken by one message, in turn."""
+    """`count` holds, one a queue; each is woken by a message of its own, in turn."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
-        boom.admin.create_topic("holds", queues=QUEUES, replicas=1)
+        boom.admin.create_topic("holds", queues=count, replicas=1)
         clients = [connect(cluster.endpoints) for _ in range(CLIENTS)]
         try:
             times = wake_times(boom, clients, count)
@@ -42,17 +42,15 @@ def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
         woken.append((queue, time.monotonic()))
         assert result.status == "FOUND", result
 
-    threads = [
-        threading.Thread(target=hold, args=(clients[n % CLIENTS], n % QUEUES)) for n in range(count)
-    ]
+    threads = [threading.Thread(target=hold, args=(clients[n % CLIENTS], n)) for n in range(count)]
     for thread in threads:
         thread.start()
     time.sleep(3.0)
     with boom.producer() as producer:
-        for queue in range(QUEUES):
+        for queue in range(count):
             sent[queue] = time.monotonic()
             producer.send("holds", b"wake", queue=queue).result(10)
-            time.sleep(0.02)
+            time.sleep(PACE_S)
     for thread in threads:
         thread.join(60)
     return [(at - sent[queue]) * 1000 for queue, at in woken]
