@@ -49,6 +49,7 @@ def build() -> App:
         dev_command,
         doctor_command,
         message_commands,
+        name_server_commands,
         node_commands,
         produce_command,
         topic_commands,
@@ -66,6 +67,7 @@ def build() -> App:
     app.command(cluster_commands.app)
     app.command(dev_command.dev)
     app.command(node_commands.app)
+    app.command(name_server_commands.app)
     app.command(topic_commands.app)
     app.command(produce_command.produce)
     app.command(consume_command.consume)

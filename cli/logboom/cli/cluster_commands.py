@@ -5,21 +5,27 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from logboom.cli.catching_up import bar, commit_index, percent
 from logboom.cli.options import DATA, Data, Output
 from logboom.cli.output import bytes_text, note, show
 from logboom.cli.progress import progress
 from logboom.deploy import detached
+from logboom.deploy.asking import Asker
 from logboom.deploy.identity import resident_bytes
 from logboom.deploy.ports import NAME_SERVER_PORT
-from logboom.wire.errors import InvalidRequest, StartError
+from logboom.wire.errors import InvalidRequest, StartError, Unavailable
+from logboom.wire.messages import StatsResult
+from logboom.wire.sockets import check_endpoint
 from logboom.wire.view import View
 
 app = App(name="cluster", help="A cluster on this machine: up, down, status, logs.")
 
+HELD = ("leads", "in_sync", "replicas", "caught_up")
+ASK_S = 2.0
 LOG_PAUSE_S = 0.2
 """How often a followed log is looked at."""
 
@@ -82,33 +88,66 @@ def down(*, data: Data = DATA) -> None:
 
 
 @app.command
-def status(*, data: Data = DATA, output: Output = "table") -> None:
-    """Show each node: whether it answers, what it leads, how much memory it takes.
+def status(
+    *,
+    data: Data = DATA,
+    # Not from LOGBOOM_SERVERS: unless told so, this is about the cluster on this machine.
+    servers: Annotated[str | None, Parameter(name=["--servers", "-s"])] = None,
+    output: Output = "table",
+) -> None:
+    """Show each node: whether it answers, what it leads, how far it has caught up.
 
     For example:
 
         logboom cluster status
+        logboom cluster status --servers 10.0.0.1:7711
         logboom cluster status -o json
 
     Parameters
     ----------
     data
         Where the cluster is kept.
+    servers
+        Any nodes, host:port, comma-separated, of a cluster on other machines.
     output
         table or json.
     """
+    if servers is not None:
+        _status_from_afar(servers, output)
+        return
     nodes = detached.status(data)
     if not nodes:
         raise StartError(f"no cluster runs in {data}: start one with `logboom cluster up`")
     newest = max((n.view for n in nodes if n.view), key=lambda v: v.version, default=None)
-    rows = [_row(node, newest) for node in nodes]
-    columns = ["node", "state", "endpoint", "pid", "leads", "in_sync", "replicas", "memory"]
+    commit = commit_index(node.stats for node in nodes)
+    rows = [_row(node, newest, commit) for node in nodes]
+    columns = ["node", "state", "endpoint", "pid", *HELD, "memory"]
     show(rows, columns, output)
 
 
-def _row(node: detached.NodeStatus, newest: View | None) -> dict[str, Any]:
+def _status_from_afar(servers: str, output: Literal["table", "json"]) -> None:
+    """The same of nodes whose processes cannot be looked at."""
+    ends = [check_endpoint(end.strip()) for end in servers.split(",")]
+    with Asker() as asker:
+        views = asker.views(ends, ASK_S)
+        if not views:
+            raise Unavailable(f"no answer from {servers}: is a node up there?")
+        view = max(views.values(), key=lambda v: v.version)
+        nodes = [(n.id, "name-server", n.endpoint) for n in view.name_servers]
+        nodes += [(b.id, "broker", b.endpoint) for b in view.brokers]
+        answers = asker.stats([endpoint for _, _, endpoint in nodes], ASK_S)
+    commit = commit_index(answers.values())
+    rows = []
+    for name, role, endpoint in nodes:
+        stats = answers.get(endpoint)
+        row = {"node": name, "role": role, "endpoint": endpoint}
+        row["state"] = "down" if stats is None else "up"
+        rows.append(row | _held(name, role, view, stats, commit))
+    show(rows, ["node", "state", "endpoint", *HELD], output)
+
+
+def _row(node: detached.NodeStatus, newest: View | None, commit: int) -> dict[str, Any]:
     name = node.record.id
-    queues = [] if newest is None else [q for topic in newest.topics for q in topic.queues]
     row: dict[str, Any] = {
         "node": name,
         "role": node.record.role,
@@ -117,9 +156,22 @@ def _row(node: detached.NodeStatus, newest: View | None) -> dict[str, Any]:
         "pid": node.record.pid,
         "memory": bytes_text(resident_bytes(node.record.pid)) if node.process.alive else None,
         "memory_bytes": resident_bytes(node.record.pid) if node.process.alive else 0,
-        "counters": None if node.stats is None else node.stats.counters,
     }
-    if node.record.role == "broker":
+    return row | _held(name, node.record.role, newest, node.stats, commit)
+
+
+def _held(
+    name: str, role: str, newest: View | None, stats: StatsResult | None, commit: int
+) -> dict[str, Any]:
+    """What a node leads and holds, and how far it has come."""
+    share = None if stats is None else percent(stats.counters, commit)
+    row: dict[str, Any] = {
+        "caught_up": bar(share),
+        "caught_up_percent": share,
+        "counters": None if stats is None else stats.counters,
+    }
+    queues = [] if newest is None else [q for topic in newest.topics for q in topic.queues]
+    if role == "broker":
         row["leads"] = sum(queue.leader == name for queue in queues)
         row["in_sync"] = sum(name in queue.isr for queue in queues)
         row["replicas"] = sum(name in queue.replicas for queue in queues)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch
 
-from logboom.metadata.journal_store import Entry, JournalError, StoredJournal
+from logboom.metadata.journal_store import MEND, Entry, JournalError, StoredJournal
 from logboom.wire.checksum import crc32c, extend
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _TERM = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _SYNCED = struct.Struct("<QI")
 _STATE_KEY: Final = b"state"
-_MEND: Final = "restore the folder, or join anew under a new raft id with an empty one"
 
 
 class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -160,7 +159,7 @@ class RocksJournal:
             raise self._damaged(f"turn {turn} was synced, but only {self._state.turn} is there")
 
     def _damaged(self, what: str) -> JournalError:
-        return JournalError(f"the journal in {self._path} is damaged ({what}): {_MEND}")
+        return JournalError(f"the journal in {self._path} is damaged ({what}): {MEND}")
 
     # -- staging ----------------------------------------------------------------------------
 
@@ -259,7 +258,7 @@ def _claim(path: Path, wanted: _Identity, *, create: bool) -> bool:
         found = msgspec.json.decode(file.read_bytes(), type=_Identity)
     except FileNotFoundError:
         if not create and (path / "journal").exists():
-            raise JournalError(f"{file} is missing: {_MEND}") from None
+            raise JournalError(f"{file} is missing: {MEND}") from None
         if not create:
             raise JournalError(
                 f"the data folder {path} is empty: a member that lost its disk joins anew under a"
@@ -269,7 +268,7 @@ def _claim(path: Path, wanted: _Identity, *, create: bool) -> bool:
         _sync_folder(path.parent)
         return True
     except (OSError, msgspec.DecodeError, ValueError) as error:
-        raise JournalError(f"{file} cannot be read ({error}): {_MEND}") from error
+        raise JournalError(f"{file} cannot be read ({error}): {MEND}") from error
     if found.format > wanted.format:
         raise JournalError(
             f"the data folder {path} has format {found.format}, this program knows"
@@ -310,7 +309,7 @@ def _open_rocks(path: Path) -> Rdict:
             raise JournalError(
                 f"the data folder {path} is in use by another process: stop that one first"
             ) from error
-        raise JournalError(f"the journal in {path} is damaged ({error}): {_MEND}") from error
+        raise JournalError(f"the journal in {path} is damaged ({error}): {MEND}") from error
 
 
 def _json(identity: _Identity) -> bytes:

@@ -7,12 +7,16 @@ A store that fails to sync must raise and is not asked again (SAFETY Q14, R9).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from logboom.metadata.raft_config import RaftError
 
 Entry = tuple[bytes, int, int]
 """(command, index, term): the shape that PySyncObj keeps and compares as a tuple (SAFETY R7)."""
+
+
+MEND: Final = "restore the folder, or join anew under a new raft id with an empty one"
+"""What an operator does about a damaged journal or snapshot (R9)."""
 
 
 class JournalError(RaftError):

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.metadata.journal_store import Entry, JournalError
+from logboom.metadata.journal_store import MEND, Entry, JournalError
 from logboom.wire.checksum import crc32c
 
 VERSION: Final = 1
@@ -64,3 +64,12 @@ def decode_snapshot(data: bytes) -> Snapshot:
     if snapshot.last[1] != snapshot.before[1] + 1 or snapshot.before[1] < 1:
         raise JournalError("the snapshot is damaged: its two entries do not follow each other")
     return snapshot
+
+
+def own_snapshot(data: bytes) -> Snapshot:
+    """The snapshot that this node itself keeps; `JournalError` says how to mend a damaged one."""
+    try:
+        return decode_snapshot(data)
+    except JournalError as error:
+        mend = "" if "upgrade" in str(error) else f": {MEND}"
+        raise JournalError(f"{error}{mend}") from None

@@ -15,7 +15,7 @@ from logboom.metadata.raft_frames import Answer, Frame, encode
 from logboom.metadata.raft_hashes import StateHashes
 from logboom.metadata.raft_log import RaftLog
 from logboom.metadata.raft_sessions import Sessions
-from logboom.metadata.raft_snapshot import decode_snapshot
+from logboom.metadata.raft_snapshot import own_snapshot
 from logboom.metadata.raft_submissions import Submissions
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RaftView:
         self._incoming = b""
         self._counts = dict.fromkeys(_COUNTED, 0)
         stored, saved = disk.load(), disk.load_snapshot()
-        self._newest = decode_snapshot(saved) if saved is not None else None
+        self._newest = own_snapshot(saved) if saved is not None else None
         self._log = RaftLog(disk, stored, self._newest, members)
         self._members = self._log.members
         self._synced_commit = self._log.getRaftCommitIndex()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.feeding import Feeder
-from logboom.nodes.fetching import Fetching
+from logboom.nodes.fetching import Fetching, behind
 from logboom.nodes.isr import IsrKeeper
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
@@ -455,4 +455,5 @@ class Broker:
             metadata_version=self.routes.version,
             refusal=self.registration.refusal,
         )
+        table.update(behind(self.queues))
         turn.answer(peer.address, StatsResult(message.id, self.config.id, "broker", table))

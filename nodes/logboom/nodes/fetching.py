@@ -307,6 +307,29 @@ class Fetching:
         return {fetcher.endpoint for fetcher in self._fetchers.values()}
 
 
+def behind(queues: Queues) -> dict[str, int]:
+    """How far all followed queues are from what their leaders said last, for STATS.
+
+    `catching_up`: queues that lack something below the leader's HW, or whose leader was not heard
+    yet in its epoch; `behind_messages` of `followed_messages` are missing.
+    """
+    catching_up = missing = whole = 0
+    for replica in queues:
+        if replica.role != "follower":
+            continue
+        hw = replica.leader_hw
+        catching_up += hw is None or replica.synced < hw
+        if hw is not None:
+            start = max(replica.leader_start, replica.start)
+            missing += max(0, hw.offset - max(start, replica.synced.offset))
+            whole += max(0, hw.offset - start)
+    return {
+        "catching_up": catching_up,
+        "behind_messages": missing,
+        "followed_messages": whole,
+    }
+
+
 def _position(replica: Replica) -> QueueFetch:
     """Where a replica stands on disk (Q4)."""
     at = replica.synced

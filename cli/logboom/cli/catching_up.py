@@ -1,0 +1,50 @@
+"""How far a node has come that has to catch up: from its own counters, as `status` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from logboom.wire.messages import StatsResult
+
+BAR: Final = 10
+"""Cells of a bar."""
+
+
+def percent(counters: Mapping[str, Any], commit_index: int) -> float | None:
+    """What share a node holds of what it should hold, 0 to 100; None: it does not say.
+
+    A broker: of the messages below the high watermarks of the queues that it follows. A name
+    server: of the entries up to `commit_index`, the greatest that any of them knows.
+    """
+    if "raft_applied_index" in counters:
+        return _share(int(counters["raft_applied_index"]), commit_index)
+    if "followed_messages" not in counters:
+        return None
+    followed, behind = int(counters["followed_messages"]), int(counters["behind_messages"])
+    if counters.get("catching_up") and not behind:
+        # It has not yet heard from a leader, or lacks what takes no offset.
+        return min(99.0, _share(max(0, followed - 1), followed))
+    return _share(followed - behind, followed)
+
+
+def _share(held: int, whole: int) -> float:
+    if held >= whole:
+        return 100.0
+    # Never 100 while anything is missing.
+    return min(99.9, 100.0 * max(0, held) / whole)
+
+
+def commit_index(stats: Iterable[StatsResult | None]) -> int:
+    """The greatest raft index that any name server knows as committed."""
+    return max((int(s.counters.get("raft_commit_index", 0)) for s in stats if s), default=0)
+
+
+def bar(share: float | None) -> str | None:
+    """A bar for people: `████░░░░░░ 42 %`; only the number once it is full."""
+    if share is None:
+        return None
+    if share >= 100.0:
+        return "100 %"
+    full = int(share * BAR / 100)
+    return f"{'█' * full}{'░' * (BAR - full)} {int(share)} %"

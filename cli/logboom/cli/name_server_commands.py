@@ -1,0 +1,157 @@
+"""`logboom name-server`: who is in the raft group, and the replacement of one that is lost (R12)."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from logboom.cli.catching_up import bar, commit_index, percent
+from logboom.cli.connecting import open_client
+from logboom.cli.options import Output, Servers, Yes
+from logboom.cli.output import note, show
+from logboom.cli.progress import progress
+from logboom.client import Client
+from logboom.deploy.asking import Asker
+from logboom.wire.errors import InvalidRequest, Unavailable
+from logboom.wire.messages import StatsResult
+from logboom.wire.sockets import check_endpoint
+
+app = App(name="name-server", help="The group of name servers: list, add, remove.")
+
+ASK_S: Final = 1.0
+PAUSE_S: Final = 0.2
+
+Wait = Annotated[float, Parameter(name=["--wait", "-w"])]
+
+
+@app.command(name="list")
+def list_name_servers(*, servers: Servers = None, output: Output = "table") -> None:
+    """List the name servers: who answers, who leads, how far each has come.
+
+    For example:
+
+        logboom name-server list
+
+    Parameters
+    ----------
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        members = boom.admin.name_servers()
+    with Asker() as asker:
+        stats = asker.stats([member.endpoint for member in members], ASK_S)
+    commit = commit_index(stats.values())
+    rows = [
+        _row(member.id, member.endpoint, stats.get(member.endpoint), commit) for member in members
+    ]
+    show(rows, ["name_server", "state", "endpoint", "role", "caught_up"], output)
+
+
+def _row(name: str, endpoint: str, stats: StatsResult | None, commit: int) -> dict[str, Any]:
+    share = None if stats is None else percent(stats.counters, commit)
+    return {
+        "name_server": name,
+        "state": "down" if stats is None else "up",
+        "endpoint": endpoint,
+        "role": None if stats is None else stats.counters.get("raft_role"),
+        "caught_up": bar(share),
+        "caught_up_percent": share,
+        "applied_index": None if stats is None else stats.counters.get("raft_applied_index"),
+    }
+
+
+@app.command
+def add(
+    name: str,
+    endpoint: str,
+    raft_endpoint: str,
+    *,
+    wait: Wait = 60.0,
+    servers: Servers = None,
+) -> None:
+    """Let a new name server into the group, and wait until it has caught up.
+
+    Start it first, with an empty folder and an id that was never used; its file lists in
+    `name_servers` the members that it joins, not itself.
+
+        logboom name-server add name-4 10.0.0.4:7701 10.0.0.4:7721
+
+    Parameters
+    ----------
+    name
+        Its id.
+    endpoint
+        Where it listens for clients and brokers, host:port.
+    raft_endpoint
+        Where it listens for the other name servers, host:port.
+    wait
+        Seconds that it may take to catch up.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
+    with Asker() as asker:
+        running = asker.stats([endpoint], ASK_S).get(endpoint)
+        if running is None or running.node != name:
+            # Added while nobody is there, it would only be one more that is missing.
+            answers = "nothing" if running is None else running.node
+            raise Unavailable(f"{answers} answers at {endpoint}: start {name} there first")
+        with open_client(servers) as boom:
+            boom.admin.add_name_server(name, endpoint, raft_endpoint)
+            _wait_caught_up(boom, asker, name, endpoint, wait)
+    note(f"{name} is in the group and has caught up")
+
+
+def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: float) -> None:
+    deadline = time.monotonic() + wait
+    members = [member.endpoint for member in boom.admin.name_servers()]
+    goal = commit_index(asker.stats(members, ASK_S).values())
+    with progress(f"{name} catches up", goal) as shown:
+        while True:
+            stats = asker.stats([endpoint], ASK_S).get(endpoint)
+            applied = 0 if stats is None else int(stats.counters.get("raft_applied_index", 0))
+            shown.to(min(applied, goal))
+            if applied >= goal:
+                return
+            if time.monotonic() > deadline:
+                text = f"{name} is in the group, but has applied {applied} of {goal} entries"
+                raise Unavailable(f"{text} after {wait:.0f} s: look at its log")
+            time.sleep(PAUSE_S)
+
+
+@app.command
+def remove(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
+    """Take a name server out of the group for good; its id is never used again.
+
+    For one whose disk is lost or whose journal is damaged. The others must have a majority.
+
+        logboom name-server remove name-2 --yes
+
+    Parameters
+    ----------
+    name
+        Its id.
+    yes
+        Do it without asking.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"{name} could never come back: say --yes to remove it")
+        if input(f"Remove {name} from the group for good? [y/N] ").strip().lower() != "y":
+            note("nothing was removed")
+            return
+    with open_client(servers) as boom:
+        known = [member.id for member in boom.admin.name_servers()]
+        if name not in known:
+            raise InvalidRequest(f"no name server {name!r}: there are {', '.join(known)}")
+        boom.admin.remove_name_server(name)
+        left = [member.id for member in boom.admin.name_servers()]
+    note(f"removed {name}; the group is now {', '.join(left)}")
