@@ -14,6 +14,7 @@ from logboom.client import Client, connect
 from logboom.deploy import Cluster
 from logboom.nodes.keys import LAST_SIDE, log_key
 from logboom.nodes.store import RocksStorage
+from tests.integration.cli.command import logboom
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -203,3 +204,29 @@ def test_q14_a_store_that_cannot_be_opened(rotten: Rotten) -> None:
     assert rotten.counter("stores_set_aside") == 1
     assert (rotten.folder().parent / "damaged-1").is_dir()
     rotten.check()
+
+
+def test_q14_a_damaged_only_copy_is_never_replaced_in_silence(rotten: Rotten) -> None:
+    cluster, boom = rotten.cluster, rotten.boom
+    boom.admin.create_topic("alone", queues=3, replicas=1)
+    queue = next(n for n in range(3) if cluster.leader("alone", n) == rotten.victim)
+    with boom.producer() as producer:
+        producer.send("alone", b"precious", queue=queue).result()
+    rotten.settle_files()
+    cluster.stop(rotten.victim)
+    for file in rotten.folder().glob("MANIFEST-*"):
+        file.write_bytes(file.read_bytes()[:20] + bytes(40))
+    cluster.start(rotten.victim)
+    rotten.wait_in_sync()
+    # It does not come back empty: nobody leads, and all is still there for an operator.
+    assert cluster.queue("alone", queue).leader is None
+    assert any((rotten.folder().parent / "damaged-1").glob("*.sst"))
+    assert "kept as damaged-1" in cluster.log(rotten.victim)
+    told = logboom("doctor", "-o", "json", servers=cluster.endpoint(rotten.victim))
+    assert told.code == 1
+    results = {row["check"]: row["result"] for row in told.json}
+    assert results[f"old stores of {rotten.victim}"] == "warning"
+    assert results["every queue has a leader"] == "failed"
+    # Unless an operator says so.
+    boom.admin.alter_topic("alone", unclean_election=True)
+    assert cluster.leader("alone", queue) == rotten.victim
