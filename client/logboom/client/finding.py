@@ -112,8 +112,13 @@ class Finding:
         self._turn.after(call.timeout, expire)
 
     def _loaded(self) -> None:
+        if not self._watching.ready and not self._watching.turned_away:
+            return
         for call in self._connects:
-            call.outcome.resolve(None)
+            if self._watching.ready:
+                call.outcome.resolve(None)
+            else:
+                call.outcome.fail(self._watching.unreachable())
         self._connects.clear()
 
     def _whole(self, call: WholeView, deadline: float, tried: int) -> None:

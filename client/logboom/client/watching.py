@@ -68,6 +68,8 @@ class Watching:
         self.routes = Routes()
         self.refusal: LogboomError | None = None
         """The last definite refusal by a node, until one takes us."""
+        self._refused: set[str] = set()
+        """Endpoints that refused us since one took us."""
         self._bootstrap = list(bootstrap)
         self._connections = connections
         self._turn = turn
@@ -88,8 +90,13 @@ class Watching:
         """Whether any metadata was loaded."""
         return self.routes.version >= 0
 
+    @property
+    def turned_away(self) -> bool:
+        """Whether every node that could be asked has refused us for good: waiting cannot help."""
+        return self._refused.issuperset(self.nodes())
+
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` after each answer that told something."""
+        """Call `changed` after each answer that told something, and when all nodes refuse us."""
         self._listeners.append(changed)
 
     def start(self) -> None:
@@ -156,6 +163,7 @@ class Watching:
             return
         self._failures = 0
         self.refusal = None
+        self._refused.clear()
         news = view.full and view.version >= self.routes.version
         changed = self.routes.update(view)
         if news:
@@ -182,6 +190,10 @@ class Watching:
         """Try the next node; wait when all have failed in a row."""
         if isinstance(error, Refused):
             self.refusal = error
+            self._refused.add(self._endpoint)
+            if self.turned_away:
+                for listener in self._listeners:
+                    listener()
         nodes = self.nodes()
         place = nodes.index(self._endpoint) if self._endpoint in nodes else -1
         self._endpoint = nodes[(place + 1) % len(nodes)]

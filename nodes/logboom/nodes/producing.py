@@ -213,5 +213,5 @@ def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
         )
 
 
-_FRAMING = 64
-"""Bytes of offsets and padding in the body of a batch of one."""
+_FRAMING = 128
+"""Bytes of offsets, lengths and padding at most in the body of a batch of one, all columns."""
