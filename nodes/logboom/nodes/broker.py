@@ -119,7 +119,9 @@ class Broker:
         self.producing = Producing(
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
-        self.pulling = Pulling(config, self.queues, self.routes, lease, self.damages, stats)
+        self.pulling = Pulling(
+            config, self.queues, self.routes, lease, self.damages, stats, self._hw_moved
+        )
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
         )

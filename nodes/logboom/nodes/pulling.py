@@ -6,7 +6,9 @@ corrected, unless this broker is certain to know the true end (Q8).
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
@@ -19,7 +21,7 @@ from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
 from logboom.wire.messages import (
     FindKey,
     FindKeyResult,
@@ -32,6 +34,9 @@ from logboom.wire.messages import (
     PullStatus,
 )
 from logboom.wire.routes import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LONGEST_HOLD_MS: Final = 60_000
 MOST_BYTES: Final = 16 * 1024 * 1024
@@ -52,7 +57,9 @@ class Pulling:
         lease: Lease,
         damages: Damages,
         stats: Statistics,
+        on_index: Callable[[Replica], None],
     ) -> None:
+        """`on_index` is called when a queue's index was thrown away and is to be made anew."""
         self.holds: Holds[QueueKey, Pull] = Holds()
         self._config = config
         self._queues = queues
@@ -60,6 +67,7 @@ class Pulling:
         self._lease = lease
         self._damages = damages
         self._stats = stats
+        self._on_index = on_index
 
     def _readable(self, topic: str, queue: int) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -215,13 +223,27 @@ class Pulling:
         pairs = [(replica.start, replica.hw.offset) for replica in found]
         turn.answer(address, OffsetsResult(message.id, pairs))
 
+    @contextmanager
+    def _index_of(self, replica: Replica, turn: Turn) -> Iterator[None]:
+        """A look into a queue's index. One that cannot be read is made anew from the log; if it is
+        the log that is damaged, the making of the index finds that too."""
+        try:
+            yield
+        except (DataDamaged, DamagedBatch) as error:
+            self._stats.count("index_rebuilds")
+            replica.index.reset(turn.writes, replica.start)
+            self._on_index(replica)
+            text = f"the index of queue {replica.queue} of {replica.topic!r} is damaged"
+            raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
+
     def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
         """The first message at or after a message time."""
         try:
             replica = self._ended(message.topic, message.queue, turn.mono)
-            offset, time_ms = replica.index.offset_for_time(
-                message.timestamp_ms, replica.start, replica.hw
-            )
+            with self._index_of(replica, turn):
+                offset, time_ms = replica.index.offset_for_time(
+                    message.timestamp_ms, replica.start, replica.hw
+                )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
@@ -231,12 +253,13 @@ class Pulling:
         """Batches that may hold a key."""
         try:
             replica = self._readable(message.topic, message.queue)
-            offsets, reach = replica.index.find_key(
-                message.key_hash,
-                min(message.before, replica.hw.offset),
-                min(max(1, message.limit), MOST_KEYS),
-                replica.start,
-            )
+            with self._index_of(replica, turn):
+                offsets, reach = replica.index.find_key(
+                    message.key_hash,
+                    min(message.before, replica.hw.offset),
+                    min(max(1, message.limit), MOST_KEYS),
+                    replica.start,
+                )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from logboom.nodes.keys import Position, log_key
-from logboom.nodes.storage import WriteSet
+from logboom.nodes.storage import Family, WriteSet
 from logboom.wire.commands import ReportDamage
 from logboom.wire.errors import DataDamaged, Unavailable
-from logboom.wire.messages import Replicate
+from logboom.wire.messages import OffsetForTime, Replicate
 from logboom.wire.view import TopicConfig
+from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, entry, produce, pull
 from tests.unit.nodes.test_broker_rules import flowing, replicated
 from tests.unit.nodes.test_scrub import flip
@@ -70,6 +73,43 @@ def test_damage_found_by_retention_is_reported() -> None:
     rig.settle(6.0)
     assert reported(rig) == [(1, 0)]
     assert len(rig.storage.content("log")) == 3
+
+
+class IndexLost(SimulatedStorage):
+    """A disk that, while told so, cannot read its index family."""
+
+    lost = False
+
+    def scan(
+        self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Fail for the index, else as ever."""
+        if self.lost and family == "index":
+            raise DataDamaged("Corruption: block checksum mismatch")
+        return super().scan(family, start, end, reverse=reverse)
+
+
+def test_an_index_that_cannot_be_read_is_made_anew() -> None:
+    storage = IndexLost("store-1")
+    rig = Rig(storage, scrub_bytes_per_s=0)
+    rig.lead()
+    client = rig.client()
+    for _ in range(600):
+        client.ask(produce(), [batch()])
+    rig.settle()
+    sound = storage.content("index")
+    assert sound
+    ask = OffsetForTime(0, 1_000, "flights", 0, 1)
+    storage.lost = True
+    client.ask(ask)
+    with pytest.raises(Unavailable, match="made anew"):
+        client.answer()
+    storage.lost = False
+    rig.settle(1.0)
+    assert storage.content("index") == sound
+    client.ask(ask)
+    assert client.answer().offset == 0
+    assert rig.commands == []
 
 
 def test_damage_found_at_the_start_is_reported_before_anything_is_led() -> None:
