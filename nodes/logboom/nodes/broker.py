@@ -225,8 +225,8 @@ class Broker:
         self.queues.commit(turn)
         if turn.out.token:
             self._syncing.append((turn.out.token, turn.mono))
-        if self.routes.version < 0:
-            turn.out.stop = turn.out.stop or self._turned_away()
+        if self.routes.version < 0 and turn.out.stop is None:
+            turn.out.stop = self._turned_away()
         return turn.out
 
     def _turned_away(self) -> str | None:

@@ -543,3 +543,14 @@ def test_q14_a_failed_sync_ends_the_node() -> None:
     rig.turn(SyncFailed(1, "EIO"))
     assert rig.stop is not None
     assert "EIO" in rig.stop
+
+
+def test_a_broker_that_never_heard_from_a_name_server_stops_all_the_same() -> None:
+    # Simulation seeds 1112 and 1147 with --rot: it closed, stayed, and led nothing ever after.
+    before = Rig()
+    before.lead()
+    before.client().ask(produce(), [batch()])
+    rig = Rig(before.storage, incarnation="two", register=False)
+    rig.call_stop()
+    rig.settle(5.0)
+    assert rig.stop == ""
