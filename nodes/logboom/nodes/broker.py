@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.damages import Damages
+from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching, behind
 from logboom.nodes.isr import IsrKeeper
@@ -369,10 +369,14 @@ class Broker:
                 for replica in self.queues
                 if replica.damage is None
             ]
-            command = ReportTails(
-                self.config.id, self.registration.instance_epoch, tails, turn.now.wall_ms
-            )
-            self.proposals.propose(command, lambda _result, _later: None, turn)
+            for at in range(0, len(tails), REPORTED_AT_ONCE):
+                command = ReportTails(
+                    self.config.id,
+                    self.registration.instance_epoch,
+                    tails[at : at + REPORTED_AT_ONCE],
+                    turn.now.wall_ms,
+                )
+                self.proposals.propose(command, lambda _result, _later: None, turn)
         self.damages.step(turn)
         self.roles.apply_all(turn)
 

@@ -8,7 +8,7 @@ import pytest
 
 from logboom.nodes.keys import Position, log_key
 from logboom.nodes.storage import Family, WriteSet
-from logboom.wire.commands import ReportDamage
+from logboom.wire.commands import ReportDamage, ReportTails
 from logboom.wire.errors import DataDamaged, Unavailable
 from logboom.wire.messages import OffsetForTime, Replicate
 from logboom.wire.view import TopicConfig
@@ -255,3 +255,17 @@ def test_reports_of_many_queues_are_made_in_parts() -> None:
     assert len(reported(again)) == 1000
     again.decide()
     assert len(reported(again)) == 24
+
+
+def test_a_suspect_broker_reports_its_tails_in_parts() -> None:
+    first = Rig(scrub_bytes_per_s=0)
+    first.lead(queues=1024)
+    first.storage.suspect = True
+    rig = Rig(first.storage, incarnation="two", scrub_bytes_per_s=0)
+    sizes = []
+    while rig.commands:
+        command = rig.decide()
+        assert isinstance(command, ReportTails)
+        sizes.append(len(command.tails))
+        rig.settle()
+    assert sizes == [1000, 24]
