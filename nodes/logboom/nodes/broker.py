@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from logboom.nodes.config import BrokerConfig
@@ -57,6 +58,8 @@ from logboom.wire.routes import Routes
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
+LOOKED_AT_ONCE: Final = 512
+"""Queues of which one turn sees whether their index is behind at all."""
 
 _Serve = Callable[[Peer, Any, Sequence[Frame], Turn], None]
 
@@ -298,11 +301,16 @@ class Broker:
 
     def _index(self, turn: Turn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
-        self._more = False
-        for key in list(self._to_index)[:INDEXED_AT_ONCE]:
+        left = INDEXED_AT_ONCE
+        for key in list(islice(self._to_index, LOOKED_AT_ONCE)):
+            if not left:
+                break
             replica = self._to_index.pop(key)
             if self.queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
+            if replica.index.reach >= min(replica.hw, replica.written):
+                continue
+            left -= 1
             try:
                 more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
             except (DataDamaged, DamagedBatch) as error:

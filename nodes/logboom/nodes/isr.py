@@ -8,7 +8,7 @@ metadata has reached the version that the answer named.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logboom.nodes.leading import REFUSED_PAUSE, Leadership, PendingChange
 from logboom.nodes.proposals import Proposals
@@ -18,6 +18,9 @@ from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.commands import AlterIsr, IsrChange, Result
 from logboom.wire.routes import Routes
+
+ROOM: Final = 48 * 1024
+"""Bytes of changes in one command, a little below the 60 KiB that an entry of the log holds."""
 
 
 class _Wish(NamedTuple):
@@ -94,8 +97,7 @@ class IsrKeeper:
         """Propose what was wished for, if nothing is under way."""
         if not self._wishes or self._asking or not self._registration.registered:
             return
-        wishes = [wish for wish in self._wishes.values() if wish.stands]
-        self._wishes.clear()
+        wishes = self._take()
         if not wishes:
             return
         self._asking = True
@@ -108,6 +110,19 @@ class IsrKeeper:
         self._proposals.propose(
             command, lambda result, later: self._decided(wishes, result, later), turn
         )
+
+    def _take(self) -> list[_Wish]:
+        """The oldest wishes that one command has room for; more wait for its answer."""
+        wishes: list[_Wish] = []
+        room = ROOM
+        for key, wish in list(self._wishes.items()):
+            if room <= 0:
+                break
+            del self._wishes[key]
+            if wish.stands:
+                wishes.append(wish)
+                room -= _size(wish.change)
+        return wishes
 
     def _decided(self, wishes: list[_Wish], result: Result, turn: Turn) -> None:
         self._asking = False
@@ -144,3 +159,8 @@ class IsrKeeper:
         self._wishes.clear()
         self._unsettled.clear()
         self._asking = False
+
+
+def _size(change: IsrChange) -> int:
+    """At most so many bytes as part of a command."""
+    return 40 + sum(12 + len(broker) for broker, _ in change.isr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logboom.nodes.keys import Position
 from logboom.wire.commands import AlterIsr
+from logboom.wire.frames import encode
 from tests.unit.nodes.rig import ME, Rig, batch, fetch, produce
 
 ALL = (ME, "broker-2", "broker-3")
@@ -90,3 +91,18 @@ def test_a_loop_that_was_away_blames_nobody() -> None:
     rig.turn()
     assert rig.commands == []
     assert rig.broker.stats.counters["absences"] == 1
+
+
+def test_more_changes_than_a_command_has_room_for_go_in_parts() -> None:
+    rig = Rig()
+    queues = 1_000
+    rig.lead(isr=(ME, "broker-2"), replicas=ALL, queues=queues)
+    places = [(Position(0), -1)] * queues
+    rig.follower("broker-3").ask(fetch(0, *places, broker="broker-3"))
+    grown = 0
+    while rig.commands:
+        assert len(encode(rig.commands[0][0])[0]) < 60 * 1024
+        count = len(change(rig))
+        grown += count
+        rig.decide(value=[""] * count)
+    assert grown == queues
