@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench import failover, holds, idle, latency, throughput
+from bench import failover, holds, idle, latency, metadata_scale, throughput
 from bench.rows import Row, table
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "holds": lambda: holds.rows(100 if quick else 1_000),
         "failover": failover.rows,
         "outage": lambda: failover.outage_rows(5.0 if quick else 30.0),
+        "metadata": lambda: metadata_scale.rows(500 if quick else 10_000),
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 

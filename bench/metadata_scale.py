@@ -1,0 +1,131 @@
+"""10,000 topics of 4 queues on 3 brokers: creating them, restarting a broker, failing one over.
+
+The loops' longest pauses are seen from outside: a question for figures goes to every node at all
+times, and its slowest answer counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from bench.idle import cpu_seconds, resident_mb
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+from logboom.deploy.asking import Asker
+
+if TYPE_CHECKING:
+    from logboom.client import Client
+
+QUEUES = 4
+AT_ONCE = 32
+"""Topics that are under way at once, each by a thread of its own."""
+PATIENCE_S = 60.0
+
+
+class Prober(threading.Thread):
+    """Asks some nodes in turn, and remembers the slowest answer."""
+
+    def __init__(self, endpoints: list[str]) -> None:
+        super().__init__(daemon=True)
+        self._endpoints = endpoints
+        self._ended = threading.Event()
+        self.slowest_s = 0.0
+
+    def run(self) -> None:
+        """Until `end`."""
+        with Asker() as asker:
+            while not self._ended.is_set():
+                for endpoint in self._endpoints:
+                    began = time.monotonic()
+                    if asker.stats([endpoint], 5.0):
+                        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                time.sleep(0.01)
+
+    def end(self) -> float:
+        """Stop and wait; the slowest answer in seconds."""
+        self._ended.set()
+        self.join(30)
+        return self.slowest_s
+
+
+def create(boom: Client, topics: int) -> float:
+    """Create the topics; seconds until all are committed."""
+    began = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda n: boom.admin.create_topic(f"t{n}", QUEUES, 3), range(topics)))
+    return time.monotonic() - began
+
+
+def in_sync(boom: Client, brokers: int) -> bool:
+    """Whether every queue has a leader and so many brokers in its ISR."""
+    queues = [queue for topic in boom.admin.topics() for queue in topic.queues]
+    return all(queue.leader is not None and len(queue.isr) >= brokers for queue in queues)
+
+
+def wait_in_sync(boom: Client, brokers: int) -> None:
+    """Return when `in_sync`.
+
+    Raises:
+        TimeoutError: it is not, for a minute.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while not in_sync(boom, brokers):
+        if time.monotonic() > deadline:
+            raise TimeoutError("queues are not in sync")
+        time.sleep(0.25)
+
+
+def restart(cluster: Cluster, boom: Client, broker: str) -> tuple[float, float]:
+    """kill -9 and start; seconds until it serves, and until it is in every ISR again."""
+    epoch = next(b.instance_epoch for b in boom.admin.brokers() if b.id == broker)
+    cluster.kill(broker)
+    began = time.monotonic()
+    cluster.start(broker, wait=False)
+    cluster.wait_ready(PATIENCE_S, newer_than={broker: epoch})
+    served = time.monotonic() - began
+    wait_in_sync(boom, 3)
+    return served, time.monotonic() - began
+
+
+def fail_over(cluster: Cluster, boom: Client) -> float:
+    """kill -9 of whoever leads most; seconds until all it led has another leader."""
+    led: dict[str, int] = {}
+    for topic in boom.admin.topics():
+        for queue in topic.queues:
+            led[queue.leader or ""] = led.get(queue.leader or "", 0) + 1
+    victim = max(led, key=lambda broker: led[broker])
+    cluster.kill(victim)
+    began = time.monotonic()
+    while any(q.leader in (victim, None) for t in boom.admin.topics() for q in t.queues):
+        if time.monotonic() - began > PATIENCE_S:
+            raise TimeoutError(f"{victim} still leads")
+        time.sleep(0.1)
+    return time.monotonic() - began
+
+
+def rows(topics: int) -> list[Row]:
+    """All figures for so many topics."""
+    name = f"{topics:,} topics of {QUEUES} queues"
+    with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        prober = Prober(cluster.name_server_endpoints)
+        prober.start()
+        found = [Row(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
+        wait_in_sync(boom, 3)
+        time.sleep(5.0)
+        before = {node: cpu_seconds(cluster.pid(node)) for node in cluster.nodes}
+        time.sleep(5.0)
+        for node in ("name-1", "broker-1"):
+            share = 20 * (cpu_seconds(cluster.pid(node)) - before[node])
+            found.append(Row(f"  … idle {node}, of a core", share, "%"))
+            found.append(Row(f"  … idle {node}, memory", resident_mb(cluster.pid(node)), "MiB"))
+        served, whole = restart(cluster, boom, "broker-2")
+        found.append(Row("  … kill -9 and start of a broker, serves", served, "s", 10.0, "less"))
+        found.append(Row("  … in every ISR again", whole, "s"))
+        found.append(Row("  … fail-over of a broker", fail_over(cluster, boom), "s", 10.0, "less"))
+        slowest = 1000 * prober.end()
+        found.append(Row("  … slowest answer of a name server", slowest, "ms"))
+    return found
