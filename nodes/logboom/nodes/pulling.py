@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 LONGEST_HOLD_MS: Final = 60_000
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of batches in one answer, whatever is asked; one batch always goes."""
+TURN_BYTES: Final = 32 * 1024 * 1024
+"""Bytes that one turn reads for one peer: hundreds of large pulls at once would be gigabytes."""
 MOST_KEYS: Final = 1_000
 SLOW_SHARE: Final = 0.4
 """Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
@@ -106,6 +108,10 @@ class Pulling:
                 self._answer(address, message, replica, "OFFSET_ILLEGAL", hw, turn)
                 return True
             return False
+        if turn.read.get(address, 0) >= TURN_BYTES:
+            text = f"more than {TURN_BYTES >> 20} MiB pulled at once: wait for answers, then go on"
+            turn.refuse(address, message.id, Unavailable(text, "BUSY"))
+            return True
         try:
             found = collect(
                 replica,
@@ -119,6 +125,7 @@ class Pulling:
             self._damages.found(replica, error)
             turn.refuse(address, message.id, self._damages.refusal(replica))
             return True
+        turn.read[address] = turn.read.get(address, 0) + sum(map(len, found.batches))
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages

@@ -15,13 +15,15 @@ from logboom.wire.messages import Message
 class Turn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("mono", "now", "out", "writes")
+    __slots__ = ("mono", "now", "out", "read", "writes")
 
     def __init__(self, now: Instant) -> None:
         self.now = now
         self.mono = now.mono
         self.out = Effects()
         self.writes = WriteSet()
+        self.read: dict[Inbound, int] = {}
+        """Bytes of batches read for each peer's pulls."""
 
     def answer(self, address: Inbound, message: Message, batches: Sequence[Frame] = ()) -> None:
         """Send a message to a peer that dialled us."""

@@ -24,7 +24,11 @@ from logboom.wire.messages import MAX_BATCH_BYTES
 TURN_MESSAGES: Final = 256
 TURN_BYTES: Final = 2 * 1024 * 1024
 OUTBOX_BYTES: Final = 64 * 1024 * 1024
-"""Bytes that may wait for one slow peer."""
+"""Bytes that may wait for one slow peer, here and in ZeroMQ each."""
+LARGE: Final = 64 * 1024
+"""Bytes from which on a message to a peer that dialled us is followed until ZeroMQ has sent it."""
+FOLLOWED: Final = 1_000
+"""Peers with large messages after which those that have all of theirs are forgotten."""
 HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound per peer, in messages."""
 HEARTBEAT_MS: Final = 2_000
@@ -51,6 +55,8 @@ class Sockets:
         self._inbound: dict[tuple[str, bytes], Inbound] = {}
         self._outboxes: dict[Address, deque[list[Frame]]] = {}
         self._outbox_bytes: dict[Address, int] = {}
+        self._leaving: dict[Inbound, deque[tuple[zmq.MessageTracker, int]]] = {}
+        """Large messages that ZeroMQ may still hold for a peer, with their sizes."""
         self._more: list[zmq.Socket[bytes]] = []
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -162,19 +168,43 @@ class Sockets:
         """False: the peer cannot take it now."""
         try:
             if isinstance(peer, Inbound):
-                socket = self._listening[peer.listener]
-                socket.send_multipart([peer.routing_id, *frames], zmq.NOBLOCK)
-            else:
-                dialled = self._dialled.get(peer)
-                if dialled is None:
-                    dialled = self._dial(peer)
-                dialled.send_multipart(frames, zmq.NOBLOCK)
+                return self._answer(peer, frames)
+            dialled = self._dialled.get(peer)
+            if dialled is None:
+                dialled = self._dial(peer)
+            dialled.send_multipart(frames, zmq.NOBLOCK)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             self.dropped += 1
+        return True
+
+    def _answer(self, peer: Inbound, frames: Sequence[Frame]) -> bool:
+        """Send to who dialled us; False while ZeroMQ holds an outbox full of large messages for it
+        (its own bound counts messages, and ten thousand of them may be any number of bytes)."""
+        socket = self._listening[peer.listener]
+        size = sum(map(len, frames))
+        if size < LARGE:
+            socket.send_multipart([peer.routing_id, *frames], zmq.NOBLOCK)
+            return True
+        leaving = self._leaving.setdefault(peer, deque())
+        while leaving and leaving[0][0].done:
+            leaving.popleft()
+        if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
+            return False
+        # Frames leave in order: the last one tells of all.
+        last = zmq.Frame(frames[-1], track=True, copy=False, copy_threshold=0)
+        assert isinstance(last.tracker, zmq.MessageTracker)
+        try:
+            socket.send_multipart([peer.routing_id, *frames[:-1], last], zmq.NOBLOCK)
+        finally:
+            if not leaving:
+                del self._leaving[peer]
+        self._leaving.setdefault(peer, leaving).append((last.tracker, size))
+        if len(self._leaving) > FOLLOWED:
+            self._leaving = {p: q for p, q in self._leaving.items() if not q[-1][0].done}
         return True
 
     def _queue(self, peer: Address, frames: list[Frame]) -> None:

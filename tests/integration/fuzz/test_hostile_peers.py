@@ -1,0 +1,128 @@
+"""Peers that flood, never read, or come in thousands: others are served meanwhile, memory is bounded."""
+
+from __future__ import annotations
+
+import random
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import zmq
+
+from bench.idle import resident_mb
+from logboom.client import Client, connect
+from logboom.deploy import Cluster
+from logboom.wire.frames import encode
+from logboom.wire.messages import Hello, Message, Ping, Pull, Stats, Watch
+
+CONNECTIONS = 5_000
+PATIENT_S = 1.0
+"""Longest wait of a healthy client that is taken for being served."""
+
+
+@pytest.fixture(scope="module", name="cluster")
+def cluster_of_one() -> Iterator[Cluster]:
+    """One name server, one broker, and a topic "f" with 30 MB in it."""
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        with connect(cluster.endpoints) as boom:
+            boom.admin.create_topic("f", 1, 1)
+            with boom.producer() as producer:
+                for sent in [producer.send("f", b"x" * 1_000_000) for _ in range(30)]:
+                    sent.result(30)
+        yield cluster
+
+
+@contextmanager
+def dealers(endpoint: str, count: int) -> Iterator[list[zmq.Socket[bytes]]]:
+    """Connections that take nothing more than one message from the network by themselves."""
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, count + 10)
+    sockets: list[zmq.Socket[bytes]] = []
+    try:
+        for _ in range(count):
+            socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.RCVHWM, 1)
+            socket.setsockopt(zmq.SNDHWM, 0)
+            socket.connect(f"tcp://{endpoint}")
+            sockets.append(socket)
+        yield sockets
+    finally:
+        for socket in sockets:
+            socket.close(linger=0)
+        context.term()
+
+
+def tell(socket: zmq.Socket[bytes], message: Message) -> None:
+    """Send a message."""
+    socket.send(bytes(encode(message)[0]))
+
+
+def hello(name: str) -> Hello:
+    """The greeting of a client."""
+    return Hello(1, 1, 1, name, "client", 0)
+
+
+def slowest_pull(boom: Client, seconds: float) -> float:
+    """The longest that a healthy client waits for a message, over some seconds."""
+    slowest, until = 0.0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.monotonic()
+        assert boom.pull("f", queue=0, offset=0, wait_ms=0).status == "FOUND"
+        slowest = max(slowest, time.monotonic() - began)
+        time.sleep(0.02)
+    return slowest
+
+
+def test_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else(cluster: Cluster) -> None:
+    pid = cluster.pid("broker-1")
+    with connect(cluster.endpoints) as boom, dealers(cluster.endpoints[0], 1) as (peer,):
+        slowest_pull(boom, 0.2)
+        before = resident_mb(pid)
+        tell(peer, hello("never reads"))
+        for number in range(20_000):
+            tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
+        assert slowest_pull(boom, 4.0) < PATIENT_S
+        assert resident_mb(pid) - before < 400
+
+
+@pytest.mark.parametrize("node", ["broker-1", "name-1"])
+def test_floods_of_greetings_and_noise_leave_others_served(cluster: Cluster, node: str) -> None:
+    rng = random.Random(7)
+    endpoint, pid = cluster.endpoint(node), cluster.pid(node)
+    with connect(cluster.endpoints) as boom, dealers(endpoint, 8) as peers:
+        before = resident_mb(pid)
+        for number in range(2_000):
+            for at, peer in enumerate(peers):
+                tell(peer, hello(f"flood {at} {number}"))
+                tell(peer, Watch(number + 1, 30_000, -1, None, 30_000))
+                peer.send_multipart([rng.randbytes(rng.randrange(60)) for _ in range(3)])
+        assert slowest_pull(boom, 3.0) < PATIENT_S
+        assert resident_mb(pid) - before < 200
+    assert cluster.running(node)
+
+
+@pytest.mark.parametrize("node", ["broker-1", "name-1"])
+def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    pid = cluster.pid(node)
+    before = resident_mb(pid)
+    with (
+        connect(cluster.endpoints) as boom,
+        dealers(cluster.endpoint(node), CONNECTIONS) as peers,
+    ):
+        for at, peer in enumerate(peers):
+            tell(peer, hello(f"client {at}"))
+        for peer in peers:
+            assert peer.poll(20_000)
+            assert b"welcome" in peer.recv()
+            tell(peer, Ping(1))
+            tell(peer, Stats(2, 10_000))
+        assert slowest_pull(boom, 2.0) < PATIENT_S
+        for peer in peers:
+            assert peer.poll(20_000)
+            assert b"pong" in peer.recv()
+        assert resident_mb(pid) - before < 400
