@@ -200,18 +200,13 @@ def _answer_up_to(line: deque[Waiting], safe: Position, turn: Turn) -> None:
 
 def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
     """Refuse a message larger than the topic takes; only for batches that could hold one."""
-    largest = head.plain_length
-    if head.count > 1:
-        columns = open_batch(batch, head)
-        largest = max((len(v) for v in columns.values() if v is not None), default=0)
-    if largest > config.max_message_bytes + (0 if head.count > 1 else _FRAMING):
+    columns = open_batch(batch, head)
+    pairs = zip(columns.values(), columns.keys(), strict=True)
+    largest = max(len(value or b"") + len(key or b"") for value, key in pairs)
+    if largest > config.max_message_bytes:
         raise InvalidRequest(
-            f"a message of about {largest} bytes; the topic takes at most "
+            f"a message of {largest} bytes; the topic takes at most "
             f"{config.max_message_bytes}: send smaller ones, or raise max_message_bytes",
             "TOO_LARGE",
             limit=config.max_message_bytes,
         )
-
-
-_FRAMING = 128
-"""Bytes of offsets, lengths and padding at most in the body of a batch of one, all columns."""

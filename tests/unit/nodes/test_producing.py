@@ -61,6 +61,11 @@ def test_a_message_larger_than_the_topic_takes_is_refused() -> None:
     assert client.answer().base_offset == 0
     client.ask(produce(), [batch(value=b"x" * 1_000)])
     assert client.answer().base_offset == 3
+    # Tag, headers, time and framing are no part of the bound here.
+    whole = encode_batch([b"x" * 993], [b"k" * 7], "tag", [{"h": b"v"}], [5], now_ms=1)
+    client.ask(produce(), [whole])
+    assert client.answer().base_offset == 4
+    assert code(rig, [batch(value=b"x" * 1_001)]) == "TOO_LARGE"
 
 
 def test_acks_none_gets_no_answer_and_is_stored() -> None:
