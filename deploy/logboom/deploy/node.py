@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -31,6 +32,8 @@ M_MMAP_THRESHOLD: Final = -3
 KEPT_BYTES: Final = 256 * 1024 * 1024
 MAPPED_BYTES: Final = 32 * 1024 * 1024
 """The greatest threshold that glibc takes on 64 bits."""
+COLLECT_AFTER: Final = (50_000, 20, 50)
+"""New objects before the garbage collector looks at the young, and how seldom at older ones."""
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -84,6 +87,15 @@ def keep_memory() -> None:
         mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
+def collect_seldom() -> None:
+    """Let the garbage collector look through the tables of a large cluster now and then only.
+
+    By default it goes through them again every few thousand new objects: to decode the metadata
+    of 10,000 topics took 280 ms instead of 25, and a broker was fenced for such pauses.
+    """
+    gc.set_threshold(*COLLECT_AFTER)
+
+
 def run(
     role: str, config_path: Path, *, create: bool = False, ready: Callable[[str], None] = print
 ) -> int:
@@ -92,6 +104,7 @@ def run(
     `ready` is called once with the ready line, a JSON object of node and endpoint.
     """
     keep_memory()
+    collect_seldom()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     try:
         name, node = open_node(role, config_path, create=create)

@@ -1,11 +1,14 @@
-"""What the name server tells of the cluster: brokers, topics, queues (sent by WATCH)."""
+"""What the name server tells of the cluster: brokers, topics, queues (sent by WATCH).
+
+`gc=False`: none of these can be part of a cycle, and a large cluster has tens of thousands of them.
+"""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 
-class TopicConfig(Struct, frozen=True, array_like=True):
+class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     """Settings of a topic. Zero means "the cluster's default" where said."""
 
     min_in_sync: int = 0
@@ -20,7 +23,7 @@ class TopicConfig(Struct, frozen=True, array_like=True):
     """Whether a replica outside the ISR may lead when no other lives: loses messages."""
 
 
-class QueueView(Struct, frozen=True, array_like=True):
+class QueueView(Struct, frozen=True, array_like=True, gc=False):
     """One queue: its replicas, who leads in which epoch, who is in sync."""
 
     replicas: list[str]
@@ -33,7 +36,7 @@ class QueueView(Struct, frozen=True, array_like=True):
     """Replicas outside the ISR that hold all below the HW (Q7)."""
 
 
-class TopicView(Struct, frozen=True, array_like=True):
+class TopicView(Struct, frozen=True, array_like=True, gc=False):
     """One topic and its queues; `id` is never used again after a delete."""
 
     name: str
@@ -44,7 +47,7 @@ class TopicView(Struct, frozen=True, array_like=True):
     """Metadata version of the topic's last change."""
 
 
-class BrokerView(Struct, frozen=True, array_like=True):
+class BrokerView(Struct, frozen=True, array_like=True, gc=False):
     """One registered broker."""
 
     id: str
@@ -57,14 +60,14 @@ class BrokerView(Struct, frozen=True, array_like=True):
     version: int
 
 
-class NameServerView(Struct, frozen=True, array_like=True):
+class NameServerView(Struct, frozen=True, array_like=True, gc=False):
     """One name server."""
 
     id: str
     endpoint: str
 
 
-class View(Struct, frozen=True, array_like=True):
+class View(Struct, frozen=True, array_like=True, gc=False):
     """A whole (full) or a delta of the metadata, at `version`.
 
     In a delta `topics` and `brokers` hold what changed since the asked version; `deleted` the
