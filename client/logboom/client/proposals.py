@@ -20,6 +20,9 @@ from logboom.wire.session import Reply
 
 ATTEMPT: Final = 1.5
 """Seconds after which an unanswered command is tried at another name server."""
+WINDOW: Final = 48
+"""Numbers from the oldest command under way to the newest: the name servers keep the results of 64,
+and a command sent again that is older than these could not be answered."""
 BACKOFF: Final = 0.05
 """Seconds between tries while the name servers elect."""
 
@@ -61,6 +64,10 @@ class Proposals:
         self._rng = rng
         self._routes = Routes()
         self._number = 0
+        self._under_way: dict[int, _Proposal] = {}
+        """By number, the oldest first."""
+        self._waiting: dict[int, _Proposal] = {}
+        """Until the window reaches them."""
         self._target = ""
 
     def use(self, routes: Routes) -> None:
@@ -72,7 +79,17 @@ class Proposals:
         self._number += 1
         proposal = _Proposal(command, self._number, self._turn.now + timeout, done)
         proposal.expiry = self._turn.after(timeout, lambda: self._expire(proposal))
-        self._try(proposal)
+        self._waiting[proposal.number] = proposal
+        self._begin()
+
+    def _begin(self) -> None:
+        """Send what the window allows."""
+        while self._waiting:
+            number = next(iter(self._waiting))
+            if self._under_way and number >= next(iter(self._under_way)) + WINDOW:
+                return
+            self._under_way[number] = self._waiting.pop(number)
+            self._try(self._under_way[number])
 
     def barrier(self, done: Callable[[int | LogboomError], None], timeout: float) -> None:
         """Commit a barrier; `done` gets the metadata version that all committed before is in."""
@@ -143,6 +160,9 @@ class Proposals:
     def _end(self, proposal: _Proposal, result: Result | LogboomError) -> None:
         if not proposal.ended:
             proposal.ended = True
+            self._under_way.pop(proposal.number, None)
+            self._waiting.pop(proposal.number, None)
             if proposal.expiry is not None:
                 proposal.expiry.cancel()
             proposal.done(result)
+            self._begin()
