@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -96,6 +97,12 @@ def collect_seldom() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
+def allow_connections() -> None:
+    """Raise the limit of open files to what this user may have: each connection takes one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def run(
     role: str, config_path: Path, *, create: bool = False, ready: Callable[[str], None] = print
 ) -> int:
@@ -105,6 +112,7 @@ def run(
     """
     keep_memory()
     collect_seldom()
+    allow_connections()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     try:
         name, node = open_node(role, config_path, create=create)
