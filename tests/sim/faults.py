@@ -23,8 +23,8 @@ APART: Final = (0.3, 9.0)
 """Seconds that a partition lasts: short ones let messages arrive late, long ones break."""
 STOPPED: Final = (0.2, 7.0)
 """Seconds that a process is stopped and then continued."""
-MEAN_GAP: Final = 0.9
-"""Seconds between faults, on average."""
+MEAN_GAP: Final = (0.3, 0.6, 1.0, 2.5)
+"""Seconds between faults, on average; each seed has one of these."""
 
 
 class Faults:
@@ -34,6 +34,7 @@ class Faults:
         """`rot`: the disk of one broker flips bits too, of queues that others hold as well."""
         self._world = world
         self._rng = rng
+        self._gap = rng.choice(MEAN_GAP)
         self._over = False
         self._on_ack: Callable[[str], None] | None = None
         self._weights: dict[Callable[[], None], float] = {
@@ -49,6 +50,10 @@ class Faults:
             self._jump_wall_clock: 0.5,
             self._lose_power_in_sync: 1.5,
         }
+        # Every seed has its own weather: some faults often, others never.
+        for fault in self._weights:
+            self._weights[fault] *= rng.choice((0, 0.5, 1, 1, 3))
+        self._weights[self._crash_after_ack] += 1
         self._rotten = ""
         if rot:
             self._weights[self._flip_bits] = 5
@@ -56,7 +61,7 @@ class Faults:
 
     def begin(self) -> None:
         """Let the first fault come."""
-        self._later(self._strike, self._rng.expovariate(1 / MEAN_GAP))
+        self._later(self._strike, self._rng.expovariate(1 / self._gap))
 
     def acked(self, broker: str) -> None:
         """A client got an ack from a broker this moment."""
@@ -90,7 +95,7 @@ class Faults:
             return
         (fault,) = self._rng.choices(list(self._weights), list(self._weights.values()))
         fault()
-        self._later(self._strike, self._rng.expovariate(1 / MEAN_GAP))
+        self._later(self._strike, self._rng.expovariate(1 / self._gap))
 
     # -- who --------------------------------------------------------------------------------
 

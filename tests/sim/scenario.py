@@ -24,7 +24,7 @@ from tests.sim.world import World
 
 UP_S: Final = 15.0
 """A fresh cluster has its topics and leaders within this."""
-FAULTS_S: Final = 16.0
+FAULTS_S: Final = 25.0
 HEALED_S: Final = 30.0
 """After healing, all that was sent is acknowledged, read and replicated within this."""
 TOPICS: Final = {"safe": (3, 3), "pair": (1, 2), "alone": (1, 1)}
@@ -99,6 +99,8 @@ class Scenario:
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
+        self._rate = self.rng.choice((5, 20, 40, 80))
+        """Batches sent per second, all together."""
         self._working = False
         self._created: dict[str, Result] = {}
         self.observer = self._client("observer", partial(Observer, trace=world.trace))
@@ -191,7 +193,7 @@ class Scenario:
         self._sent[producer.name] += (count := self.rng.randint(1, 4))
         values = [f"{producer.name}/{n}".encode() for n in range(first, first + count)]
         self._call(producer.name, partial(producer.send, queue, values))
-        self.world.scheduler.after(self.rng.expovariate(25), self._produce)
+        self.world.scheduler.after(self.rng.expovariate(self._rate), self._produce)
 
     # -- act three --------------------------------------------------------------------------
 
