@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from logboom.deploy.asking import Asker
-from logboom.deploy.layout import Layout, lay_out
+from logboom.deploy.layout import Adjust, Layout, lay_out
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError, UnknownResource
@@ -47,6 +47,8 @@ class Cluster:
         zones: Sequence[str] = (),
         name_server_settings: Mapping[str, Any] | None = None,
         broker_settings: Mapping[str, Any] | None = None,
+        adjust: Adjust = dict,
+        launcher: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
         """Start them and wait until all are ready.
 
@@ -58,6 +60,9 @@ class Cluster:
             zones: Zones given to the brokers in turn.
             name_server_settings: More keys for the name servers' config files.
             broker_settings: More keys for the brokers' config files.
+            adjust: Given each node's settings, returns those that its config file gets.
+            launcher: Given a node's name, returns words that are put before its command, such as
+                `("taskset", "-c", "1")`; asked at every start.
 
         Raises:
             StartError: a node did not start; the text says why.
@@ -70,6 +75,7 @@ class Cluster:
         self._processes: dict[str, NodeProcess] = {}
         self._lock = threading.RLock()
         self._closed = False
+        self._launcher = launcher
         # The kernel ends our children with the *thread* that started them, so one thread that
         # lives as long as the cluster starts them all.
         self._spawner = ThreadPoolExecutor(1, thread_name_prefix="logboom-spawner")
@@ -82,6 +88,7 @@ class Cluster:
                 zones=zones,
                 name_server_settings=name_server_settings,
                 broker_settings=broker_settings,
+                adjust=adjust,
             )
             self._start(self._layout.nodes)
             self.wait_ready()
@@ -174,7 +181,12 @@ class Cluster:
     def _start(self, specs: Sequence[NodeSpec]) -> None:
         def start_all() -> list[NodeProcess]:
             create = not self._layout.founded
-            return [NodeProcess.start(spec, attached=True, create=create) for spec in specs]
+            return [
+                NodeProcess.start(
+                    spec, attached=True, create=create, launcher=self._launch_words(spec)
+                )
+                for spec in specs
+            ]
 
         with self._lock:
             started = self._spawner.submit(start_all).result()
@@ -186,6 +198,9 @@ class Cluster:
                 # It ended or hangs; a later `start` of the same name may do better.
                 self._processes.pop(process.spec.id).kill()
                 raise
+
+    def _launch_words(self, spec: NodeSpec) -> Sequence[str]:
+        return () if self._launcher is None else self._launcher(spec.id)
 
     # ── what the nodes know ─────────────────────────────────────────────────────────────────────
 

@@ -10,10 +10,10 @@ An operator lays three machines out by hand in the same way (docs/OPERATING.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from logboom.deploy.config_files import write
 from logboom.deploy.keys import ensure_key
@@ -24,6 +24,10 @@ from logboom.wire.errors import InvalidRequest
 KEY_FILE: Final = "cluster.key"
 FOUNDED_FILE: Final = "founded"
 MOST_NAME_SERVERS: Final = 9
+
+Adjust: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""A node's settings → the settings that its config file gets: for tests that put something between
+the nodes, or give one node less room than the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ def lay_out(
     zones: Sequence[str] = (),
     name_server_settings: Mapping[str, Any] | None = None,
     broker_settings: Mapping[str, Any] | None = None,
+    adjust: Adjust = dict,
 ) -> Layout:
     """Write the key and config files of a cluster under `data`, and say what nodes it has.
 
@@ -93,29 +98,45 @@ def lay_out(
         {"id": spec.id, "endpoint": spec.endpoint, "raft_endpoint": rafts[spec.id]}
         for spec in servers
     ]
-    for spec in servers:
-        own = {"raft_listen": rafts[spec.id], "name_servers": members}
-        write(spec.config_path, _config(spec, key, own, name_server_settings))
-    endpoints = [spec.endpoint for spec in servers]
-    for number, spec in enumerate(nodes):
-        own = {"name_servers": endpoints}
-        if zones:
-            own["zone"] = zones[number % len(zones)]
-        write(spec.config_path, _config(spec, key, own, broker_settings))
+    server_own = {"name_servers": members}
+    servers = tuple(
+        _write(
+            spec, key, server_own | {"raft_listen": rafts[spec.id]}, name_server_settings, adjust
+        )
+        for spec in servers
+    )
+    endpoints = {"name_servers": [member["endpoint"] for member in members]}
+    brokers_own = [
+        endpoints | ({"zone": zones[number % len(zones)]} if zones else {})
+        for number in range(brokers)
+    ]
+    nodes = tuple(
+        _write(spec, key, own, broker_settings, adjust)
+        for spec, own in zip(nodes, brokers_own, strict=True)
+    )
     return Layout(data, servers, nodes)
 
 
-def _config(
-    spec: NodeSpec, key: Path, own: Mapping[str, Any], settings: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "id": spec.id,
-        "listen": spec.endpoint,
-        "data": spec.data_path,
-        "cluster_key_file": key,
-        **own,
-        **(settings or {}),
-    }
+def _write(
+    spec: NodeSpec,
+    key: Path,
+    own: Mapping[str, Any],
+    settings: Mapping[str, Any] | None,
+    adjust: Adjust,
+) -> NodeSpec:
+    """Write a node's config file; the node as that file has it."""
+    config = adjust(
+        {
+            "id": spec.id,
+            "listen": spec.endpoint,
+            "data": spec.data_path,
+            "cluster_key_file": key,
+            **own,
+            **(settings or {}),
+        }
+    )
+    write(spec.config_path, config)
+    return replace(spec, endpoint=config["listen"])
 
 
 def check_numbers(name_servers: int, brokers: int) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
@@ -67,13 +68,16 @@ class NodeProcess:
         self._ready: IO[bytes] | None = None
 
     @classmethod
-    def start(cls, spec: NodeSpec, *, attached: bool, create: bool = False) -> NodeProcess:
+    def start(
+        cls, spec: NodeSpec, *, attached: bool, create: bool = False, launcher: Sequence[str] = ()
+    ) -> NodeProcess:
         """Start the node of `spec`, whose config file exists, without waiting for it.
 
         `create`: a name server with an empty folder may found the cluster (SAFETY R9).
+        `launcher`: words before the command, of a program that becomes it (`env`, `taskset`).
         """
         read_end, write_end = os.pipe()
-        command = [sys.executable, "-m", "logboom.deploy.node", spec.role]
+        command = [*launcher, sys.executable, "-m", "logboom.deploy.node", spec.role]
         command += ["--config", str(spec.config_path), "--ready-fd", str(write_end)]
         if attached:
             command += ["--parent", str(os.getpid())]

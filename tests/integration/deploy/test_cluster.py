@@ -144,3 +144,13 @@ def test_the_nodes_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     while any(start_ticks(pid) is not None for pid in pids):
         assert time.monotonic() < deadline, "a node outlives its parent"
         time.sleep(0.01)
+
+
+def test_a_launcher_becomes_the_node(tmp_path: Path) -> None:
+    def launcher(name: str) -> list[str]:
+        return ["env", f"LOGBOOM_CALLED={name}"]
+
+    with Cluster(name_servers=1, brokers=1, data=tmp_path, launcher=launcher) as launched:
+        for name in launched.nodes:
+            environment = Path(f"/proc/{launched.pid(name)}/environ").read_bytes()
+            assert f"LOGBOOM_CALLED={name}".encode() in environment.split(b"\0")

@@ -1,6 +1,7 @@
 """A cluster's folder: config files that the nodes' own structs take, one key, founded once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +66,12 @@ def test_numbers_that_make_no_cluster_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequest):
         lay_out(tmp_path, name_servers, brokers, Ports())
+
+
+def test_a_node_listens_where_its_adjusted_settings_say(tmp_path: Path) -> None:
+    def adjust(settings: dict[str, Any]) -> dict[str, Any]:
+        return settings | {"listen": "127.0.0.2:9999"} if settings["id"] == "broker-2" else settings
+
+    layout = lay_out(tmp_path, 1, 2, Ports(), adjust=adjust)
+    assert [spec.endpoint for spec in layout.brokers] == ["127.0.0.1:7711", "127.0.0.2:9999"]
+    assert load(layout.brokers[1].config_path, BrokerConfig).listen == "127.0.0.2:9999"
