@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.nodes.epochs import EpochTable
-from logboom.nodes.keys import Position, log_key, queue_end, queue_key
+from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.tail import Tail, TailCache, cut_tail
@@ -121,12 +121,14 @@ class Replica:
         first, last = log_key(*self.key, *begin), queue_end(*self.key)
         for key, entry in storage.scan("log", first, last):
             head = peek(entry)
+            # Not what the entry says: with a flipped bit there, the window would take it for the
+            # producer's last batch, and refuse what follows.
+            at = position_of(key)
             self._since_windows += len(entry)
             if head.is_control:
-                at = Position(head.base_offset, int.from_bytes(key[-4:], "big"))
                 self._note_control(head, entry, at)
             elif head.producer_id >= 0:
-                self.windows.add(head, head.base_offset, head.append_time_ms, self.hw.offset)
+                self.windows.add(head, at.offset, head.append_time_ms, self.hw.offset)
         self._apply_expiries()
 
     # ── appending ───────────────────────────────────────────────────────────────────────────────
