@@ -1,0 +1,103 @@
+"""What clients saw, as runs of messages in a row: compact enough for tens of millions.
+
+Workers write one JSON array a line; `load` reads a whole folder of them. Times are monotonic
+seconds of this machine, the same in every process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from tests.chaos.payload import Stream
+
+
+class Sent(Struct, tag="s", array_like=True, frozen=True):
+    """How many messages of a stream were sent in all; written when its producer ends."""
+
+    producer: str
+    queue: int
+    count: int
+
+
+class Acked(Struct, tag="a", array_like=True, frozen=True):
+    """Messages of a stream that were acknowledged, and where they lie."""
+
+    producer: str
+    queue: int
+    first: int
+    offset: int
+    count: int
+    sent_at: float
+    at: float
+
+
+class Failed(Struct, tag="f", array_like=True, frozen=True):
+    """Messages whose send was given up: they may be stored or not."""
+
+    producer: str
+    queue: int
+    first: int
+    count: int
+    at: float
+    error: str
+
+
+class Read(Struct, tag="r", array_like=True, frozen=True):
+    """Messages that a reader was given."""
+
+    reader: str
+    queue: int
+    offset: int
+    producer: str
+    sent_to: int
+    first: int
+    count: int
+    at: float
+
+    @property
+    def stream(self) -> Stream:
+        """What the messages say of themselves."""
+        return Stream(self.producer, self.sent_to)
+
+
+class Wrong(Struct, tag="w", array_like=True, frozen=True):
+    """Something that a client must never see, in words."""
+
+    who: str
+    property: str
+    detail: str
+    at: float
+
+
+Record: TypeAlias = Sent | Acked | Failed | Read | Wrong
+
+
+class Writer:
+    """Appends records to a file; one thread."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = path.open("wb")
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, record: Record) -> None:
+        """Append one."""
+        self._file.write(self._encoder.encode(record) + b"\n")
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self._file.close()
+
+
+def load(folder: Path) -> list[Record]:
+    """All records of all workers."""
+    decoder = msgspec.json.Decoder[Record](Record)
+    found: list[Record] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        with path.open("rb") as lines:
+            found += [decoder.decode(line) for line in lines]
+    return found
