@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from logboom.wire.batch import encode_batch
@@ -19,13 +20,15 @@ from tests.sim.wire_client import WireClient
 
 IN_FLIGHT: Final = 5
 ANSWER_S: Final = 3.0
-RETRY_S: Final = 0.05
+RETRY_S: Final = (0.05, 0.8)
+"""A lane rests this long after an error: twice as long each time, until something is acked."""
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
     values: list[bytes]
     sequence: int
+    encoded: bytes = b""
     tries: int = 0
     asked: bool = False
     """Whether an answer to the newest try is awaited."""
@@ -44,6 +47,7 @@ class _Lane:
     next_sequence: int = 0
     resting: bool = False
     """Whether all must wait a little after an error."""
+    rest_s: float = RETRY_S[0]
 
 
 class WireProducer(WireClient):
@@ -95,7 +99,7 @@ class WireProducer(WireClient):
         leader = self.routes.leader(*lane.queue)
         if leader is None:
             return
-        for batch in list(lane.batches)[:IN_FLIGHT]:
+        for batch in list(islice(lane.batches, IN_FLIGHT)):
             if not batch.asked and not batch.acked:
                 self._post(lane, batch, leader[1])
 
@@ -118,7 +122,7 @@ class WireProducer(WireClient):
             if batch.tries == number and not batch.acked:
                 self._answered(lane, batch, message, error)
 
-        encoded = encode_batch(
+        batch.encoded = batch.encoded or encode_batch(
             batch.values,
             now_ms=self.now.wall_ms,
             producer_id=self._producer_id,
@@ -127,13 +131,14 @@ class WireProducer(WireClient):
         )
         wait_ms = int(ANSWER_S * 1000)
         message = Produce(0, wait_ms, lane.queue.topic, lane.queue.number, self._acks)
-        self.request(endpoint, message, answered, ANSWER_S, [encoded])
+        self.request(endpoint, message, answered, ANSWER_S, [batch.encoded])
 
     def _answered(
         self, lane: _Lane, batch: _Batch, message: AnyMessage | None, error: LogboomError | None
     ) -> None:
         if isinstance(message, Produced):
             batch.acked = True
+            lane.rest_s = RETRY_S[0]
             while lane.batches and lane.batches[0].acked:
                 lane.batches.popleft()
             for place, value in enumerate(batch.values):
@@ -149,7 +154,8 @@ class WireProducer(WireClient):
             )
         if not lane.resting:
             lane.resting = True
-            self.later(RETRY_S * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
+            self.later(lane.rest_s * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
+            lane.rest_s = min(2 * lane.rest_s, RETRY_S[1])
 
     def _rested(self, lane: _Lane) -> None:
         lane.resting = False

@@ -16,7 +16,8 @@ from tests.sim.wire_client import WireClient
 
 WAIT_MS: Final = 500
 ANSWER_S: Final = 2.0
-RETRY_S: Final = 0.05
+RETRY_S: Final = (0.05, 0.4)
+"""A reader waits this long after an error: twice as long each time, until it reads again."""
 ASK_END_S: Final = 0.7
 
 
@@ -36,6 +37,7 @@ class WireReader(WireClient):
         self._queues = list(queues)
         self._begun: set[Queue] = set()
         self._greatest: dict[Queue, int] = {}
+        self._rests: dict[Queue, float] = {}
 
     def changed(self, topics: Sequence[str]) -> None:
         """Begin with queues that are known now."""
@@ -48,7 +50,7 @@ class WireReader(WireClient):
     def _pull(self, queue: Queue) -> None:
         leader = self.routes.leader(*queue)
         if leader is None:
-            self.later(RETRY_S, lambda: self._pull(queue))
+            self._rest(queue)
             return
         offset = self._history.place(self.name, queue)
 
@@ -56,18 +58,24 @@ class WireReader(WireClient):
             message: AnyMessage | None, batches: Sequence[Frame], error: LogboomError | None
         ) -> None:
             if isinstance(message, Pulled):
+                self._rests.pop(queue, None)
                 self._pulled(queue, offset, message, batches)
                 self._pull(queue)
             else:
                 assert error is not None, message
                 if not error.retryable:
                     raise BrokenProperty("pulls succeed", f"{self.name} {queue} {offset}: {error}")
-                self.later(RETRY_S * self.rng.uniform(0.5, 2), lambda: self._pull(queue))
+                self._rest(queue)
 
         seen = self._greatest.get(queue, -1)
         size = self.rng.choice((1, 4096, 1 << 20))
         message = Pull(0, 2_000, *queue, offset, size, WAIT_MS, min_end=seen)
         self.request(leader[1], message, answered, ANSWER_S)
+
+    def _rest(self, queue: Queue) -> None:
+        rest = self._rests.get(queue, RETRY_S[0])
+        self._rests[queue] = min(2 * rest, RETRY_S[1])
+        self.later(rest * self.rng.uniform(0.5, 2), lambda: self._pull(queue))
 
     def _pulled(self, queue: Queue, offset: int, message: Pulled, batches: Sequence[Frame]) -> None:
         if message.status == "OFFSET_ILLEGAL":

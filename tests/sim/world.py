@@ -86,6 +86,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
+        self._looked: dict[str, int] = {}
         self._members = [
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
@@ -159,6 +160,7 @@ class World:
         machine = self.machines[name]
         assert machine.process is None, f"{name} runs"
         machine.starts += 1
+        self._looked.pop(name, None)
         self.trace.note(name, "starts")
         process = Process(
             name,
@@ -248,7 +250,8 @@ class World:
             other = self._leaders[raft.term]
             raise BrokenProperty("one raft leader per term", f"{raft.term}: {other}, {name}")
         index = raft.applied_index
-        if index % LOOK_EVERY == 0:
+        if index % LOOK_EVERY == 0 and self._looked.get(name) != index:
+            self._looked[name] = index
             self._compare_state(name, index, core)
 
     def _compare_state(self, name: str, index: int, core: NameServer) -> None:

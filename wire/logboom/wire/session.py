@@ -83,6 +83,8 @@ class Session:
         self._greeted = now
         self._backoff = BACKOFF_FIRST
         self._redial_at: float | None = None
+        self._due: float | None = None
+        self._due_known = False
 
     def request(
         self,
@@ -94,6 +96,7 @@ class Session:
         now: float,
     ) -> int:
         """Send a request; its id is set here. It ends in one Reply at `deadline` the latest."""
+        self._due_known = False
         number = self._next_id
         self._next_id += 1
         message.id = number
@@ -114,6 +117,7 @@ class Session:
 
     def tell(self, message: Message, batches: Sequence[Frame], out: Effects, now: float) -> bool:
         """Send a message that has no answer, if the session is open; else say False."""
+        self._due_known = False
         if self.state != "open":
             if self.state == "idle" and self._redial_at is None:
                 self._greet(out, now)
@@ -125,11 +129,13 @@ class Session:
 
     def open(self, out: Effects, now: float) -> None:
         """Dial and greet without a request."""
+        self._due_known = False
         if self.state in ("idle", "refused") and self._redial_at is None:
             self._greet(out, now)
 
     def cancel(self, number: int) -> None:
         """Forget a request: no Reply will come."""
+        self._due_known = False
         self._outstanding.pop(number, None)
 
     def pending(self) -> int:
@@ -138,6 +144,7 @@ class Session:
 
     def receive(self, frames: Sequence[Frame], out: Effects, now: float) -> list[Reply]:
         """Take what the peer sent."""
+        self._due_known = False
         self._heard = now
         try:
             message = decode(frames)
@@ -163,6 +170,7 @@ class Session:
 
     def tick(self, out: Effects, now: float) -> list[Reply]:
         """End what is past its deadline, ping a silent peer, redial a dead one."""
+        self._due_known = False
         replies = self._expire(now)
         if self._redial_at is not None:
             if now >= self._redial_at:
@@ -185,6 +193,13 @@ class Session:
 
     def deadline(self) -> float | None:
         """When `tick` is wanted next."""
+        # Asked for every turn of a node, of every session: worked out only after a change.
+        if not self._due_known:
+            self._due = self._next_due()
+            self._due_known = True
+        return self._due
+
+    def _next_due(self) -> float | None:
         wanted = self._redial_at
         if wanted is None and self.state == "greeting":
             wanted = self._greeted + PING_AFTER
@@ -200,6 +215,7 @@ class Session:
 
     def lost(self, now: float) -> None:
         """The skin or a caller knows that the connection is gone."""
+        self._due_known = False
         if self.state in ("open", "greeting"):
             self._lose(now)
 
