@@ -104,6 +104,7 @@ def judge(
     records: Sequence[Record],
     stored: Mapping[int, Sequence[Stored]],
     readers: Mapping[str, set[int]],
+    verdict: Verdict | None = None,
 ) -> Verdict:
     """Check everything.
 
@@ -111,8 +112,9 @@ def judge(
         records: of all clients.
         stored: queue → what its replicas hold, in the order of offsets.
         readers: reader → the queues that it had to read to the end.
+        verdict: what was found before; more goes in there.
     """
-    verdict = Verdict()
+    verdict = verdict or Verdict()
     logs = {queue: _Log(rows) for queue, rows in stored.items()}
     sent = {Stream(r.producer, r.queue): r.count for r in records if isinstance(r, Sent)}
     verdict.sent = sum(sent.values())

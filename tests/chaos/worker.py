@@ -1,7 +1,7 @@
 """A process of producers or of readers: `python -m tests.chaos.worker ROLE NAME …`.
 
 It runs until its standard input ends. Producers then wait for what is in flight; readers read on
-until they are at the end offsets that stand in the last line of their input.
+until they are at the end offsets that it holds, a JSON object of queue and offset.
 """
 
 from __future__ import annotations
@@ -211,10 +211,10 @@ def main() -> int:
             thread.start()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        said = sys.stdin.read().split()
+        said = sys.stdin.read()
         for worker in workers:
             if isinstance(worker, Reader):
-                worker.ends = {int(q): end for q, end in json.loads(said[-1]).items()}
+                worker.ends = {int(q): end for q, end in json.loads(said).items()}
         ended.set()
         for thread in threads:
             thread.join()

@@ -1,0 +1,69 @@
+"""`python -m tests.chaos`: break a real cluster under load, write .logboom/chaos/report.html.
+
+Producers and readers are at work on three name servers and three brokers while one fault after the
+other strikes: each once, then at random until the minutes are over. At the end every message that
+was acknowledged must lie where it was said, once, in order, on all replicas, and have been read by
+everybody. The exit code is 1 if it is otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+from pathlib import Path
+
+from tests.chaos.disk import unmount_below
+from tests.chaos.faults import FAULTS
+from tests.chaos.report import BAR_S, write
+from tests.chaos.run import Plan, run
+
+FOLDER = Path(".logboom/chaos")
+
+
+def main() -> int:
+    """Run it as the options say."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (5)")
+    parser.add_argument("--faults", default="", help=f"some of: {', '.join(FAULTS)}")
+    parser.add_argument("--rate", type=float, default=6_000.0, help="messages a second (6000)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where to ({FOLDER})")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster's data too")
+    given = parser.parse_args()
+    names = [name.strip() for name in given.faults.split(",") if name.strip()] or list(FAULTS)
+    if unknown := [name for name in names if name not in FAULTS]:
+        parser.error(f"no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
+    seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
+    folder = given.folder.absolute()
+    work = folder / "run"
+    if work.exists():
+        unmount_below(work)
+        shutil.rmtree(work)
+    print(f"seed {seed}, {len(names)} kinds of faults, {given.minutes} minutes", flush=True)
+    plan = Plan(
+        seed, given.minutes * 60, names, given.rate, work, say=lambda line: print(line, flush=True)
+    )
+    result = run(plan)
+    data, page = write(result, folder)
+    verdict = result.verdict
+    print(
+        f"acknowledged {verdict.acked:,}, stored {verdict.stored:,}, read {verdict.read:,}, "
+        f"given up {verdict.failed:,}; {len(result.events)} faults in {result.seconds:.0f} s; "
+        f"longest outage of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
+    )
+    for line in result.ended:
+        print(f"by itself: {line}")
+    for name, count in verdict.broken.items():
+        print(f"BROKEN: {name}: {count}, first: {verdict.details[name][0]}")
+    print(
+        f"{'every promise was kept' if verdict.clean else 'PROMISES WERE BROKEN'}: {page}, {data}"
+    )
+    if verdict.clean and not given.keep:
+        shutil.rmtree(work)
+    return 0 if verdict.clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
