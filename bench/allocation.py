@@ -1,0 +1,71 @@
+"""Allocation of 10,000 queues to 1,000 members by every strategy, and what a join and a leave move.
+
+Pure computation in this process, no cluster. The slowest of some runs counts, since it is time in
+which the raft leader does nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from bench.rows import Row
+from logboom.metadata.allocate import STRATEGIES, allocate, owners
+
+RUNS: Final = 5
+BAR_MS: Final = 300.0
+TOPICS: Final = 100
+ROOMS: Final = 3
+
+Queue = tuple[int, int]
+"""(topic id, number), as in the replicated state."""
+
+
+def _room(value: Queue | str) -> str:
+    number = int(value[-4:]) if isinstance(value, str) else value[1]
+    return f"room-{number % ROOMS}"
+
+
+def _options(strategy: str, queues: list[Queue], members: list[str]) -> dict[str, Any]:
+    """What a strategy needs; sticky meets a group one smaller, so that it has to move some."""
+    match strategy:
+        case "by_config":
+            return {"config": allocate("averagely", queues, members)}
+        case "machine_room":
+            return {"rooms": [f"room-{n}" for n in range(ROOMS)], "room_of": _room}
+        case "machine_room_nearby":
+            return {"room_of": _room}
+        case "sticky":
+            return {"previous": allocate("sticky", queues, members[1:])}
+    return {}
+
+
+def _moves(strategy: str, queues: list[Queue], before: list[str], after: list[str]) -> int:
+    """Queues that change hands when the group does."""
+    first = allocate(strategy, queues, before)
+    then = owners(allocate(strategy, queues, after, previous=first))
+    return sum(then[queue] != member for queue, member in owners(first).items())
+
+
+def rows(members: int, queues: int) -> list[Row]:
+    """All figures for a group of so many members and queues."""
+    group = [f"member-{n:04}" for n in range(members)]
+    named = [(n % TOPICS, n // TOPICS) for n in range(queues)]
+    size = f"{members:,} members, {queues:,} queues"
+    # Of a middle name: who sorts first or last is a lucky case of averagely.
+    without = [member for member in group if member != group[members // 2]]
+    found = []
+    for strategy in STRATEGIES:
+        options = _options(strategy, named, group)
+        slowest = 0.0
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            allocate(strategy, named, group, **options)
+            slowest = max(slowest, time.perf_counter() - began)
+        found.append(Row(f"{size}: {strategy}", 1000 * slowest, "ms", BAR_MS, "less"))
+    for strategy in ("sticky", "consistent_hash", "averagely"):
+        joined = _moves(strategy, named, without, group)
+        left = _moves(strategy, named, group, without)
+        found.append(Row(f"  … {strategy}, queues moved by a join", joined, ""))
+        found.append(Row(f"  … {strategy}, queues moved by a leave", left, ""))
+    return found
