@@ -53,6 +53,10 @@ class Follower:
         """Queues of which there may be something to say."""
         self.served: dict[QueueKey, None] = {}
         """Queues whose entries went out in the last answer."""
+        self.answered = -1
+        """Number of the last request that was answered."""
+        self.said: list[QueueKey] = []
+        """Queues of which that answer said anything."""
         self.heard_at = now
         self.held: tuple[Inbound, Replicate, float] | None = None
         """(address, request, deadline): the request that waits for news."""
@@ -114,6 +118,8 @@ class Feeder:
             text = "unknown replication session: begin a new one that names all queues"
             turn.refuse(address, message.id, Unavailable(text, "CONFLICT"))
             return
+        if message.heard < follower.answered:
+            self._not_heard(follower)
         follower.number = message.number
         follower.instance_epoch = message.instance_epoch
         follower.heard_at = turn.mono
@@ -128,6 +134,16 @@ class Feeder:
         deadline = turn.mono + min(max(0, message.wait_ms), 30_000) / 1000
         follower.held = (address, message, deadline)
         self._ready[follower.broker] = None
+
+    @staticmethod
+    def _not_heard(follower: Follower) -> None:
+        """The last answer came when its request had been replaced: say all of it again."""
+        for key in follower.said:
+            fetch = follower.fetches.get(key)
+            if fetch is not None:
+                fetch.told = UNSERVED
+                follower.news[key] = None
+        follower.said.clear()
 
     def _session(self, message: Replicate, turn: Turn) -> Follower | None:
         follower = self._followers.get(message.broker)
@@ -230,6 +246,8 @@ class Feeder:
             return
         for answer in answers:
             self._told(follower, answer)
+        follower.answered = message.number
+        follower.said = [(answer.topic_id, answer.queue) for answer in answers]
         follower.held = None
         follower.hw_news_at = float("inf")
         self._stats.count("replicate_answers")

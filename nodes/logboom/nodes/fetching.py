@@ -42,6 +42,8 @@ class Fetcher:
         self.endpoint = endpoint
         self.session = session
         self.number = -1
+        self.heard = -1
+        """Number of the last request whose answer was taken."""
         self.replicas: dict[QueueKey, Replica] = {}
         self.changed: dict[QueueKey, None] = {}
         """Queues to name in the next request."""
@@ -87,8 +89,12 @@ class Fetching:
         self.instance_epoch = instance_epoch
         for fetcher in self._fetchers.values():
             self._abandon(fetcher)
-            fetcher.session = self._rng.getrandbits(48)
-            fetcher.number = -1
+            self._anew(fetcher)
+
+    def _anew(self, fetcher: Fetcher) -> None:
+        """A new session: its first request names all queues."""
+        fetcher.session = self._rng.getrandbits(48)
+        fetcher.number = fetcher.heard = -1
 
     # ── roles ───────────────────────────────────────────────────────────────────────────────────
 
@@ -191,6 +197,7 @@ class Fetching:
             self._config.fetch_bytes,
             names,
             list(fetcher.gone),
+            fetcher.heard,
         )
         fetcher.changed.clear()
         fetcher.gone.clear()
@@ -216,6 +223,7 @@ class Fetching:
             self._failed(fetcher, turn)
             return
         fetcher.failures = 0
+        fetcher.heard = fetcher.number
         fetcher.ask_at = turn.mono
         at = 0
         for answer in answers:
@@ -229,8 +237,7 @@ class Fetching:
         """Begin a new session after a pause: it names all queues again."""
         pause = PAUSES[min(fetcher.failures, len(PAUSES) - 1)]
         fetcher.failures += 1
-        fetcher.session = self._rng.getrandbits(48)
-        fetcher.number = -1
+        self._anew(fetcher)
         fetcher.ask_at = turn.mono + pause
 
     def _take(

@@ -366,10 +366,17 @@ def fetch(
     instance_epoch: int = 52,
     session: int = 7,
     wait_ms: int = 500,
+    heard: int | None = None,
 ) -> Replicate:
-    """A REPLICATE that says where queue 0, 1, … stand: (position, epoch of the last entry)."""
+    """A REPLICATE that says where queue 0, 1, … stand: (position, epoch of the last entry).
+
+    `heard` None: the answer of the request before was taken.
+    """
     queues = [
         QueueFetch(1, at, epoch, place.offset, place.side, last)
         for at, (place, last) in enumerate(places)
     ]
-    return Replicate(0, 5_000, broker, instance_epoch, session, number, wait_ms, 1 << 20, queues)
+    heard = number - 1 if heard is None else heard
+    return Replicate(
+        0, 5_000, broker, instance_epoch, session, number, wait_ms, 1 << 20, queues, [], heard
+    )

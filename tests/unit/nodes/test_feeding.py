@@ -53,6 +53,29 @@ def test_entries_that_the_follower_did_not_take_are_sent_again() -> None:
     assert rig.replica().hw == Position(2)
 
 
+def test_what_a_lost_answer_said_is_said_again() -> None:
+    """The follower replaced its request while the answer, where to cut, was under way."""
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    two.ask(fetch(0, (Position(9), 1)))
+    assert two.answer().answers[0].status == "CUT"
+    two.ask(fetch(1, heard=-1))
+    assert two.answer().answers[0].status == "CUT"
+    two.ask(fetch(2, heard=1))
+    assert two.taken() == []
+
+
+def test_a_high_watermark_that_was_not_heard_is_told_again() -> None:
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    two.ask(fetch(0, (Position(2), 1)))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+    two.ask(fetch(1, heard=-1))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+
+
 @pytest.mark.parametrize(
     ("number", "session"), [(1, 7), (3, 8), (5, 7)], ids=["gap", "unknown", "far"]
 )

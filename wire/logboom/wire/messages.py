@@ -225,6 +225,9 @@ class Replicate(Request, array_like=True):
     queues: list[QueueFetch]
     gone: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(topic id, queue) that the follower no longer fetches from this leader."""
+    heard: int = -1
+    """Number of the last request of this session whose answer the follower took; -1: of none. A
+    request that was replaced may have been answered meanwhile: all that was said is said again."""
 
 
 FetchStatus: TypeAlias = Literal["OK", "CUT", "RESET", "STALE", "UNKNOWN", "DAMAGED"]
