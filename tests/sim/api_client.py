@@ -13,6 +13,7 @@ from logboom.client.options import ProducerOptions
 from logboom.client.piles import Pile
 from logboom.client.send_buffer import SendBuffer
 from logboom.wire.actor import Call, Effects, Event, Instant
+from logboom.wire.messages import Acks
 from tests.sim.history import History, Queue
 
 NEVER = 1e6
@@ -32,8 +33,11 @@ class ApiClient:
         rng: random.Random,
         history: History,
         queues: Sequence[Queue],
+        acks: Acks = "all",
     ) -> None:
+        """With other acks than all it only produces, and may lose what it sends."""
         self.name = name
+        self._reads = acks == "all"
         self._history = history
         self._queues = list(queues)
         self._now = Instant(0.0, 0)
@@ -43,7 +47,7 @@ class ApiClient:
         self._config = ClientConfig(tuple(endpoints), name)
         self._rng = rng
         self._core: ClientCore | None = None
-        options = ProducerOptions(delivery_timeout_s=NEVER, max_batch_bytes=1024)
+        options = ProducerOptions(acks, delivery_timeout_s=NEVER, max_batch_bytes=1024)
         self._buffer: SendBuffer[None] = SendBuffer(
             options, _no_future, nullcontext(), lambda: self._now.mono, _ignore
         )
@@ -103,7 +107,7 @@ class ApiClient:
                 self._retries.append((self._now.mono + RETRY_S, topic))
                 return
             self._send_waiting()
-            for queue in self._queues:
+            for queue in self._queues if self._reads else ():
                 if queue.topic == topic:
                     fetch = QueueFetch(topic, queue.number, "first", self._inbox, SHARE_BYTES)
                     self._fetches[queue] = fetch
@@ -142,13 +146,13 @@ class ApiClient:
             arrival = self._inbox.arrivals.popleft()
             queue = Queue(arrival.fetch.topic, arrival.fetch.queue)
             fetch = arrival.fetch
-            if fetch.corrections:
-                place = self._history.place(self.name, queue)
-                self._history.illegal(self.name, queue, place, fetch.reader_offset or 0)
             if arrival.error is not None or arrival.columns is None:
                 continue
             columns = arrival.columns
             first = columns.base_offset
+            place = self._history.place(self.name, queue)
+            if first != place and (fetch.corrections or queue.topic in self._history.kept_bytes):
+                self._history.illegal(self.name, queue, place, first)
             values = columns.values()
             messages = [(first + n, bytes(value or b"")) for n, value in enumerate(values)]
             self._history.read(self.name, queue, messages)

@@ -2,18 +2,25 @@
 
 Payloads are unique: `<producer>/<number>`, numbers growing per producer. Offsets, values and order
 are checked as things happen; what the disks hold is compared at the end.
+
+Not every producer was promised everything: what was sent with acks=leader or none may be lost, but
+is stored at most once, and with acks=leader in order. In topics with retention the oldest may be
+gone, without a gap from the log's start on, and never more than the topic allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logboom.nodes.keys import position_of
 from logboom.wire.batch import check, open_batch
 from logboom.wire.errors import DamagedBatch
 from tests.sim.trace import BrokenProperty, Trace
+
+ORDERED: Final = ("all", "leader")
+"""Acks with which a producer's order is kept; with none nobody would notice a gap."""
 
 
 class Queue(NamedTuple):
@@ -42,6 +49,10 @@ class History:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self.kept_bytes: dict[str, int] = {}
+        """Topics with retention, and the bytes that each of their queues keeps at least."""
+        self.loose: dict[bytes, str] = {}
+        """Producers that send with other acks than all."""
         self._queues: dict[Queue, _Known] = {}
         self.sent: dict[bytes, Queue] = {}
         self.acked: dict[bytes, tuple[Queue, int]] = {}
@@ -64,10 +75,16 @@ class History:
             raise BrokenProperty("one outcome per send", f"{value!r} has two")
         if self.sent.get(value) != queue:
             raise BrokenProperty("acks name what was sent", f"{value!r} acked in {queue}")
-        self._place(queue, offset, value, "acknowledged")
         self.acked[value] = (queue, offset)
+        if self._acks(value) != "all":
+            self._trace.count("acked loosely")
+            return
+        self._place(queue, offset, value, "acknowledged")
         self._of(queue).acked[offset] = value
         self._trace.count("acked")
+
+    def _acks(self, value: bytes) -> str:
+        return self.loose.get(value.partition(b"/")[0], "all")
 
     def fail(self, value: bytes, why: str) -> None:
         """A producer was told that a send failed: it may or may not be stored."""
@@ -114,10 +131,18 @@ class History:
         known.end = max(known.end, offset)
 
     def illegal(self, reader: str, queue: Queue, offset: int, told: int) -> None:
-        """A reader was told that its offset does not exist; nothing was ever deleted."""
-        raise BrokenProperty(
-            "a fail-over never rewinds a reader", f"{reader} at {queue} {offset} told {told}"
-        )
+        """A reader was told that its offset does not exist, and which is the nearest.
+
+        That is legal only where retention has removed it.
+        """
+        if queue.topic not in self.kept_bytes or told <= offset:
+            raise BrokenProperty(
+                "a fail-over never rewinds a reader", f"{reader} at {queue} {offset} told {told}"
+            )
+        known = self._of(queue)
+        known.end = max(known.end, told)
+        self._positions[reader, queue] = max(told, self.place(reader, queue))
+        self._trace.count("readers behind retention")
 
     def _place(self, queue: Queue, offset: int, value: bytes, how: str) -> None:
         known = self._of(queue)
@@ -139,22 +164,35 @@ class History:
                     "replicas agree byte for byte",
                     f"{queue}: {names[0]} and {name} differ {_difference(logs[names[0]], logs[name])}",
                 )
-        values = _values(queue, logs[names[0]])
+        start, values = _values(queue, logs[names[0]])
+        self._removed(queue, start, sum(map(len, logs[names[0]].values())))
         known = self._of(queue)
         for offset, value in sorted(known.at.items()):
-            held = values[offset] if offset < len(values) else None
+            if offset < start:
+                continue
+            held = values[offset - start] if offset - start < len(values) else None
             if held != value:
                 name = (
                     "nothing acknowledged is lost" if offset in known.acked else "reads are final"
                 )
                 raise BrokenProperty(name, f"{queue} {offset}: {value!r} seen, {held!r} stored")
-        self._doubled(queue, values)
+        self._doubled(queue, start, values)
 
-    def _doubled(self, queue: Queue, values: Sequence[bytes]) -> None:
+    def _removed(self, queue: Queue, start: int, left_bytes: int) -> None:
+        """What retention may have removed."""
+        if start and left_bytes < self.kept_bytes.get(queue.topic, left_bytes + 1):
+            raise BrokenProperty(
+                "retention keeps what it should",
+                f"{queue} begins at {start} and holds {left_bytes} bytes",
+            )
+        if start:
+            self._trace.count("queues trimmed")
+
+    def _doubled(self, queue: Queue, start: int, values: Sequence[bytes]) -> None:
         """No value twice; every producer's values in the order they were sent."""
         seen: dict[bytes, int] = {}
         last: dict[bytes, int] = {}
-        for offset, value in enumerate(values):
+        for offset, value in enumerate(values, start):
             if self.sent.get(value) != queue:
                 raise BrokenProperty("what is stored was sent", f"{queue} {offset}: {value!r}")
             if value in seen:
@@ -163,30 +201,33 @@ class History:
                 )
             seen[value] = offset
             producer, number = value.split(b"/")
-            if int(number) < last.get(producer, -1):
+            if int(number) < last.get(producer, -1) and self._acks(value) in ORDERED:
                 raise BrokenProperty("producers' order holds", f"{queue} {offset}: {value!r} late")
             last[producer] = int(number)
 
 
-def _values(queue: Queue, log: Mapping[bytes, bytes]) -> list[bytes]:
-    """The values of a log from offset 0, whose entries must be whole and without a gap."""
+def _values(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes]]:
+    """(log start, values from there on) of a log whose entries must be whole and without a gap."""
+    keys = sorted(log)
+    start = position_of(keys[0]).offset if keys else 0
     values: list[bytes] = []
-    for key in sorted(log):
+    for key in keys:
         try:
             head = check(log[key])
         except DamagedBatch as error:
             raise BrokenProperty(
                 "entries are whole", f"{queue} {position_of(key)}: {error}"
             ) from error
-        if position_of(key).offset != len(values) or head.base_offset != len(values):
+        end = start + len(values)
+        if position_of(key).offset != end or head.base_offset != end:
             raise BrokenProperty(
                 "offsets are gap-free",
                 f"{queue}: entry at {position_of(key)} with base {head.base_offset} "
-                f"follows offset {len(values)}",
+                f"follows offset {end}",
             )
         if not head.is_control:
             values += [bytes(value or b"") for value in open_batch(log[key], head).values()]
-    return values
+    return start, values
 
 
 def _difference(one: Mapping[bytes, bytes], other: Mapping[bytes, bytes]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -86,6 +86,8 @@ class Network:
         self._blocked: dict[tuple[str, str], int] = {}
         self._dialled = 0
         self._blocks = 0
+        self.lags: dict[tuple[str, str], float] = {}
+        """(from, to) → seconds that messages take longer, this way."""
         self.delivered = 0
         self.lost = 0
         """Messages that a broken connection swallowed."""
@@ -149,12 +151,19 @@ class Network:
         self._scheduler.after(GIVE_UP, lambda: self._give_up((source, target), number))
 
     def heal(self) -> None:
-        """End all partitions."""
-        self._blocked.clear()
+        """End all partitions and lags."""
+        self.lags.clear()
+        self.unblock(list(self._blocked))
+
+    def unblock(self, ways: Iterable[tuple[str, str]]) -> None:
+        """Let messages pass again, each way from one machine to another."""
+        for way in ways:
+            self._blocked.pop(way, None)
         for lane in [way for c in self._connections.values() for way in (c.there, c.back)]:
-            stalled, lane.stalled = lane.stalled, 0
-            for _ in range(stalled):
-                self._travel(lane)
+            if lane.stalled and (lane.source, lane.target) not in self._blocked:
+                stalled, lane.stalled = lane.stalled, 0
+                for _ in range(stalled):
+                    self._travel(lane)
         self._dial_waiting()
 
     def break_between(self, one: str, other: str) -> int:
@@ -162,7 +171,8 @@ class Network:
         pair = {one, other}
         found = [c for c in self._connections.values() if {c.there.source, c.there.target} == pair]
         for connection in found:
-            self._break(connection)
+            # What the listener's kernel has is still read, maybe after the next connection's HELLO.
+            self._break(connection, drain=self._rng.random() < 0.3)
         return len(found)
 
     def break_all(self, name: str) -> None:
@@ -179,7 +189,10 @@ class Network:
 
     def _travel(self, lane: _Lane) -> None:
         span = SLOW if self._rng.random() < 0.01 else FAST
-        arrival = max(lane.last, self._scheduler.now + self._rng.uniform(*span))
+        arrival = self._scheduler.now + self._rng.uniform(*span)
+        if self.lags:
+            arrival += self.lags.get((lane.source, lane.target), 0.0)
+        arrival = max(lane.last, arrival)
         lane.last = arrival
         self._scheduler.at(arrival, lambda: self._arrive(lane))
 

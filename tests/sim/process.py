@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from logboom.wire.actor import Core, Effects, Event, Synced
+from logboom.wire.actor import Core, Effects, Event, Synced, SyncFailed
 from tests.sim.network import GIVE_UP, Network
 from tests.sim.raft_disk import PowerLossError
 from tests.sim.scheduler import Clock, Scheduler, Timer
@@ -171,6 +171,10 @@ class Process:
         if not self.running or self.storage is None:
             return
         self._syncing = False
+        if self.storage.refuses:
+            self.storage.sync_failed(mark, self._rng)
+            self.deliver(SyncFailed(token, "a simulated I/O error"))
+            return
         self.storage.sync_to(mark)
         self.deliver(Synced(token))
         if self._sync_wanted > token:

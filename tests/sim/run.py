@@ -7,7 +7,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.sim.scenario import Failed, Scenario
+from tests.sim.scenario import Scenario
+from tests.sim.verdict import Failed
 
 
 def summary(totals: Counter[str]) -> str:

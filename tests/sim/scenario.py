@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from logboom.nodes.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.commands import CreateTopic, Result
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import Acks, AnyMessage, Message
 from logboom.wire.view import TopicConfig
 from tests.sim.api_client import ApiClient
 from tests.sim.faults import Faults
 from tests.sim.history import History, Queue
-from tests.sim.trace import BrokenProperty, Trace
-from tests.sim.wire_client import WireClient
+from tests.sim.moments import Moment
+from tests.sim.observer import Observer
+from tests.sim.trace import BrokenProperty
+from tests.sim.verdict import Failed, Outcome
 from tests.sim.wire_producer import WireProducer
 from tests.sim.wire_reader import WireReader
 from tests.sim.world import World
@@ -27,61 +30,33 @@ UP_S: Final = 15.0
 FAULTS_S: Final = 25.0
 HEALED_S: Final = 30.0
 """After healing, all that was sent is acknowledged, read and replicated within this."""
-TOPICS: Final = {"safe": (3, 3), "pair": (1, 2), "alone": (1, 1)}
-"""Topic → (queues, replicas)."""
-QUEUES: Final = [Queue(t, n) for t, (queues, _) in TOPICS.items() for n in range(queues)]
+KEPT_BYTES: Final = 3_000
+FOR_EVER: Final = TopicConfig(retention_ms=-1)
+BRIEFLY: Final = TopicConfig(retention_ms=-1, retention_bytes=KEPT_BYTES)
+TOPICS: Final = {
+    "safe": (3, 3, FOR_EVER),
+    "pair": (1, 2, FOR_EVER),
+    "alone": (1, 1, FOR_EVER),
+    "brief": (1, 3, BRIEFLY),
+}
+"""Topic → (queues, replicas, settings)."""
+QUEUES: Final = [Queue(t, n) for t, (queues, _, _) in TOPICS.items() for n in range(queues)]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run came to; a broken promise is raised instead."""
+class Guest(Protocol):
+    """Somebody who takes part in a run beside producers and readers, e.g. operators."""
 
-    seed: int
-    digest: str
-    totals: Counter[str]
-    events: Sequence[str]
+    def begin(self) -> None:
+        """Act two begins: producers and readers start, and faults."""
 
+    def rest(self) -> None:
+        """Begin nothing new."""
 
-class Failed(AssertionError):
-    """A promise was broken: says which, the last events and how to see it again."""
+    def settled(self) -> bool:
+        """Whether all that was begun has ended; asked after healing."""
 
-    def __init__(self, seed: int, error: BaseException, trace: Trace) -> None:
-        name = error.name if isinstance(error, BrokenProperty) else type(error).__name__
-        detail = error.detail if isinstance(error, BrokenProperty) else str(error)
-        events = "\n".join(list(trace.events)[-40:])
-        super().__init__(
-            f"seed {seed} breaks: {name}\n{detail}\n\nlast events:\n{events}\n\n"
-            f"again: python -m tests.sim.run --seed {seed}"
-        )
-        self.seed = seed
-
-
-class Observer(WireClient):
-    """Follows the metadata for the world, and counts what changes in it."""
-
-    def __init__(
-        self, name: str, endpoints: Sequence[str], rng: random.Random, trace: Trace
-    ) -> None:
-        super().__init__(name, endpoints, rng)
-        self._trace = trace
-        self._seen: dict[Queue, tuple[str | None, int, frozenset[str]]] = {}
-
-    def changed(self, topics: Sequence[str]) -> None:
-        """Compare queues with what they were."""
-        for topic in topics:
-            view = self.routes.topics.get(topic)
-            for number, queue in enumerate(view.queues if view is not None else ()):
-                now = (queue.leader, queue.leader_epoch, frozenset(queue.isr))
-                before = self._seen.get(Queue(topic, number), (None, 0, now[2]))
-                if now[1] > before[1]:
-                    self._trace.count("queue elections", now[1] - before[1])
-                if now[2] != before[2]:
-                    self._trace.count("ISR changes")
-                if now != before:
-                    isr = ",".join(sorted(queue.isr))
-                    what = f"{topic}/{number} led by {queue.leader} in {queue.leader_epoch}"
-                    self._trace.note("metadata", f"{what}, ISR {isr}")
-                self._seen[Queue(topic, number)] = now
+    def compare(self) -> None:
+        """Hold the run to this guest's promises; raises `BrokenProperty`."""
 
 
 Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
@@ -93,23 +68,58 @@ class Scenario:
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         """`rot`: the disk of one broker flips bits, and all brokers scrub often."""
         self.seed = seed
-        self.world = world = World(seed, scrub_every_s=1.0) if rot else World(seed)
+        self._options = " --rot" if rot else ""
+        shape = random.Random(f"shape of {seed}")
+        follower_reads = shape.random() < 0.3
+        self.world = world = World(
+            seed,
+            name_servers=shape.choice((3, 3, 3, 5)),
+            brokers=shape.choice((3, 3, 3, 4, 5)),
+            scrub_every_s=1.0 if rot else 3_600.0,
+            follower_reads=follower_reads,
+        )
         self.history = History(world.trace)
+        self.history.kept_bytes["brief"] = KEPT_BYTES
         self.rng = random.Random(world.rng.random())
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
+        self.guests: list[Guest] = []
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
         self._rate = self.rng.choice((5, 5, 10, 10, 20, 40))
         """Batches sent per second, all together."""
         self._working = False
         self._created: dict[str, Result] = {}
-        self.observer = self._client("observer", partial(Observer, trace=world.trace))
+        watch = partial(Observer, trace=world.trace, on_moment=self._moment)
+        self.observer = self._client("observer", watch)
         world.observer = self.observer.routes
+        world.operate = self._operate
         self.producers: list[WireProducer | ApiClient] = [
             self._client("wire-1", partial(WireProducer, history=self.history)),
             self._client("api-1", partial(ApiClient, history=self.history, queues=QUEUES)),
         ]
+        if shape.random() < 0.3:
+            self.producers.append(
+                self._client("wire-2", partial(WireProducer, history=self.history))
+            )
+        if shape.random() < 0.5:
+            self._add_loose(shape.choice(("none", "leader")))
         self._readers = ["api-1"]
+        self._anywhere = follower_reads
+
+    def _add_loose(self, acks: Acks) -> None:
+        make = partial(ApiClient, history=self.history, queues=QUEUES, acks=acks)
+        self.producers.append(self._client("loose-1", make))
+        self.history.loose[b"loose-1"] = acks
+
+    def _moment(self, moment: Moment, who: str) -> None:
+        self.world.on_moment(moment, who)
+
+    def _operate(
+        self,
+        message: Message,
+        answered: Callable[[AnyMessage | None, LogboomError | None], None],
+    ) -> None:
+        self._call("observer", partial(self.observer.operate, message, answered))
 
     def _client(self, name: str, make: Callable[[str, list[str], random.Random], Client]) -> Client:
         rng = random.Random(self.world.rng.random())
@@ -125,7 +135,7 @@ class Scenario:
             self.heal()
             self.compare()
         except Exception as error:
-            raise Failed(self.seed, error, self.world.trace) from error
+            raise Failed(self.seed, self._options, error, self.world.trace) from error
         totals = self.world.trace.totals
         return Outcome(self.seed, self.world.trace.digest(), totals, self.world.trace.events)
 
@@ -140,8 +150,7 @@ class Scenario:
         self._until("a fresh cluster comes up", UP_S, self._led)
 
     def _create_topics(self) -> None:
-        config = TopicConfig(retention_ms=-1)
-        for name, (queues, replicas) in TOPICS.items():
+        for name, (queues, replicas, config) in TOPICS.items():
             command = CreateTopic(name, queues, replicas, config, 1)
             call = partial(self._create, name, command)
             self._call("observer", call)
@@ -163,7 +172,7 @@ class Scenario:
 
     def _led(self) -> bool:
         topics = self.observer.routes.topics
-        return len(topics) == len(TOPICS) and all(
+        return TOPICS.keys() <= topics.keys() and all(
             queue.leader is not None for topic in topics.values() for queue in topic.queues
         )
 
@@ -172,15 +181,17 @@ class Scenario:
     def work(self) -> None:
         """Produce and read while faults strike."""
         world = self.world
-        self._start_reader("reader-1")
+        self._start_reader("reader-1", anywhere=self._anywhere)
         self._working = True
         self._produce()
-        world.on_ack = self.faults.acked
+        for guest in self.guests:
+            guest.begin()
         self.faults.begin()
         world.scheduler.run(world.scheduler.now + FAULTS_S)
 
-    def _start_reader(self, name: str) -> None:
-        self._client(name, partial(WireReader, history=self.history, queues=QUEUES))
+    def _start_reader(self, name: str, *, anywhere: bool = False) -> None:
+        make = partial(WireReader, history=self.history, queues=QUEUES, anywhere=anywhere)
+        self._client(name, make)
         self._readers.append(name)
         self.world.start(name)
 
@@ -203,6 +214,8 @@ class Scenario:
         self.faults.end()
         world.scheduler.after(2.0, self._rest)
         world.scheduler.run(world.scheduler.now + 2.5)
+        for guest in self.guests:
+            guest.rest()
         self._until(
             "after healing everything is acknowledged",
             HEALED_S,
@@ -212,12 +225,16 @@ class Scenario:
             raise BrokenProperty("retries succeed", str(self.history.failed))
         self._start_reader("reader-2")
         self._until("everything is read", HEALED_S, self._all_read)
+        self._until("what operators began has ended", HEALED_S, self._settled)
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
         self._until("replicas become alike", HEALED_S, self._alike)
         self._until("name servers become alike", HEALED_S, self.world.compare_name_servers)
 
     def _rest(self) -> None:
         self._working = False
+
+    def _settled(self) -> bool:
+        return self.faults.settled() and all(guest.settled() for guest in self.guests)
 
     def _all_read(self) -> bool:
         ends = {queue: self.history.known_end(queue) for queue in QUEUES}
@@ -271,6 +288,8 @@ class Scenario:
         """Every replica against the others and against all that was seen."""
         for queue in QUEUES:
             self.history.compare(queue, self._logs(queue))
+        for guest in self.guests:
+            guest.compare()
 
     def _logs(self, queue: Queue) -> dict[str, dict[bytes, bytes]]:
         """Log key → entry, for each replica of a queue."""

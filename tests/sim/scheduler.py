@@ -70,6 +70,14 @@ class Clock:
         self.wall_ahead_ms = wall_ahead_ms
         """May be changed at any time: the wall clock jumps."""
 
+    def drift(self, speed: float) -> None:
+        """From now on run at this speed (1: true); the time that it shows does not jump.
+
+        Whoever waits for a time of this clock must be woken to reckon anew.
+        """
+        self._zero += self._scheduler.now * (self._speed - speed)
+        self._speed = speed
+
     def mono(self) -> float:
         """Monotonic seconds of this machine."""
         return self._zero + self._scheduler.now * self._speed

@@ -10,8 +10,17 @@ import random
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Final
 
+from logboom.nodes.folder import FORMAT
+from logboom.nodes.keys import queue_key
 from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
+
+QUEUE_KEY: Final = len(queue_key(0, 0))
+SETTLED: Final = 12
+"""Newest synced write sets that damage in the write-ahead log may still take away."""
+READABLE: Final = range(1, FORMAT + 1)
+"""Formats of data folders that this build opens."""
 
 
 class _Table:
@@ -43,7 +52,7 @@ class _Image:
         self.tables: dict[Family, _Table] = {family: _Table() for family in FAMILIES}
 
     def apply(self, operations: list[Operation]) -> int:
-        """How many log entries a range took away: without retention, a cut."""
+        """How many log entries a cut took away."""
         cut = 0
         for kind, family, key, value in operations:
             table = self.tables[family]
@@ -55,7 +64,9 @@ class _Image:
                     value = key + b"\0"
                 before = len(table.keys)
                 table.delete_range(key, value)
-                cut += (before - len(table.keys)) * (family == "log")
+                # What goes from a queue's very beginning is retention, a reset or a deleted topic.
+                if family == "log" and len(key) > QUEUE_KEY:
+                    cut += before - len(table.keys)
         return cut
 
 
@@ -66,10 +77,18 @@ class SimulatedStorage:
         self.store_id = store_id
         self.suspect = False
         self.total = total
+        self.format = FORMAT
+        """Of the data folder; a run may begin on an older one."""
+        self.full = False
+        """Whether others have filled the file system."""
+        self.refuses = False
+        """Whether the next sync fails."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when a write takes entries away from a log."""
         self._live = _Image()
         self._durable = _Image()
+        self._settled: deque[list[Operation]] = deque()
+        """Synced, newer than `_durable`."""
         self._unsynced: deque[list[Operation]] = deque()
         self._written = 0
         """Write sets so far; the mark of a sync."""
@@ -95,9 +114,13 @@ class SimulatedStorage:
 
     def space(self) -> Space:
         """Free and total bytes."""
-        return Space(self.total, self.total)
+        return Space(0 if self.full else self.total, self.total)
 
     # -- what the skin does -----------------------------------------------------------------
+
+    def open(self) -> None:
+        """A process starts on this data folder."""
+        assert self.format in READABLE, f"a data folder of format {self.format} is not opened"
 
     def write(self, writes: WriteSet) -> None:
         """Apply all, visible at once, not durable."""
@@ -114,7 +137,28 @@ class SimulatedStorage:
     def sync_to(self, mark: int) -> None:
         """A sync that began at `mark` ended."""
         while self._unsynced and self._written - len(self._unsynced) < mark:
-            self._durable.apply(self._unsynced.popleft())
+            self._settle(self._unsynced.popleft())
+
+    def sync_failed(self, mark: int, rng: random.Random) -> None:
+        """A sync that began at `mark` failed: some of it is on disk, the rest never will be.
+
+        The kernel has dropped the dirty pages and calls them clean: a second sync would succeed.
+        """
+        self.refuses = False
+        doomed = [
+            self._unsynced.popleft() for _ in range(mark - self._written + len(self._unsynced))
+        ]
+        for operations in doomed[: rng.randint(0, len(doomed))]:
+            self._settle(operations)
+
+    def _settle(self, operations: list[Operation]) -> None:
+        self._settled.append(operations)
+        if len(self._settled) > SETTLED:
+            self._durable.apply(self._settled.popleft())
+
+    def _fold(self) -> None:
+        while self._settled:
+            self._durable.apply(self._settled.popleft())
 
     def sync(self) -> None:
         """Make all durable."""
@@ -123,20 +167,41 @@ class SimulatedStorage:
     # -- what befalls it --------------------------------------------------------------------
 
     def crash(self, rng: random.Random, power: bool = True) -> int:
-        """The process died; with the power too, unsynced write sets are lost: how many."""
+        """The process died; with the power too, unsynced write sets are lost: how many.
+
+        A write set is one record of the write-ahead log. What survives is a prefix of them: a torn
+        last record fails its checksum and is dropped whole, as RocksDB does.
+        """
         kept = rng.randint(0, len(self._unsynced)) if power else len(self._unsynced)
         lost = len(self._unsynced) - kept
         for _ in range(kept):
-            self._durable.apply(self._unsynced.popleft())
+            self._settle(self._unsynced.popleft())
         self._unsynced.clear()
+        self._reopen()
+        return lost
+
+    def damage(self, rng: random.Random) -> int:
+        """After a crash: the write-ahead log is damaged within what was synced. The store opens
+        without the newest write sets, and says that it is *suspect* (Q13). How many."""
+        lost = rng.randint(0, len(self._settled))
+        for _ in range(lost):
+            self._settled.pop()
+        self._reopen()
+        self.suspect = True
+        return lost
+
+    def _reopen(self) -> None:
+        self.refuses = False
         self._live = _Image()
         for family, table in self._durable.tables.items():
             self._live.tables[family].keys = list(table.keys)
             self._live.tables[family].values = dict(table.values)
-        return lost
+        for operations in self._settled:
+            self._live.apply(operations)
 
     def flip(self, rng: random.Random, may: Callable[[bytes], bool]) -> bytes | None:
         """Flip a bit of a synced log entry whose key is one of those that `may`; its key."""
+        self._fold()
         live, durable = self._live.tables["log"].values, self._durable.tables["log"].values
         keys = [key for key in self._durable.tables["log"].keys if key in live and may(key)]
         if not keys:

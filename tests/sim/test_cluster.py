@@ -9,8 +9,9 @@ from functools import cache
 import pytest
 
 from tests.sim.run import summary
-from tests.sim.scenario import Outcome, Scenario
+from tests.sim.scenario import Scenario
 from tests.sim.seeds import COUNTED, FOUND, SEEDS
+from tests.sim.verdict import Outcome
 
 ALL = sorted({*SEEDS, *FOUND})
 

@@ -13,7 +13,8 @@ from logboom.nodes.replica import Replica
 from logboom.wire.actor import Synced
 from logboom.wire.head import BatchHead
 from tests.sim.process import Process
-from tests.sim.scenario import Failed, Scenario
+from tests.sim.scenario import Scenario
+from tests.sim.verdict import Failed
 
 Patch: TypeAlias = pytest.MonkeyPatch
 LOSS: Final = {

@@ -20,6 +20,7 @@ from logboom.wire.hello import Identity
 from logboom.wire.messages import AnyMessage, Message, Propose, Proposed, Watch, WatchResult
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply, Session
+from tests.sim.trace import BrokenProperty
 
 WATCH_MS: Final = 1_000
 Answered: TypeAlias = Callable[[AnyMessage | None, Sequence[Frame], LogboomError | None], None]
@@ -113,8 +114,25 @@ class WireClient:
         self._try_propose(command, self._proposed, done, endpoint)
 
     def _a_name_server(self) -> str:
-        names = [e for e in self._endpoints if e.startswith("name-")]
-        return self.rng.choice(names)
+        known = [server.endpoint for server in self.routes.name_servers]
+        return self.rng.choice(known or [e for e in self._endpoints if e.startswith("name-")])
+
+    def operate(
+        self,
+        message: Message,
+        answered: Callable[[AnyMessage | None, LogboomError | None], None],
+    ) -> None:
+        """Send a request to the raft leader, as far as it is known; `answered` is called once."""
+        endpoint = self._leader or self._a_name_server()
+
+        def done(
+            answer: AnyMessage | None, _batches: Sequence[Frame], error: LogboomError | None
+        ) -> None:
+            hint = error.fields.get("endpoint") if error is not None else None
+            self._leader = hint if isinstance(hint, str) and hint else None
+            answered(answer, error)
+
+        self.request(endpoint, message, done, 3.0)
 
     def _try_propose(
         self, command: AnyCommand, number: int, done: Callable[[Result], None], endpoint: str
@@ -138,14 +156,17 @@ class WireClient:
             message: AnyMessage | None, _batches: Sequence[Frame], _error: LogboomError | None
         ) -> None:
             if isinstance(message, WatchResult):
-                before = self.routes.version
+                if message.view.version < asked:
+                    detail = f"{endpoint} told {self.name} {message.view.version} after {asked}"
+                    raise BrokenProperty("metadata never goes back", detail)
                 changed = self.routes.update(message.view)
-                assert self.routes.version >= before, "WATCH never goes back (R14)"
                 if changed:
                     self.changed(changed)
                 self._watch(endpoint)
             else:
-                self.later(0.05, lambda: self._watch(self.rng.choice(self._endpoints)))
+                nodes = self.routes.node_endpoints() or self._endpoints
+                self.later(0.05, lambda: self._watch(self.rng.choice(nodes)))
 
-        message = Watch(0, WATCH_MS, self.routes.version, None, WATCH_MS)
+        asked = self.routes.version
+        message = Watch(0, WATCH_MS, asked, None, WATCH_MS)
         self.request(endpoint, message, answered, 2.0)

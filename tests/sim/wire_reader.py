@@ -31,8 +31,11 @@ class WireReader(WireClient):
         rng: random.Random,
         history: History,
         queues: Sequence[Queue],
+        anywhere: bool = False,
     ) -> None:
+        """`anywhere`: it asks followers too."""
         super().__init__(name, endpoints, rng)
+        self._anywhere = anywhere
         self._history = history
         self._queues = list(queues)
         self._begun: set[Queue] = set()
@@ -47,9 +50,18 @@ class WireReader(WireClient):
                 self._pull(queue)
                 self._ask_end(queue)
 
-    def _pull(self, queue: Queue) -> None:
+    def _whom(self, queue: Queue) -> str | None:
+        """Endpoint of a broker that may answer pulls."""
+        if self._anywhere and self.rng.random() < 0.7:
+            names = self.routes.queue(*queue).replicas
+            brokers = [self.routes.brokers[name] for name in names if name in self.routes.brokers]
+            return self.rng.choice(brokers).endpoint if brokers else None
         leader = self.routes.leader(*queue)
-        if leader is None:
+        return leader[1] if leader is not None else None
+
+    def _pull(self, queue: Queue) -> None:
+        endpoint = self._whom(queue)
+        if endpoint is None:
             self._rest(queue)
             return
         offset = self._history.place(self.name, queue)
@@ -70,7 +82,7 @@ class WireReader(WireClient):
         seen = self._greatest.get(queue, -1)
         size = self.rng.choice((1, 4096, 1 << 20))
         message = Pull(0, 2_000, *queue, offset, size, WAIT_MS, min_end=seen)
-        self.request(leader[1], message, answered, ANSWER_S)
+        self.request(endpoint, message, answered, ANSWER_S)
 
     def _rest(self, queue: Queue) -> None:
         rest = self._rests.get(queue, RETRY_S[0])
@@ -80,6 +92,7 @@ class WireReader(WireClient):
     def _pulled(self, queue: Queue, offset: int, message: Pulled, batches: Sequence[Frame]) -> None:
         if message.status == "OFFSET_ILLEGAL":
             self._history.illegal(self.name, queue, offset, message.next_offset)
+            return
         if message.status == "FOUND" and not batches:
             raise BrokenProperty("FOUND has batches", f"{queue} {offset}")
         self._greatest[queue] = max(self._greatest.get(queue, -1), message.max_offset)

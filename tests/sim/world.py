@@ -12,30 +12,37 @@ import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft_config import RaftConfig
+from logboom.metadata.raft_config import RaftConfig, RaftError
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.actor import Address, Call, Core
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
+from tests.sim.journal_disk import JournalDisk
+from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
 from tests.sim.process import Process
-from tests.sim.raft_disk import SimulatedDisk
 from tests.sim.scheduler import Clock, Scheduler
 from tests.sim.storage import SimulatedStorage
 from tests.sim.trace import BrokenProperty, Trace
 
+Operate: TypeAlias = Callable[
+    [Message, Callable[[AnyMessage | None, LogboomError | None], None]], None
+]
 Kind: TypeAlias = Literal["name-server", "broker", "client"]
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
 LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
-_PRODUCED = b"\xa8produced"
-_PROPOSED = b"\xa8proposed"
+LOOK_EACH_S: Final = 0.25
+"""Seconds between two looks into the brokers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,39 +55,41 @@ class Machine:
     listeners: dict[str, str]
     build: Callable[[], Core]
     storage: SimulatedStorage | None = None
-    journal: SimulatedDisk | None = None
+    journal: JournalDisk | None = None
     process: Process | None = None
     starts: int = 0
-
-
-class CountingDisk(SimulatedDisk):
-    """A name server's disk that notes its snapshots."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self._trace = trace
-
-    def save_snapshot(self, data: bytes) -> None:
-        """Keep the snapshot, and count it."""
-        super().save_snapshot(data)
-        self._trace.count("snapshots")
+    retired: bool = False
+    """Taken out of the cluster for good."""
+    excused: bool = False
+    """Its disk refused something, so its process may end with a reason (Q14, R9)."""
 
 
 class World:
     """Machines, the network between them and true time."""
 
     def __init__(
-        self, seed: int, name_servers: int = 3, brokers: int = 3, *, scrub_every_s: float = 3_600.0
+        self,
+        seed: int,
+        name_servers: int = 3,
+        brokers: int = 3,
+        *,
+        scrub_every_s: float = 3_600.0,
+        follower_reads: bool = False,
     ) -> None:
         self.seed = seed
         self._scrub_every_s = scrub_every_s
+        self._follower_reads = follower_reads
         self.rng = random.Random(seed)
         self.scheduler = Scheduler()
         self.trace = Trace(lambda: self.scheduler.now)
         self.network = Network(self.scheduler, random.Random(self.rng.random()))
         self.network.on_arrival = self._arrived
-        self.on_ack: Callable[[str], None] = lambda _broker: None
-        """Called with the node's name when a client gets its ack."""
+        self.on_moment: Callable[[Moment, str], None] = lambda _moment, _who: None
+        """Called with a moment that hurts and the node that it is about."""
+        self.watched: set[Moment] = set()
+        """Moments that `on_moment` wants to hear of: others cost nothing."""
+        self.operate: Operate = lambda _message, _answered: None
+        """An operator's client sends a request to the name servers."""
         self.observer = Routes()
         """The metadata as some client knows it."""
         self.machines: dict[str, Machine] = {}
@@ -91,21 +100,31 @@ class World:
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
         ]
+        self._named = name_servers
         for member in self._members:
-            self._add_name_server(member)
+            self._add_name_server(member, founder=True)
         for number in range(1, brokers + 1):
             self._add_broker(f"broker-{number}", f"zone-{number % 2}")
 
     # -- building ---------------------------------------------------------------------------
 
-    def _add_name_server(self, member: NameServerMember) -> None:
-        journal = CountingDisk(self.trace)
+    def join_name_server(self) -> NameServerMember:
+        """A new, empty name server of a name never used before; it asks to be added (R12)."""
+        self._named += 1
+        name = f"name-{self._named}"
+        member = NameServerMember(name, f"{name}:7701", f"{name}:7721")
+        self._add_name_server(member, founder=False)
+        return member
+
+    def _add_name_server(self, member: NameServerMember, *, founder: bool) -> None:
+        journal = JournalDisk(self.rng)
+        journal.on_snapshot = lambda: self._snapshot(member.id)
         config = NameServerConfig(
             id=member.id,
             listen=member.endpoint,
             raft_listen=member.raft_endpoint,
             name_servers=self._members,
-            create=True,
+            create=founder,
         )
 
         def build() -> Core:
@@ -116,9 +135,17 @@ class World:
         machine = self.add(member.id, "name-server", listeners, build)
         machine.journal = journal
 
-    def _add_broker(self, name: str, zone: str) -> None:
+    def _snapshot(self, name: str) -> None:
+        self.trace.count("snapshots")
+        self.on_moment("snapshot", name)
+
+    def new_storage(self) -> SimulatedStorage:
+        """An empty store."""
         storage = SimulatedStorage(self.rng.randbytes(8).hex())
         storage.on_cut = lambda: self.trace.count("cuts")
+        return storage
+
+    def _add_broker(self, name: str, zone: str) -> None:
         config = BrokerConfig(
             id=name,
             name_servers=[member.endpoint for member in self._members],
@@ -126,14 +153,19 @@ class World:
             advertise=f"{name}:7711",
             zone=zone,
             scrub_every_s=self._scrub_every_s,
+            retention_check_ms=700,
+            follower_reads=self._follower_reads,
         )
 
         def build() -> Core:
             rng = random.Random(self.rng.random())
+            storage = machine.storage
+            assert storage is not None
+            storage.open()
             return Broker(config, storage, rng, rng.randbytes(8).hex(), CLUSTER_KEY)
 
         machine = self.add(name, "broker", {"main": f"{name}:7711"}, build)
-        machine.storage = storage
+        machine.storage = self.new_storage()
 
     def add(
         self, name: str, kind: Kind, listeners: dict[str, str], build: Callable[[], Core]
@@ -149,22 +181,27 @@ class World:
         return machine
 
     def nodes(self, kind: Kind | None = None) -> list[Machine]:
-        """Name servers and brokers, or one kind."""
+        """Name servers and brokers of the cluster, or one kind."""
         wanted = ("name-server", "broker") if kind is None else (kind,)
-        return [machine for machine in self.machines.values() if machine.kind in wanted]
+        return [m for m in self.machines.values() if m.kind in wanted and not m.retired]
 
     # -- starting and ending ----------------------------------------------------------------
 
-    def start(self, name: str) -> Process:
+    def start(self, name: str) -> None:
         """Start a process on a machine, from what its disks hold."""
         machine = self.machines[name]
         assert machine.process is None, f"{name} runs"
         machine.starts += 1
         self._looked.pop(name, None)
         self.trace.note(name, "starts")
+        try:
+            core = machine.build()
+        except RaftError as error:
+            self._refused(machine, str(error))
+            return
         process = Process(
             name,
-            machine.build(),
+            core,
             machine.clock,
             self.scheduler,
             self.network,
@@ -176,10 +213,19 @@ class World:
         process.lost_power = lambda _process: self.kill(name)
         if machine.kind == "name-server":
             process.after_turn = lambda: self._look_at_name_server(name)
+        elif machine.storage is not None and machine.storage.suspect:
+            process.after_turn = lambda: self._absolve(machine, process)
         machine.process = process
         for listener, endpoint in machine.listeners.items():
             self.network.listen(process, listener, endpoint)
-        return process
+
+    def _absolve(self, machine: Machine, process: Process) -> None:
+        """As a broker's skin does: once the name servers know, the next start need not say so."""
+        assert isinstance(process.core, Broker)
+        assert machine.storage is not None
+        if process.core.registered:
+            machine.storage.suspect = False
+            process.after_turn = lambda: None
 
     def kill(self, name: str) -> None:
         """The machine loses its power, or (a third) only the process is killed."""
@@ -188,13 +234,14 @@ class World:
             return
         machine.process.kill()
         machine.process = None
-        lost = 0
-        if machine.storage is not None:
-            lost = machine.storage.crash(self.rng, power=self.rng.random() < 0.67)
-        if machine.journal is not None:
-            lost = machine.journal.crash()
-        self.trace.note(name, f"is killed, {lost} writes lost")
+        self.trace.note(name, f"is killed, {self._lose(machine)} writes lost")
         self.trace.count("crashes")
+
+    def _lose(self, machine: Machine) -> int:
+        """What was in memory is gone, and with the power what was not synced: how many writes."""
+        if machine.storage is not None:
+            return machine.storage.crash(self.rng, power=self.rng.random() < 0.67)
+        return machine.journal.crash() if machine.journal is not None else 0
 
     def stop(self, name: str) -> None:
         """Ask a node to stop in good order; it starts again afterwards."""
@@ -205,19 +252,43 @@ class World:
 
     def _ended(self, process: Process, reason: str) -> None:
         self.trace.note(process.name, f"ended: {reason or 'in good order'}")
-        if reason:
-            raise BrokenProperty("nodes run", f"{process.name} ended: {reason}")
         machine = self.machines[process.name]
         machine.process = None
+        if reason:
+            self._refused(machine, reason)
+            return
         self.trace.count("graceful stops")
         if machine.storage is not None:
             machine.storage.crash(self.rng, power=False)
-        self.scheduler.after(self.rng.uniform(0.1, 2.0), lambda: self.boot(process.name))
+        self.boot_later(machine.name, self.rng.uniform(0.1, 2.0))
+
+    def _refused(self, machine: Machine, reason: str) -> None:
+        """A process ended for a reason, or did not start: because of its disk, or by a fault."""
+        if not machine.excused:
+            raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")
+        machine.excused = machine.journal is not None and machine.journal.full
+        self.trace.count("ends by a failed disk")
+        self._lose(machine)
+        self.boot_later(machine.name, self.rng.uniform(0.1, 2.0))
 
     def boot(self, name: str) -> None:
         """Start the machine's process unless it runs."""
-        if self.machines[name].process is None:
+        machine = self.machines[name]
+        if machine.process is None and not machine.retired:
             self.start(name)
+
+    def boot_later(self, name: str, seconds: float) -> None:
+        """Start it in so many seconds, unless it runs then."""
+        self.scheduler.after(seconds, lambda: self.boot(name))
+
+    def retire(self, name: str) -> None:
+        """Take a machine out of the cluster, disks and all."""
+        machine = self.machines[name]
+        machine.retired = True
+        if machine.process is not None:
+            machine.process.kill()
+            machine.process = None
+        self.trace.note(name, "is gone for good")
 
     def leads(self, machine: Machine) -> bool:
         """Whether a node leads the raft group or some queue, as far as `observer` was told."""
@@ -228,14 +299,20 @@ class World:
             for queue in topic.queues
         )
 
+    def newest_state(self) -> Cluster | None:
+        """What the name servers have decided, as the furthest of those that run has applied it."""
+        cores = [c for m in self.nodes("name-server") if (c := self.name_server(m.name))]
+        newest = max(cores, key=lambda core: core.raft.applied_index, default=None)
+        return newest.cluster if newest is not None else None
+
     # -- looking on -------------------------------------------------------------------------
 
     def _arrived(self, host: Host, peer: Address, frames: Frames) -> None:
         self.trace.mix(host.name.encode(), *frames)
-        if isinstance(peer, str) and frames and frames[0][1:10] in (_PRODUCED, _PROPOSED):
-            machine = self.machines[host.name]
-            if machine.kind == "client":
-                self.on_ack(peer.partition(":")[0])
+        found = moment_of(self.machines[host.name].kind, peer, frames, self.watched)
+        if found is not None:
+            moment, who = found
+            self.on_moment(moment, who or host.name)
 
     def _look_at_name_server(self, name: str) -> None:
         """One raft leader per term; equal states at equal applied index."""

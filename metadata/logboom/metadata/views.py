@@ -38,9 +38,8 @@ def view_since(
     floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
     full = version < floor or version < 0
     if full:
-        names = (
-            list(cluster.topics) if topics is None else [t for t in topics if t in cluster.topics]
-        )
+        # Sorted, since a set's order differs from process to process.
+        names = list(cluster.topics) if topics is None else sorted(cluster.topics.keys() & topics)
         brokers = list(cluster.brokers)
         deleted: list[str] = []
         deleted_brokers: list[str] = []
