@@ -315,8 +315,10 @@ class Replica:
         Raises:
             DataDamaged: the store cannot be read.
         """
+        size = self._size_before(end, storage)
         # What stood behind may have come from a leader whose clock was ahead.
         self.append_time_ms = self._time_before(end, storage)
+        self.size = size
         writes.delete_range("log", log_key(*self.key, *end), queue_end(*self.key))
         self.cuts += 1
         self.end = end
@@ -337,6 +339,16 @@ class Replica:
             self._epochs_changed = True
         if self._windows_written > end:
             self.stage_windows(writes)
+
+    def _size_before(self, end: Position, storage: Storage) -> int:
+        """Bytes of all entries before `end`. Reads what is cut; if that is damaged, what stays."""
+        at = log_key(*self.key, *end)
+        try:
+            cut = sum(len(entry) for _, entry in storage.scan("log", at, queue_end(*self.key)))
+        except DataDamaged:
+            first = log_key(*self.key, self.start)
+            return sum(len(entry) for _, entry in storage.scan("log", first, at))
+        return max(0, self.size - cut)
 
     def _time_before(self, end: Position, storage: Storage) -> int:
         """Append time of the last entry that begins before `end`; 0 if there is none."""

@@ -221,3 +221,15 @@ def test_drop_leaves_nothing_behind() -> None:
     log.storage.write(writes)
     for family in FAMILIES:
         assert list(log.storage.scan(family, queue_key(1, 0), queue_end(1, 0))) == []
+
+
+def test_a_cut_takes_its_bytes_from_the_queue_s_size() -> None:
+    # Retention by bytes goes by this number: counted too high, it removes what must be kept.
+    for cache_bytes in (1 << 20, 0):
+        log = Log(cache_bytes)
+        log.lead(1, [2, 0, 3, 1, 4])
+        writes = WriteSet()
+        log.replica.cut(Position(5), writes, log.storage)
+        log.commit(writes)
+        stored = log.storage.content("log").values()
+        assert 0 < log.replica.size == sum(map(len, stored))
