@@ -1,23 +1,101 @@
-"""Replay one seed, or hunt through many: `python -m tests.sim.run --seed 17`."""
+"""Replay one seed, or hunt through many: `python -m tests.sim.run --seed 17`.
+
+A hunt may keep a line of JSON for each seed (`--log FILE`); `--sum FILE …` adds up what many hunts
+came to.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.sim.scenario import Scenario
 from tests.sim.verdict import Failed
 
 
+class Ran(NamedTuple):
+    """One seed of a hunt, as a line of the log keeps it."""
+
+    seed: int
+    options: str
+    digest: str
+    totals: dict[str, int]
+    broken: str
+    """The promise; empty: none."""
+    story: str
+    cpu_s: float
+
+    def line(self) -> str:
+        """JSON, without the story."""
+        kept = {key: value for key, value in self._asdict().items() if key != "story"}
+        return json.dumps(kept, sort_keys=True)
+
+
+def ran(seed: int, *, rot: bool = False, echo: bool = False) -> Ran:
+    """Run one seed to its end."""
+    scenario = Scenario(seed, rot=rot)
+    if echo:
+        scenario.world.trace.echo = _echo
+    begun = time.process_time()
+    digest, broken, story = "", "", ""
+    try:
+        digest = scenario.run().digest
+    except Failed as error:
+        broken, story = error.promise, str(error)
+    totals = dict(scenario.world.trace.totals)
+    spent = round(time.process_time() - begun, 3)
+    return Ran(seed, scenario.options, digest, totals, broken, story, spent)
+
+
 def summary(totals: Counter[str]) -> str:
-    """The totals on one line."""
-    return ", ".join(f"{what} {number}" for what, number in sorted(totals.items()))
+    """The totals on one line, the faults by kind behind the rest."""
+    ordered = sorted(totals.items(), key=lambda item: (": " in item[0], item[0]))
+    return ", ".join(f"{what} {number}" for what, number in ordered)
+
+
+def added_up(lines: Iterable[str]) -> str:
+    """What logged hunts came to: each seed counts once per set of options."""
+    seeds: dict[tuple[int, str], dict[str, int]] = {}
+    broken: list[str] = []
+    for line in lines:
+        kept = json.loads(line)
+        key = (kept["seed"], kept["options"])
+        if kept["broken"] and key not in seeds:
+            broken.append(f"{kept['seed']}{kept['options']} ({kept['broken']})")
+        seeds.setdefault(key, kept["totals"])
+    totals: Counter[str] = Counter()
+    for each in seeds.values():
+        totals.update(each)
+    return f"{len(seeds)} seeds, broken: {broken}\n{summary(totals)}\n"
 
 
 def _echo(line: str) -> None:
     sys.stdout.write(line + "\n")
+
+
+def _hunt(seeds: Iterable[int], *, rot: bool, jobs: int) -> Iterator[Ran]:
+    if jobs == 1:
+        for seed in seeds:
+            yield ran(seed, rot=rot)
+        return
+    with get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_rotten if rot else ran, seeds)
+
+
+def _rotten(seed: int) -> Ran:
+    return ran(seed, rot=True)
+
+
+def _lines(paths: Iterable[Path]) -> Iterator[str]:
+    for path in paths:
+        yield from path.read_text().splitlines()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,30 +104,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this seed and print every event")
     parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
     parser.add_argument("--count", type=int, default=50, help="seeds of a hunt")
+    parser.add_argument("--jobs", type=int, default=1, help="processes of a hunt")
+    parser.add_argument("--log", type=Path, help="append a line of JSON for each seed")
+    parser.add_argument("--sum", type=Path, nargs="+", help="add up logs, and run nothing")
     parser.add_argument("--quiet", action="store_true", help="no events")
     parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
     chosen = parser.parse_args(arguments)
-    seeds = (
-        range(chosen.first, chosen.first + chosen.count) if chosen.seed is None else [chosen.seed]
-    )
+    if chosen.sum:
+        sys.stdout.write(added_up(_lines(chosen.sum)))
+        return 0
+    if chosen.seed is not None:
+        found = ran(chosen.seed, rot=chosen.rot, echo=not chosen.quiet)
+        sys.stdout.write(f"hash {found.digest}\n")
+        results: Iterable[Ran] = [found]
+    else:
+        seeds = range(chosen.first, chosen.first + chosen.count)
+        results = _hunt(seeds, rot=chosen.rot, jobs=chosen.jobs)
+    return _tell(results, chosen.log)
+
+
+def _tell(results: Iterable[Ran], log: Path | None) -> int:
     totals: Counter[str] = Counter()
     failed: list[int] = []
-    begun = time.monotonic()
-    for seed in seeds:
-        try:
-            scenario = Scenario(seed, rot=chosen.rot)
-            if chosen.seed is not None and not chosen.quiet:
-                scenario.world.trace.echo = _echo
-            outcome = scenario.run()
-        except Failed as error:
-            failed.append(seed)
-            sys.stderr.write(f"{error}\n")
-        else:
-            totals.update(outcome.totals)
-            if chosen.seed is not None:
-                sys.stdout.write(f"hash {outcome.digest}\n")
-    spent = time.monotonic() - begun
-    sys.stdout.write(f"{len(seeds)} seeds in {spent:.1f} s; broken: {failed}\n{summary(totals)}\n")
+    number, spent = 0, 0.0
+    for result in results:
+        number += 1
+        spent += result.cpu_s
+        totals.update(result.totals)
+        if result.broken:
+            failed.append(result.seed)
+            sys.stderr.write(f"{result.story}\n")
+        if log is not None:
+            with log.open("a") as file:
+                file.write(result.line() + "\n")
+    sys.stdout.write(
+        f"{number} seeds in {spent:.1f} s of processor time; broken: {sorted(failed)}\n"
+        f"{summary(totals)}\n"
+    )
     return 1 if failed else 0
 
 

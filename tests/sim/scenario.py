@@ -27,7 +27,7 @@ from tests.sim.world import World
 
 UP_S: Final = 15.0
 """A fresh cluster has its topics and leaders within this."""
-FAULTS_S: Final = 25.0
+FAULTS_S: Final = 27.5
 HEALED_S: Final = 30.0
 """After healing, all that was sent is acknowledged, read and replicated within this."""
 KEPT_BYTES: Final = 3_000
@@ -68,7 +68,7 @@ class Scenario:
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         """`rot`: the disk of one broker flips bits, and all brokers scrub often."""
         self.seed = seed
-        self._options = " --rot" if rot else ""
+        self.options = " --rot" if rot else ""
         shape = random.Random(f"shape of {seed}")
         follower_reads = shape.random() < 0.3
         self.world = world = World(
@@ -135,7 +135,7 @@ class Scenario:
             self.heal()
             self.compare()
         except Exception as error:
-            raise Failed(self.seed, self._options, error, self.world.trace) from error
+            raise Failed(self.seed, self.options, error, self.world.trace) from error
         totals = self.world.trace.totals
         return Outcome(self.seed, self.world.trace.digest(), totals, self.world.trace.events)
 

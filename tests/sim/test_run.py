@@ -1,0 +1,36 @@
+"""Hunts keep a line for each seed, and their sums count each seed once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.sim import run
+from tests.sim.run import Ran, added_up
+
+
+def test_sums_count_a_seed_once_and_tell_what_broke() -> None:
+    lines = [
+        Ran(1, "", "a", {"acked": 3}, "", "", 0.5).line(),
+        Ran(1, "", "a", {"acked": 3}, "", "", 0.7).line(),
+        Ran(1, " --rot", "b", {"acked": 4, "fault: crash": 1}, "", "", 0.5).line(),
+        Ran(2, "", "", {"acked": 5}, "nothing is doubled", "long", 0.5).line(),
+    ]
+    told = added_up(lines)
+    assert "3 seeds, broken: ['2 (nothing is doubled)']" in told
+    assert "acked 12, fault: crash 1" in told
+
+
+def test_a_hunt_appends_to_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+    log.write_text("")
+    assert run.main(["--first", "7", "--count", "1", "--log", str(log)]) == 0
+    (line,) = log.read_text().splitlines()
+    kept = json.loads(line)
+    assert kept["seed"] == 7
+    assert kept["digest"]
+    assert kept["totals"]["acked"] > 0
+    assert run.main(["--sum", str(log)]) == 0
+    assert "1 seeds, broken: []" in capsys.readouterr().out
