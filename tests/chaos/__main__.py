@@ -11,14 +11,18 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 from tests.chaos.disk import unmount_below
 from tests.chaos.faults import FAULTS
+from tests.chaos.links import ProxyLinks
+from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.report import BAR_S, write
 from tests.chaos.run import Plan, run
 
+LINKS = (ProxyLinks.kind, NamespaceLinks.kind)
 FOLDER = Path(".logboom/chaos")
 
 
@@ -28,22 +32,41 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the choice of faults")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (5)")
     parser.add_argument("--faults", default="", help=f"some of: {', '.join(FAULTS)}")
+    parser.add_argument(
+        "--links", choices=LINKS, default=LINKS[0], help=f"what stands between nodes ({LINKS[0]})"
+    )
     parser.add_argument("--rate", type=float, default=6_000.0, help="messages a second (6000)")
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where to ({FOLDER})")
     parser.add_argument("--keep", action="store_true", help="keep the cluster's data too")
     given = parser.parse_args()
     names = [name.strip() for name in given.faults.split(",") if name.strip()] or list(FAULTS)
+    if given.links == NamespaceLinks.kind and (reason := obstacle()):
+        parser.error(f"no network namespaces: {reason}")
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}")
+    names = [name for name in names if FAULTS[name].needs in {"", given.links}]
+    if not names:
+        parser.error(f"{given.faults} needs other links: leave --links {given.links} out")
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     folder = given.folder.absolute()
     work = folder / "run"
     if work.exists():
         unmount_below(work)
         shutil.rmtree(work)
-    print(f"seed {seed}, {len(names)} kinds of faults, {given.minutes} minutes", flush=True)
+    # As Ctrl-C: everything is stopped, unmounted and removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(
+        f"seed {seed}, {given.links}, {len(names)} kinds of faults, {given.minutes} minutes",
+        flush=True,
+    )
     plan = Plan(
-        seed, given.minutes * 60, names, given.rate, work, say=lambda line: print(line, flush=True)
+        seed,
+        given.minutes * 60,
+        names,
+        given.rate,
+        work,
+        given.links,
+        say=lambda line: print(line, flush=True),
     )
     result = run(plan)
     data, page = write(result, folder)

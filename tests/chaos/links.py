@@ -16,14 +16,17 @@ from tests.chaos.proxy import CLIENT
 class Links(Protocol):
     """Something that stands between the nodes."""
 
-    def adjust(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """A node's settings, so that it is reached and reaches others through here."""
+    kind: str
+    """What it is, in one word."""
+
+    def home(self, name: str, endpoint: str) -> str:
+        """Where node `name`, which was given `endpoint`, listens."""
+
+    def front(self, name: str, endpoint: str) -> str:
+        """Where others reach what was given `endpoint` on node `name`."""
 
     def launcher(self, name: str) -> list[str]:
-        """Words before a node's command."""
-
-    def reached(self, endpoint: str) -> str:
-        """Where clients dial a node that listens at `endpoint`."""
+        """Words before a command that runs as node `name`, or as `CLIENT`."""
 
     def cut(self, sender: str, receiver: str) -> None:
         """What one side sends the other does not arrive, until `heal`."""
@@ -33,6 +36,26 @@ class Links(Protocol):
 
     def close(self) -> None:
         """Give everything back."""
+
+
+def adjusted(links: Links, settings: dict[str, Any]) -> dict[str, Any]:
+    """A founding node's settings, so that it is reached and reaches others through `links`."""
+    name = settings["id"]
+    listen = {"listen": links.home(name, settings["listen"])}
+    if "raft_listen" in settings:
+        members = [
+            member
+            | {key: links.front(member["id"], member[key]) for key in ("endpoint", "raft_endpoint")}
+            for member in settings["name_servers"]
+        ]
+        listen["raft_listen"] = links.home(name, settings["raft_listen"])
+        return settings | listen | {"name_servers": members}
+    servers = [
+        links.front(f"name-{number}", endpoint)
+        for number, endpoint in enumerate(settings["name_servers"], 1)
+    ]
+    listen["advertise"] = links.front(name, settings["listen"])
+    return settings | listen | {"name_servers": servers}
 
 
 def part(links: Links, one: Iterable[str], other: Iterable[str]) -> None:
@@ -45,6 +68,8 @@ def part(links: Links, one: Iterable[str], other: Iterable[str]) -> None:
 
 class ProxyLinks:
     """Every port of the cluster behind `tests.chaos.proxy`, a process of its own."""
+
+    kind = "proxy"
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -68,40 +93,19 @@ class ProxyLinks:
     ) -> None:
         self.close()
 
-    def front(self, name: str, target: str) -> str:
-        """The endpoint that stands before `target`, a port of node `name`."""
-        if target not in self._fronts:
-            self._fronts[target] = self._do("front", name=name, target=target)["endpoint"]
-        return self._fronts[target]
-
-    def adjust(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def home(self, name: str, endpoint: str) -> str:
         """See `Links`."""
-        if "raft_listen" in settings:
-            members = [
-                member
-                | {
-                    "endpoint": self.front(member["id"], member["endpoint"]),
-                    "raft_endpoint": self.front(member["id"], member["raft_endpoint"]),
-                }
-                for member in settings["name_servers"]
-            ]
-            return settings | {"name_servers": members}
-        servers = [
-            self.front(f"name-{number}", endpoint)
-            for number, endpoint in enumerate(settings["name_servers"], 1)
-        ]
-        return settings | {
-            "name_servers": servers,
-            "advertise": self.front(settings["id"], settings["listen"]),
-        }
+        return endpoint
+
+    def front(self, name: str, endpoint: str) -> str:
+        """See `Links`: a port of the proxy that stands before it."""
+        if endpoint not in self._fronts:
+            self._fronts[endpoint] = self._do("front", name=name, target=endpoint)["endpoint"]
+        return self._fronts[endpoint]
 
     def launcher(self, name: str) -> list[str]:
         """See `Links`: the proxy knows a process by its command line."""
         return []
-
-    def reached(self, endpoint: str) -> str:
-        """See `Links`."""
-        return self._fronts[endpoint]
 
     def cut(self, sender: str, receiver: str) -> None:
         """See `Links`: bytes wait in the proxy and arrive after `heal`."""
@@ -136,4 +140,4 @@ class ProxyLinks:
         self._process.wait(10)
 
 
-__all__ = ["CLIENT", "Links", "ProxyLinks", "part"]
+__all__ = ["CLIENT", "Links", "ProxyLinks", "adjusted", "part"]

@@ -76,6 +76,10 @@ class Machine:
         """
         return cut_power(self._data / name / "data", self._data / name / UNSYNCED, rng)
 
+    def forget(self, name: str) -> None:
+        """A dead node's disk is new: nothing of what it had not synced matters."""
+        shutil.rmtree(self._data / name / UNSYNCED)
+
 
 def cut_power(data: Path, unsynced: Path, rng: random.Random | None = None) -> int:
     """See `Machine.cut_power`."""

@@ -148,13 +148,13 @@ class Proxy:
                 dialled, address = listener.accept()
             except OSError:
                 return
-            self._connect(dialled, who_dials(address[1], own), name, (host, int(port)))
+            self._connect(dialled, (address[1], own), name, (host, int(port)))
 
         self._selector.register(listener, selectors.EVENT_READ, accept)
         return f"127.0.0.1:{own}"
 
     def _connect(
-        self, dialled: socket.socket, dialer: str, name: str, target: tuple[str, int]
+        self, dialled: socket.socket, ports: tuple[int, int], name: str, target: tuple[str, int]
     ) -> None:
         dialled.setblocking(False)
         try:
@@ -163,6 +163,9 @@ class Proxy:
         except OSError:
             _abort(dialled)
             return
+        # Not for those who dial a dead node again and again: it takes long, and they would fill
+        # the queue with connections that they have given up.
+        dialer = who_dials(*ports)
         onward.setblocking(False)
         for end in (dialled, onward):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -34,6 +34,7 @@ def as_data(result: Result) -> dict[str, Any]:
     return {
         "kept": verdict.clean,
         "seed": plan.seed,
+        "links": plan.links,
         "seconds": round(result.seconds, 1),
         "machine": platform.platform(),
         "faults": len(result.events),
@@ -89,7 +90,7 @@ def as_page(result: Result) -> str:
     return (
         f"<!doctype html><meta charset=utf-8><title>logboom chaos</title><style>{STYLE}</style>"
         f"<h1>logboom chaos: <span class={kind}>{word}</span></h1>"
-        f"<p>seed {result.plan.seed}, {result.seconds / 60:.1f} minutes of load, longest time "
+        f"<p>seed {result.plan.seed}, {result.plan.links}, {result.seconds / 60:.1f} minutes of load, longest time "
         f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
         f"{broken}<table>{rows}</table>{picture(result)}{_table(result)}"
         f"{_list('Nodes that ended by themselves', result.ended)}\n"

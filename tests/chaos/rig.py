@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,33 +14,33 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from logboom.client import connect
-from logboom.deploy import Cluster
-from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
-from logboom.wire.messages import StatsResult
-from logboom.wire.view import TopicView, View
+from logboom.wire.view import TopicView
 from tests.chaos.disk import SmallDisk
-from tests.chaos.links import CLIENT, ProxyLinks
+from tests.chaos.health import Health, ScrubPasses, topic_of
+from tests.chaos.links import CLIENT, Links, adjusted
 from tests.chaos.machine import Machine
+from tests.chaos.members import ChangingCluster
 
 TOPIC: Final = "flights"
 WHOLE_S: Final = 120.0
 """A cluster that is not whole by then will not be."""
 AGAIN_S: Final = 1.0
 """A service manager starts a node again after so long."""
+MUST_BE_REPLACED: Final = "new raft id"
+"""In the last words of a name server whose journal or snapshot is damaged (R9)."""
 SMALL: Final = "broker-3"
 """The broker on the small disk."""
 BROKER_SETTINGS: Final = {"scrub_every_s": 4.0, "scrub_bytes_per_s": 64 * 1024 * 1024}
 
-
-ASK_S: Final = 1.0
-"""What a node gets to answer; one that is as good as whole needs a few ms."""
+COMMAND_S: Final = 90.0
+"""What a command of an operator may take."""
 
 
 class Rig:
     """Three name servers, some brokers, their links, machines and disks."""
 
-    def __init__(self, folder: Path, queues: int, brokers: int = 3) -> None:
+    def __init__(self, folder: Path, queues: int, links: Links, brokers: int = 3) -> None:
         """Start everything and create the topic."""
         self.folder = folder
         self.queues = queues
@@ -51,18 +51,13 @@ class Rig:
         self.ended: list[str] = []
         """Nodes that ended by themselves, and their last words."""
         self._again: dict[str, float] = {}
-        self._epochs: dict[str, int] = {}
-        """Broker → the instance epoch that it had when it was last seen."""
-        self._past: dict[str, int] = {}
-        """Broker → the instance epoch of a process of it that is gone: metadata that still speaks
-        of that one says nothing of the next."""
         self.set_aside = 0
         """Damaged stores that brokers gave up, removed here to save room."""
         self.machine = Machine(folder)
         self.disk = SmallDisk(folder / SMALL)
-        self.links = ProxyLinks()
+        self.links = links
         try:
-            self.cluster = Cluster(
+            self.cluster = ChangingCluster(
                 3,
                 brokers,
                 folder,
@@ -74,7 +69,9 @@ class Rig:
             self.links.close()
             self.disk.close()
             raise
-        self.endpoints = [self.links.reached(endpoint) for endpoint in self.cluster.endpoints]
+        self.health = Health(self.cluster, TOPIC)
+        """What the nodes say of themselves."""
+        self.endpoints = [links.front(name, self.cluster.endpoint(name)) for name in self.brokers]
         """Where clients dial."""
         try:
             with connect(self.endpoints) as boom:
@@ -86,10 +83,10 @@ class Rig:
 
     def _adjust(self, settings: dict[str, Any]) -> dict[str, Any]:
         small = self.disk.settings if settings["id"] == SMALL else {}
-        return self.links.adjust(settings) | small
+        return adjusted(self.links, settings) | small
 
     def _launcher(self, name: str) -> list[str]:
-        words = self.machine.launcher(name)
+        words = self.links.launcher(name) + self.machine.launcher(name)
         if name in self.next_version:
             words += [sys.executable, "-m", "tests.chaos.next_version"]
         return words
@@ -116,7 +113,7 @@ class Rig:
 
     def topic(self) -> TopicView:
         """The topic, as the newest metadata has it."""
-        return _topic(self.cluster.view([TOPIC]))
+        return topic_of(self.cluster.view([TOPIC]))
 
     # -- breaking and mending -----------------------------------------------------------------
 
@@ -129,7 +126,7 @@ class Rig:
 
     def _goes(self, name: str) -> None:
         self.down.add(name)
-        self._past[name] = self._epochs.get(name, -1)
+        self.health.goes(name)
 
     def start(self, names: Collection[str]) -> None:
         """Start nodes; one that ends at once is started again later, as by a service manager."""
@@ -140,7 +137,7 @@ class Rig:
         with ThreadPoolExecutor(len(waiting)) as together:
             for name, error in zip(waiting, together.map(self._start, waiting), strict=True):
                 if error:
-                    self.ended.append(f"{name} did not start: {error}")
+                    self.ended.append(error)
                     self._again[name] = time.monotonic() + AGAIN_S
 
     def _start(self, name: str) -> str:
@@ -161,17 +158,44 @@ class Rig:
         self.take_down(name)
         self.start([name])
 
+    def lose_disk(self, name: str) -> None:
+        """A dead node's data are gone."""
+        shutil.rmtree(self.folder / name / "data")
+        self.machine.forget(name)
+
+    def replace(self, lost: str) -> None:
+        """Put a new name server in the place of one, as an operator does."""
+        self.kill([lost])
+        self._again.pop(lost, None)
+        joiner = self.cluster.put_in_place(lost, self.links)
+        self.down.discard(lost)
+        self._command("remove", lost, "--yes")
+        self.start([joiner["id"]])
+        self._command("add", joiner["id"], joiner["endpoint"], joiner["raft_endpoint"])
+
+    def _command(self, *words: str) -> None:
+        command = [sys.executable, "-m", "logboom.cli", "name-server", *words]
+        command += ["--servers", ",".join(self.endpoints)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
+        if done.returncode:
+            raise StartError(f"name-server {' '.join(words)}: {done.stderr.strip()}")
+
     def tend(self) -> None:
-        """Start nodes that ended by themselves."""
+        """Start nodes that ended by themselves; replace name servers that say that they must be."""
         for name in self.cluster.nodes:
             if name in self.down or self.cluster.running(name):
                 continue
             now = time.monotonic()
+            lines = self.cluster.log(name).strip().splitlines()
+            last = lines[-1] if lines else ""
             if name not in self._again:
-                last = self.cluster.log(name).strip().splitlines()
-                self.ended.append(f"{name} ended: {last[-1] if last else ''}")
+                self.ended.append(f"{name} ended: {last}")
                 self._again[name] = now + AGAIN_S
-                self._past[name] = self._epochs.get(name, -1)
+                self.health.goes(name)
+            elif MUST_BE_REPLACED in last:
+                self.replace(name)
             elif now >= self._again[name]:
                 del self._again[name]
                 self.start([name])
@@ -205,41 +229,7 @@ class Rig:
 
     def missing(self) -> str:
         """What keeps the cluster from being whole; "" when nothing does."""
-        for name in self.cluster.nodes:
-            if not self.cluster.running(name):
-                return f"{name} does not run"
-        ends = {name: self.cluster.endpoint(name) for name in self.cluster.nodes}
-        with Asker() as asker:
-            views = asker.views(list(ends.values()), ASK_S, [TOPIC])
-        if silent := [name for name, end in ends.items() if end not in views]:
-            return f"{silent[0]} does not answer"
-        newest = max(views.values(), key=lambda view: view.version)
-        if late := [n for n in self.servers if views[ends[n]].version < newest.version]:
-            return f"{late[0]} does not follow"
-        self._epochs = {broker.id: broker.instance_epoch for broker in newest.brokers}
-        for broker in newest.brokers:
-            if not broker.alive or broker.instance_epoch <= self._past.get(broker.id, -1):
-                return f"{broker.id} is not back"
-        for number, queue in enumerate(_topic(newest).queues):
-            if queue.leader is None or len(queue.isr) < len(queue.replicas):
-                return f"queue {number}: leader {queue.leader}, in sync {queue.isr}"
-        return ""
-
-    def counters(self) -> dict[str, Counter[str]]:
-        """The counters of each node that answers, as far as they are whole numbers."""
-        by_endpoint = {
-            self.cluster.endpoint(name): name
-            for name in self.cluster.nodes
-            if self.cluster.running(name)
-        }
-        with Asker() as asker:
-            answers: dict[str, StatsResult] = asker.stats(list(by_endpoint), 2.0)
-        return {
-            by_endpoint[endpoint]: Counter(
-                {k: v for k, v in (answer.counters or {}).items() if isinstance(v, int)}
-            )
-            for endpoint, answer in answers.items()
-        }
+        return self.health.missing()
 
     def wait_scrubbed(self) -> None:
         """Wait until every broker has read all that it holds, from now on, and found it good.
@@ -247,28 +237,10 @@ class Rig:
         Raises:
             StartError: damage that does not heal.
         """
-        before = self.counters()
-        asked = time.monotonic()
-
-        def good() -> bool:
-            now = self.counters()
-            # The pass that runs now began before; a node that restarts counts from 0 again.
-            return not self.missing() and all(
-                name in now
-                and now[name]["damaged"] == 0
-                and now[name]["scrub_passes"]
-                >= (before[name]["scrub_passes"] + 2 if name in before else 2)
-                for name in self.brokers
-            )
-
-        while not self.wait(good, WHOLE_S / 4):
-            # Whoever restarted since has not got the number of passes that it had.
-            for name, counters in self.counters().items():
-                if name in before and counters["scrub_passes"] < before[name]["scrub_passes"]:
-                    before[name] = Counter()
-            if time.monotonic() - asked > WHOLE_S:
-                what = self.missing() or f"{self.counters()}"
-                raise StartError(f"not scrubbed after {WHOLE_S:.0f} s: {what}")
+        passes = ScrubPasses(self.health)
+        if not self.wait(passes.done, WHOLE_S):
+            what = self.missing() or f"{self.health.counters()}"
+            raise StartError(f"not scrubbed after {WHOLE_S:.0f} s: {what}")
 
     def clear_asides(self) -> None:
         """Remove stores that were found damaged and replaced."""
@@ -304,7 +276,3 @@ class Rig:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _topic(view: View) -> TopicView:
-    return next(topic for topic in view.topics if topic.name == TOPIC)

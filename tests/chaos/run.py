@@ -21,6 +21,8 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.view import View
 from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.ledger import Verdict, judge
+from tests.chaos.links import CLIENT, ProxyLinks
+from tests.chaos.namespaces import NamespaceLinks
 from tests.chaos.outages import Event, with_outages
 from tests.chaos.record import Acked, Read, Record, load
 from tests.chaos.replicas import stored
@@ -54,6 +56,7 @@ class Plan:
     rate: float
     """Messages per second, all producers together."""
     folder: Path
+    links: str = ProxyLinks.kind
     queues: int = 6
     say: Callable[[str], None] = lambda line: None
 
@@ -91,7 +94,8 @@ class Workers:
 
     def start(self, role: str, name: str, threads: int) -> None:
         """Start a worker."""
-        command = [sys.executable, "-m", "tests.chaos.worker", role, name]
+        command = self._rig.links.launcher(CLIENT)
+        command += [sys.executable, "-m", "tests.chaos.worker", role, name]
         command += ["--endpoints", ",".join(self._rig.endpoints), "--topic", TOPIC]
         command += ["--queues", str(self._plan.queues), "--folder", str(self.records)]
         command += ["--threads", str(threads)]
@@ -203,7 +207,8 @@ def run(plan: Plan) -> Result:
         StartError: the cluster does not become whole again.
     """
     verdict = Verdict()
-    with Rig(plan.folder / "cluster", plan.queues) as rig:
+    links = NamespaceLinks() if plan.links == NamespaceLinks.kind else ProxyLinks()
+    with Rig(plan.folder / "cluster", plan.queues, links) as rig:
         workers = Workers(plan, rig)
         try:
             producers = [f"p{n}" for n in range(PRODUCERS)]
@@ -252,7 +257,7 @@ def _shares(plan: Plan) -> dict[str, set[int]]:
 
 def _metadata(rig: Rig, verdict: Verdict) -> None:
     """P12: the name servers hold the same state at the same index, and answer alike."""
-    for name, counters in rig.counters().items():
+    for name, counters in rig.health.counters().items():
         if counters["state_hash_mismatches"]:
             verdict.found(METADATA, f"{name} found its state unlike the leader's")
     endpoints = [rig.cluster.endpoint(name) for name in rig.servers]

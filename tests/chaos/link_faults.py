@@ -1,0 +1,85 @@
+"""Links that carry nothing, one way only, late, or into the void."""
+
+from __future__ import annotations
+
+import random
+
+from tests.chaos.catalogue import Struck, beyond_leases, fault
+from tests.chaos.links import CLIENT, ProxyLinks, part
+from tests.chaos.rig import Rig
+
+
+def _cut(rig: Rig, one: list[str], other: list[str], lasts: float) -> Struck:
+    part(rig.links, one, other)
+    return Struck(f"{' '.join(one)} | {' '.join(other)}", lasts, rig.links.heal)
+
+
+@fault()
+def cut_leader(rig: Rig, rng: random.Random) -> Struck:
+    """A leader is cut off from everybody."""
+    leader = rig.leader(rng)
+    return _cut(rig, [leader], rig.others(leader), beyond_leases(rng))
+
+
+@fault()
+def cut_raft_leader(rig: Rig, rng: random.Random) -> Struck:
+    """The raft leader is cut off from everybody."""
+    leader = rig.cluster.raft_leader()
+    return _cut(rig, [leader], rig.others(leader), beyond_leases(rng))
+
+
+@fault()
+def cut_leader_from_name_servers(rig: Rig, rng: random.Random) -> Struck:
+    """A leader keeps its clients and followers and loses the name servers: its lease ends."""
+    return _cut(rig, [rig.leader(rng)], rig.servers, beyond_leases(rng))
+
+
+@fault()
+def cut_two_brokers_apart(rig: Rig, rng: random.Random) -> Struck:
+    """Two brokers do not reach each other; everybody else reaches both."""
+    one, other = rng.sample(rig.brokers, 2)
+    return _cut(rig, [one], [other], beyond_leases(rng))
+
+
+@fault()
+def cut_one_way(rig: Rig, rng: random.Random) -> Struck:
+    """What a leader sends to the other nodes does not arrive; it hears them all."""
+    leader = rig.leader(rng)
+    for name in rig.cluster.nodes:
+        if name != leader:
+            rig.links.cut(leader, name)
+    return Struck(f"{leader} to all nodes", beyond_leases(rng), rig.links.heal)
+
+
+@fault()
+def raft_outage(rig: Rig, rng: random.Random) -> Struck:
+    """The name servers do not reach each other: no broker outage (DESIGN §6)."""
+    for server in rig.servers:
+        part(rig.links, [server], [other for other in rig.servers if other != server])
+    return Struck("name servers apart", rng.uniform(4.0, 10.0), rig.links.heal)
+
+
+@fault(needs=ProxyLinks.kind)
+def half_open(rig: Rig, rng: random.Random) -> Struck:
+    """Connections end on one side only: the dialler goes on sending into the void."""
+    links = rig.links
+    assert isinstance(links, ProxyLinks)
+    leader = rig.leader(rng)
+    pairs = [(CLIENT, leader), *((b, leader) for b in rig.brokers if b != leader)]
+    pairs += [(leader, server) for server in rig.servers]
+    chosen = rng.sample(pairs, 3)
+    torn = sum(links.half_open(*pair) for pair in chosen)
+    whom = ", ".join(f"{a} to {b}" for a, b in chosen)
+    return Struck(f"{whom} ({torn} connections)", beyond_leases(rng), rig.links.heal)
+
+
+@fault(needs=ProxyLinks.kind)
+def slow_links(rig: Rig, rng: random.Random) -> Struck:
+    """Everything to and from one broker takes long."""
+    links = rig.links
+    assert isinstance(links, ProxyLinks)
+    name, delay = rng.choice(rig.brokers), rng.uniform(0.05, 0.3)
+    for other in rig.others(name):
+        links.slow(name, other, delay)
+        links.slow(other, name, delay)
+    return Struck(f"{name}, {delay * 1000:.0f} ms", rng.uniform(3.0, 8.0), rig.links.heal)
