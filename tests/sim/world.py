@@ -113,7 +113,9 @@ class World:
         self._named += 1
         name = f"name-{self._named}"
         member = NameServerMember(name, f"{name}:7701", f"{name}:7721")
+        self._members = [m for m in self._members if not self.machines[m.id].retired]
         self._add_name_server(member, founder=False)
+        self._members.append(member)
         return member
 
     def _add_name_server(self, member: NameServerMember, *, founder: bool) -> None:
@@ -123,7 +125,7 @@ class World:
             id=member.id,
             listen=member.endpoint,
             raft_listen=member.raft_endpoint,
-            name_servers=self._members,
+            name_servers=list(self._members),
             create=founder,
         )
 

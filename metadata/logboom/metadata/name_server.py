@@ -37,7 +37,7 @@ from logboom.metadata.raft_links import RaftLinks
 from logboom.metadata.raft_submissions import OnResult
 from logboom.metadata.state import State
 from logboom.metadata.state_figures import Figures, figures_of
-from logboom.metadata.views import name_servers
+from logboom.metadata.views import gone, name_servers
 from logboom.metadata.watch_desk import WatchDesk
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
@@ -244,7 +244,9 @@ class NameServer:
         everybody = restored or shown <= 0 or views != self._desk.members
         self._desk.members = views
         peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
-        self.links.set_peers(peers, out, self._now.mono)
+        me = members.get(self.config.id)
+        self.links.endpoint = me.raft_endpoint if me is not None else ""
+        self.links.set_peers(peers, out, self._now.mono, gone(cluster))
         if everybody or cluster.broker_changes.changed_since(shown):
             self._duties.follow(self._now.mono)
             everybody = True

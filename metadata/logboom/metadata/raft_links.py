@@ -4,12 +4,16 @@ Each name server dials each other's "raft" listener and sends numbered frames of
 A link is up once the peer has echoed our session; then our raft node takes its frames. Any gap,
 silence or redial ends it: we begin a new session, the peer sees a session that is new, and begins
 one too. So a frame is delivered in order within one pair of sessions, or not at all.
+
+A name server that proved the cluster key and names its endpoint is a *guest* where it is not known:
+it may have been added while this one was down, and be the leader that has to tell. Its link is
+like any other until the membership knows better.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -28,6 +32,10 @@ RESTART_AFTER: Final = 0.1
 """Seconds between two sessions that we begin on one link."""
 GREET_AGAIN: Final = 2.0
 """Seconds until a peer that refused us is asked again."""
+
+GUEST_SILENCE: Final = 30.0
+"""Seconds without a frame after which a guest is forgotten."""
+MAX_GUESTS: Final = 8
 
 
 class LinkUser(Protocol):
@@ -65,6 +73,8 @@ class _Link:
     """Local number of the pair of sessions while the link is up, else 0."""
     greet_at: float | None = None
     """When to greet a peer again that refused us."""
+    guest: bool = False
+    """Not known as a name server here."""
     restart: bool = False
     """A new session is wanted as soon as the connection is open and `RESTART_AFTER` passed."""
 
@@ -78,24 +88,68 @@ class RaftLinks:
         self._rng = rng
         self._links: dict[str, _Link] = {}
         self._by_endpoint: dict[str, _Link] = {}
+        self._former: Collection[str] = ()
         self._ups = 0
+        self.endpoint = ""
+        """host:port of our own raft listener, as the others dial it; empty: not known yet."""
         self.gaps = 0
         """Streams that ended by a gap (a counter for STATS)."""
 
-    def set_peers(self, endpoints: Mapping[str, str], out: Effects, now: float) -> None:
-        """Keep links to exactly these peers (raft id → raft endpoint)."""
+    def set_peers(
+        self,
+        endpoints: Mapping[str, str],
+        out: Effects,
+        now: float,
+        former: Collection[str] = (),
+    ) -> None:
+        """Keep links to exactly these peers (raft id → raft endpoint), and to guests.
+
+        `former`: ids that were removed, and are no guests (R9).
+        """
+        self._former = former
         for peer, link in list(self._links.items()):
-            if endpoints.get(peer) != link.session.endpoint:
-                self._take_down(link)
-                del self._links[peer]
-                del self._by_endpoint[link.session.endpoint]
-                out.hangups.append(link.session.endpoint)
+            kept = link.guest and peer not in endpoints and peer not in former
+            if endpoints.get(peer) != link.session.endpoint and not kept:
+                self._drop(link, out)
         for peer, endpoint in endpoints.items():
-            if peer not in self._links:
-                session = Session(endpoint, self._identity, self._rng, now)
-                link = _Link(peer, session, heard=now, restart=True)
-                self._links[peer] = self._by_endpoint[endpoint] = link
-                session.open(out, now)
+            if peer in self._links:
+                self._links[peer].guest = False
+            else:
+                self._add(peer, endpoint, out, now)
+
+    def _add(self, peer: str, endpoint: str, out: Effects, now: float) -> _Link:
+        known = self._by_endpoint.get(endpoint)
+        if known is not None:
+            self._drop(known, out)
+        session = Session(endpoint, self._identity, self._rng, now)
+        link = _Link(peer, session, heard=now, restart=True)
+        self._links[peer] = self._by_endpoint[endpoint] = link
+        if endpoint in out.hangups:
+            # Another name server has taken the place of one: the connection is begun anew.
+            out.hangups.remove(endpoint)
+            out.redials.append(endpoint)
+        session.open(out, now)
+        return link
+
+    def _drop(self, link: _Link, out: Effects) -> None:
+        self._take_down(link)
+        del self._links[link.peer]
+        del self._by_endpoint[link.session.endpoint]
+        out.hangups.append(link.session.endpoint)
+
+    def _guest(self, message: RaftFrame, out: Effects, now: float) -> _Link | None:
+        """A link to a name server that is not known here, if it may be one of the group."""
+        guests = sum(link.guest for link in self._links.values())
+        if (
+            not message.endpoint
+            or message.sender in self._former
+            or message.endpoint in self._by_endpoint
+            or guests >= MAX_GUESTS
+        ):
+            return None
+        link = self._add(message.sender, message.endpoint, out, now)
+        link.guest = True
+        return link
 
     def is_up(self, peer: str) -> bool:
         """Whether frames to and from this peer flow."""
@@ -133,8 +187,8 @@ class RaftLinks:
     def from_peer(
         self, message: RaftFrame, batches: Sequence[Frame], out: Effects, now: float
     ) -> None:
-        """Take a frame of a peer that proved who it is; strangers are ignored (R12)."""
-        link = self._links.get(message.sender)
+        """Take a frame of a peer that proved who it is; one unknown here may be a guest."""
+        link = self._links.get(message.sender) or self._guest(message, out, now)
         if link is None:
             return
         if message.session != link.theirs:
@@ -150,6 +204,9 @@ class RaftLinks:
 
     def tick(self, out: Effects, now: float) -> None:
         """Redial, keep alive, and end silent links."""
+        for link in [link for link in self._links.values() if link.guest]:
+            if now - link.heard >= GUEST_SILENCE:
+                self._drop(link, out)
         for link in self._links.values():
             link.session.tick(out, now)
             if link.greet_at is not None and now >= link.greet_at:
@@ -174,6 +231,8 @@ class RaftLinks:
                 wanted.append(link.said + KEEP_ALIVE)
             if link.up:
                 wanted.append(link.heard + SILENCE)
+            elif link.guest:
+                wanted.append(link.heard + GUEST_SILENCE)
             if link.greet_at is not None:
                 wanted.append(link.greet_at)
         return min(wanted, default=None)
@@ -248,7 +307,9 @@ class RaftLinks:
             self._tell(link, [], out, now)
 
     def _tell(self, link: _Link, payload: list[Frame], out: Effects, now: float) -> None:
-        message = RaftFrame(0, self._identity.client_id, link.mine, link.number, link.theirs)
+        endpoint = "" if link.up else self.endpoint
+        me = self._identity.client_id
+        message = RaftFrame(0, me, link.mine, link.number, link.theirs, endpoint)
         if link.session.tell(message, payload, out, now):
             link.number += 1
             link.said = now

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.metadata.raft_links import SILENCE, RaftLinks
+from logboom.metadata.raft_links import GUEST_SILENCE, SILENCE, RaftLinks
 from logboom.wire.actor import Effects, Event, Inbound, Instant, Received
 from logboom.wire.frames import encode
 from logboom.wire.gate import Gate
@@ -262,6 +262,59 @@ def test_a_frame_under_another_name_than_proven_is_of_no_peer() -> None:
     talker.links.from_peer(RaftFrame(0, "stranger", 5, 0, 0), (), out, 0.0)
     assert len(out.sends) == before
     assert not talker.up
+
+
+def unaware(former: Sequence[str] = ()) -> tuple[Trio, RaftLinks]:
+    """Three talkers of which name-2 has not heard that there is a name-1; and name-2's links."""
+    trio = Trio(7)
+    talkers = trio.talkers
+    talkers["name-1"].links.endpoint = "name-1:7721"
+    vars(talkers["name-2"])["_began"] = True
+    links = talkers["name-2"].links
+    links.set_peers({"name-3": "name-3:7721"}, Effects(), 100.0, former)
+    trio.run(1.0)
+    return trio, links
+
+
+def test_a_name_server_added_meanwhile_introduces_itself() -> None:
+    # Else a member that was down cannot hear a leader that was added after it went.
+    trio, links = unaware()
+    assert links.is_up("name-1")
+    assert trio.talkers["name-1"].links.is_up("name-2")
+    out = Effects()
+    links.set_peers({"name-3": "name-3:7721"}, out, trio.scheduler.now + 100.0)
+    assert links.is_up("name-1"), "what is still unknown stays a guest"
+    links.set_peers({"name-1": "name-1:7721", "name-3": "name-3:7721"}, out, 101.0)
+    assert links.is_up("name-1"), "known at last"
+    assert not out.hangups
+    links.set_peers({"name-3": "name-3:7721"}, out, 101.0)
+    assert out.hangups == ["name-1:7721"]
+
+
+def test_a_removed_name_server_is_no_guest() -> None:
+    _, links = unaware(["name-1"])
+    assert not links.is_up("name-1")
+    _, links = unaware()
+    out = Effects()
+    links.set_peers({"name-3": "name-3:7721"}, out, 101.0, ["name-1"])
+    assert out.hangups == ["name-1:7721"]
+
+
+def test_a_silent_guest_is_forgotten() -> None:
+    trio, links = unaware()
+    trio.processes["name-1"].kill()
+    trio.run(GUEST_SILENCE + 1)
+    out = Effects()
+    links.set_peers({"name-3": "name-3:7721"}, out, 200.0, ["name-1"])
+    assert out.hangups == []
+
+
+def test_another_name_server_at_the_same_endpoint_is_dialled_anew() -> None:
+    talker = Talker("name-1", random.Random(6), 0.0)
+    talker.handle([], Instant(0.0, 0))
+    out = Effects()
+    talker.links.set_peers({"name-3": "name-3:7721", "name-4": "name-2:7721"}, out, 1.0)
+    assert (out.redials, out.hangups) == (["name-2:7721"], [])
 
 
 def test_peers_with_another_key_refuse_and_the_refusal_is_known() -> None:

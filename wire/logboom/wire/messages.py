@@ -329,6 +329,9 @@ class RaftFrame(Message, array_like=True):
     number: int
     echo: int = 0
     """The newest session heard from the other side; 0: none yet."""
+    endpoint: str = ""
+    """host:port of the sender's raft listener, as long as the link is not up: a member that has not
+    heard yet that the sender was added can answer."""
 
 
 class AddNameServer(Request, array_like=True):
