@@ -212,12 +212,14 @@ class Replica:
 
     def stage_record(self, writes: WriteSet, windows_every: int = SNAPSHOT_BYTES) -> None:
         """Write down what changed this turn, in the same write set as the entries (Q10); the
-        producer windows too, once `windows_every` bytes were appended."""
+        producer windows too, once `windows_every` bytes were appended, or when retention removes
+        batches that the windows could be rebuilt from."""
         put_record(writes, *self.key, self.record())
         if self._epochs_changed:
             put_epochs(writes, *self.key, self.epochs.entries)
             self._epochs_changed = False
-        if self._since_windows >= windows_every and self.hw > self._windows_written:
+        due = self._since_windows >= windows_every or self.start > self._windows_written.offset
+        if due and self.hw > self._windows_written:
             self.stage_windows(writes)
 
     def write_all(self, writes: WriteSet) -> None:

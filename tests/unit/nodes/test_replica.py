@@ -191,6 +191,22 @@ def test_a_replica_begins_anew_behind_retention_with_the_windows_of_before() -> 
     assert head.producer_id == 5
 
 
+def test_windows_outlive_the_batches_that_retention_removed() -> None:
+    # Else the producer's next batch is refused after a restart, and its first would be taken twice.
+    log = Log()
+    log.lead(1, [2, 2])
+    log.lead(1, [3], producer=6)
+    log.replica.raise_hw(log.replica.end)
+    log.trim(4)
+    assert log.replica.start == 4
+    opened = open_queue(log.storage, 1, 0)
+    again = Replica(1, 0, opened.record, EpochTable(opened.epochs), log.replica.index)
+    again.load_windows(log.storage)
+    hw = log.replica.end.offset
+    assert again.windows.encode(hw) == log.replica.windows.encode(hw)
+    assert len(again.windows) == 2
+
+
 def test_the_record_goes_with_every_append() -> None:
     log = Log()
     log.lead(3, [2, 0, 5])
