@@ -398,6 +398,7 @@ class Broker:
     def _metadata(self, names: list[str], turn: Turn) -> None:
         """Our copy of the metadata went forward."""
         self.gate.cluster_id = self.routes.cluster_id
+        self.registration.lease.learned(self.routes.version)
         self.roles.apply(names, turn)
         self.fetching.moved(self.routes)
         self.isr.settle()

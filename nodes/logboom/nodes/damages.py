@@ -101,6 +101,13 @@ class Damages:
         self._unreported[replica.key] = UNKNOWN
         self._halt(replica)
 
+    def may_move(self, replica: Replica) -> bool:
+        """Whether another may lead the queue without our knowing: from the moment that damage was
+        found until the outcome of its report is known here."""
+        if replica.key in self._unreported:
+            return True
+        return self._reported.get(replica.key, -1) > self._routes.version
+
     def refusal(self, replica: Replica) -> LogboomError:
         """What a reader of the damaged place is told."""
         version = self._reported.get(replica.key)

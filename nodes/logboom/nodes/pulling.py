@@ -144,7 +144,12 @@ class Pulling:
         """Whether a reader beyond our end is certainly wrong: only a leader that holds its lease
         and whose HW has reached its end at election can say so (Q8)."""
         leading = replica.leading
-        return leading is not None and replica.hw >= leading.election_end and self._lease.holds(now)
+        return (
+            leading is not None
+            and replica.hw >= leading.election_end
+            and self._lease.holds(now)
+            and not self._damages.may_move(replica)
+        )
 
     def _nothing(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
         self._answer(address, message, replica, "NO_NEW_MESSAGE", message.offset, turn)
@@ -216,6 +221,8 @@ class Pulling:
             raise not_leader(self._routes, topic, queue, me=self._config.id)
         if not self._lease.holds(now):
             raise no_lease("end offsets are")
+        if self._damages.may_move(replica):
+            raise self._damages.refusal(replica)
         if replica.hw < replica.leading.election_end:
             raise catching_up(replica)
         return replica

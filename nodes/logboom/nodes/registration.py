@@ -141,7 +141,7 @@ class Registration:
             return
         if isinstance(reply.message, HeartbeatGranted):
             self._servers.accepted(endpoint)
-            self.lease.granted(sent_at, reply.message.lease_ms)
+            self.lease.granted(sent_at, reply.message.lease_ms, reply.message.version)
             self._heartbeat_at = sent_at + HEARTBEAT
             self._on_version(reply.message.version, turn)
         elif reply.error is not None and reply.error.code == "FENCED":

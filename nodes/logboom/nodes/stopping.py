@@ -63,6 +63,7 @@ class Stopping:
         if self._asking or not self._registration.registered:
             return
         self._asking = True
+        self._registration.lease.give_up()
         command = StepDown(self._me, self._registration.instance_epoch, turn.now.wall_ms)
         self._proposals.propose(command, self._decided, turn)
 

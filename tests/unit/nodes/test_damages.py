@@ -10,7 +10,7 @@ from logboom.nodes.keys import Position, log_key
 from logboom.nodes.storage import Family, WriteSet
 from logboom.wire.commands import ReportDamage, ReportTails
 from logboom.wire.errors import DataDamaged, Unavailable
-from logboom.wire.messages import OffsetForTime, Replicate
+from logboom.wire.messages import OffsetForTime, Offsets, Replicate
 from logboom.wire.view import TopicConfig
 from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, entry, produce, pull
@@ -34,6 +34,30 @@ def reported(rig: Rig) -> list[tuple[int, int]]:
     assert isinstance(command, ReportDamage)
     assert not command.mended
     return command.queues
+
+
+def test_a_damaged_leader_tells_no_end_until_it_knows_who_leads() -> None:
+    """Its report may have moved the queue already: another may have acked beyond what it holds."""
+    rig = Rig()
+    rig.lead(isr=(ME,), replicas=(ME,))
+    client = rig.client()
+    for _ in range(2):
+        client.ask(produce(), [batch(2)])
+        client.answer()
+    client.ask(Offsets(0, 1_000, "flights", [0]))
+    assert client.answer().offsets == [(0, 4)]
+    spoil(rig, 2)
+    client.ask(pull(2))
+    client.taken()
+    client.ask(Offsets(0, 1_000, "flights", [0]))
+    with pytest.raises(Unavailable):
+        client.answer()
+    # Nobody else can lead: it goes on with what it has.
+    rig.settle()
+    rig.decide()
+    rig.lead(isr=(ME,), replicas=(ME,))
+    client.ask(Offsets(0, 1_000, "flights", [0]))
+    assert client.answer().offsets == [(0, 4)]
 
 
 def test_a_damaged_follower_stops_fetching_until_it_was_cut() -> None:

@@ -50,6 +50,7 @@ def test_a_refused_registration_is_tried_again_and_said_in_stats() -> None:
 
 def test_fenced_once_it_registers_once() -> None:
     rig = Rig()
+    rig.lead()
     rig.granting = False
     rig.settle(1.0)
     before = rig.instance_epoch
