@@ -150,10 +150,13 @@ def test_the_references_sizes_with_three_virtual_nodes(queues: int, members: int
 
 def test_a_queue_belongs_to_the_first_point_at_or_after_its_hash() -> None:
     group = list("abc")
-    points = {murmur3(f"{member}-{n}".encode()): member for member in group for n in range(10)}
-    found = owners(allocate("consistent_hash", range(200), group))
-    for queue in range(200):
-        after = [point for point in points if point >= murmur3(str(queue).encode())]
+    points = {murmur3(f"{member}-{n}".encode()): member for member in group for n in range(3)}
+    # A queue of a point's own name stands exactly on it; those of the top wrap to the lowest.
+    queues = [*map(str, range(400)), *(f"{member}-{n}" for member in group for n in range(3))]
+    assert any(murmur3(queue.encode()) > max(points) for queue in queues)
+    found = owners(allocate("consistent_hash", queues, group, virtual_nodes=3))
+    for queue in queues:
+        after = [point for point in points if point >= murmur3(queue.encode())]
         assert found[queue] == points[min(after or points)]
 
 
