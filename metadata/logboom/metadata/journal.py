@@ -305,7 +305,8 @@ def _open_rocks(path: Path) -> Rdict:
     try:
         return Rdict(str(path), options)
     except Exception as error:
-        if "lock" in str(error).lower():
+        # Not any "lock": damage is told as "block checksum mismatch".
+        if "lock hold" in str(error) or "While lock file" in str(error):
             raise JournalError(
                 f"the data folder {path} is in use by another process: stop that one first"
             ) from error
