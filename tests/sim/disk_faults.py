@@ -25,8 +25,7 @@ class DiskFaults:
     def __init__(self, hand: Hand, *, rot: bool) -> None:
         """`rot`: bits of one broker's disk flip, and it is no worse otherwise."""
         self._hand = hand
-        self._bad = hand.rng.choice(hand.names("broker"))
-        """The broker whose disk may lose what was synced."""
+        self._bad = hand.world.bad_disk = hand.rng.choice(hand.names("broker"))
         self._rot = rot
 
     def weights(self) -> dict[Fault, float]:

@@ -10,7 +10,7 @@ gone, without a gap from the log's start on, and never more than the topic allow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -51,6 +51,8 @@ class History:
         self._trace = trace
         self.kept_bytes: dict[str, int] = {}
         """Topics with retention, and the bytes that each of their queues keeps at least."""
+        self.on_ack: Callable[[Queue, int, bytes], None] = lambda _queue, _offset, _value: None
+        """Told of each message that acks=all was given for, as the client is."""
         self.loose: dict[bytes, str] = {}
         """Producers that send with other acks than all."""
         self._queues: dict[Queue, _Known] = {}
@@ -81,6 +83,8 @@ class History:
             return
         self._place(queue, offset, value, "acknowledged")
         self._of(queue).acked[offset] = value
+        if queue.topic not in self.kept_bytes:
+            self.on_ack(queue, offset, value)
         self._trace.count("acked")
 
     def _acks(self, value: bytes) -> str:

@@ -17,6 +17,7 @@ from logboom.wire.view import TopicConfig
 from tests.sim.api_client import ApiClient
 from tests.sim.faults import Faults
 from tests.sim.history import History, Queue
+from tests.sim.looks import Looks
 from tests.sim.moments import Moment
 from tests.sim.observer import Observer
 from tests.sim.trace import BrokenProperty
@@ -82,6 +83,8 @@ class Scenario:
         self.history.kept_bytes["brief"] = KEPT_BYTES
         self.rng = random.Random(world.rng.random())
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
+        self.looks = Looks(world)
+        self.history.on_ack = self.looks.acked
         self.guests: list[Guest] = []
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
@@ -187,6 +190,7 @@ class Scenario:
         for guest in self.guests:
             guest.begin()
         self.faults.begin()
+        self.looks.begin()
         world.scheduler.run(world.scheduler.now + FAULTS_S)
 
     def _start_reader(self, name: str, *, anywhere: bool = False) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from logboom.nodes.folder import FORMAT
-from logboom.nodes.keys import queue_key
+from logboom.nodes.keys import LAST_SIDE, log_key, queue_key, queue_of
 from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
 
 QUEUE_KEY: Final = len(queue_key(0, 0))
@@ -211,6 +211,17 @@ class SimulatedStorage:
         entry[rng.randrange(len(entry))] ^= 1 << rng.randrange(8)
         live[key] = durable[key] = bytes(entry)
         return key
+
+    def on_disk(self, topic_id: int, queue: int, offset: int) -> bytes | None:
+        """The synced entry that should hold this offset of a queue."""
+        key = log_key(topic_id, queue, offset, LAST_SIDE)
+        table = self._live.tables["log"]
+        place = bisect_left(table.keys, key) - 1
+        if place < 0 or queue_of(table.keys[place]) != (topic_id, queue):
+            return None
+        found = table.keys[place]
+        waiting = any(written == found for writes in self._unsynced for _, _, written, _ in writes)
+        return None if waiting else table.values[found]
 
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""

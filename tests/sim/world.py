@@ -12,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerConfig, NameServerMember
@@ -41,8 +41,6 @@ RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
 LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
-LOOK_EACH_S: Final = 0.25
-"""Seconds between two looks into the brokers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +88,8 @@ class World:
         """Moments that `on_moment` wants to hear of: others cost nothing."""
         self.operate: Operate = lambda _message, _answered: None
         """An operator's client sends a request to the name servers."""
+        self.bad_disk = ""
+        """The broker whose disk may lose what it had synced."""
         self.observer = Routes()
         """The metadata as some client knows it."""
         self.machines: dict[str, Machine] = {}

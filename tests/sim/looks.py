@@ -1,0 +1,122 @@
+"""Looks into nodes while they run: what no client sees but must hold all the same.
+
+A broker's HW, log start and metadata never go back within one life; one process alone leads a queue
+in an epoch (Q2); a damaged replica is in no ISR that has another member (Q14). And when a client
+gets its ack, as many disks as the topic asks for hold the message that moment (Q1, Q7): no crash is
+needed to see that they do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from logboom.nodes.leading import required_in_sync
+from logboom.wire.batch import open_batch, peek
+from tests.sim.trace import BrokenProperty
+
+if TYPE_CHECKING:
+    from logboom.nodes.broker import Broker
+    from tests.sim.history import Queue
+    from tests.sim.world import World
+
+EACH_S: Final = 0.2
+"""Seconds between two looks."""
+
+
+class _Seen(NamedTuple):
+    start: int
+    hw: tuple[int, int]
+
+
+class Looks:
+    """Looks at all nodes of a world, from time to time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._versions: dict[tuple[str, int], int] = {}
+        self._queues: dict[tuple[str, int, int, int], _Seen] = {}
+        self._leaders: dict[tuple[int, int, int], tuple[str, int]] = {}
+
+    def begin(self) -> None:
+        """Look now and again, to the end of the run."""
+        self.look()
+        self._world.scheduler.after(EACH_S, self.begin)
+
+    def look(self) -> None:
+        """At all that run."""
+        for machine in self._world.nodes("broker"):
+            core = self._world.broker(machine.name)
+            if core is not None:
+                self._at_broker(machine.name, machine.starts, core)
+        self._at_state()
+
+    def _at_broker(self, name: str, life: int, core: Broker) -> None:
+        version = core.routes.version
+        if version < self._versions.get((name, life), -1):
+            raise BrokenProperty("metadata never goes back", f"{name} follows {version} now")
+        self._versions[name, life] = version
+        trusted = name != self._world.bad_disk
+        for replica in core.queues:
+            key = (name, life, *replica.key)
+            now = _Seen(replica.start, replica.hw)
+            before = self._queues.get(key, now)
+            if trusted and (now.start < before.start or now.hw < before.hw):
+                raise BrokenProperty(
+                    "HW and log start never go back",
+                    f"{name} {replica.topic}/{replica.queue} had {before}, has {now}",
+                )
+            self._queues[key] = now
+            if replica.leading is not None:
+                self._one_leader(name, life, (*replica.key, replica.leading.epoch))
+
+    def _one_leader(self, name: str, life: int, epoch: tuple[int, int, int]) -> None:
+        other = self._leaders.setdefault(epoch, (name, life))
+        if other != (name, life):
+            topic_id, queue, number = epoch
+            topic = self._world.observer.names.get(topic_id, str(topic_id))
+            raise BrokenProperty(
+                "one process leads in an epoch",
+                f"{topic}/{queue} epoch {number}: {name} in its life {life}, and {other}",
+            )
+
+    def _at_state(self) -> None:
+        state = self._world.newest_state()
+        for topic in state.topics.values() if state is not None else ():
+            for queue in topic.queues:
+                s = queue.standing
+                wrong = [b for b in s.damaged if b in s.isr] if len(s.isr) > 1 else []
+                if s.leader in s.lost:
+                    wrong.append(s.leader or "")
+                if wrong:
+                    raise BrokenProperty(
+                        "who lost or damaged its copy is trusted with nothing",
+                        f"{topic.name}/{queue.index}: {wrong} in ISR {s.isr} led by {s.leader}",
+                    )
+
+    # -- at an ack --------------------------------------------------------------------------
+
+    def acked(self, queue: Queue, offset: int, value: bytes) -> None:
+        """A client was told just now that this is as safe as acks=all makes it."""
+        topic = self._world.observer.topics.get(queue.topic)
+        if topic is None or queue.number >= len(topic.queues):
+            return
+        replicas = topic.queues[queue.number].replicas
+        needed = required_in_sync(topic.config, len(replicas))
+        held = [b for b in replicas if self._holds(b, (topic.id, queue.number), offset, value)]
+        if len(held) < needed:
+            raise BrokenProperty(
+                "what is acknowledged is on disk",
+                f"{queue} {offset} {value!r} is on the disks of {held}, {needed} are promised",
+            )
+
+    def _holds(self, broker: str, key: tuple[int, int], offset: int, value: bytes) -> bool:
+        storage = self._world.machines[broker].storage
+        assert storage is not None
+        if broker == self._world.bad_disk:
+            return True
+        entry = storage.on_disk(*key, offset)
+        if entry is None:
+            return False
+        head = peek(entry)
+        place = offset - head.base_offset
+        return 0 <= place < head.count and open_batch(entry, head).values()[place] == value
