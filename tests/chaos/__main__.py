@@ -19,8 +19,9 @@ from tests.chaos.disk import unmount_below
 from tests.chaos.faults import FAULTS
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
+from tests.chaos.plan import Plan
 from tests.chaos.report import BAR_S, write
-from tests.chaos.run import Plan, run
+from tests.chaos.run import run
 
 LINKS = (ProxyLinks.kind, NamespaceLinks.kind)
 FOLDER = Path(".logboom/chaos")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.chaos.run import Result
+from tests.chaos.plan import Result
 
 BAR_S: Final = 6.0
 """What a queue may be without service after one fault (the promise)."""

@@ -1,0 +1,48 @@
+"""What a run is to do, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.ledger import Verdict
+from tests.chaos.links import ProxyLinks
+from tests.chaos.outages import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do."""
+
+    seed: int
+    seconds: float
+    """How long to go on; each fault strikes once in any case, in the order given."""
+    faults: Sequence[str]
+    rate: float
+    """Messages per second, all producers together."""
+    folder: Path
+    links: str = ProxyLinks.kind
+    queues: int = 6
+    say: Callable[[str], None] = lambda line: None
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of it."""
+
+    plan: Plan
+    verdict: Verdict
+    events: list[Event]
+    seconds: float
+    """Of load."""
+    acks_a_second: list[int]
+    reads_a_second: list[int]
+    ended: list[str] = field(default_factory=list)
+    """Nodes that ended by themselves and were started again."""
+    stores_set_aside: int = 0
+
+    @property
+    def longest_outage(self) -> float:
+        """Of one queue, after one fault; faults that struck together are left out."""
+        return max((event.longest for event in self.events if "+" not in event.name), default=0.0)

@@ -1,0 +1,57 @@
+"""The short form of `make chaos`: each test is a whole run with a few faults, judged as the long ones.
+
+Network namespaces need root and iptables: where the machine has no leave for them, the same faults
+strike through the proxy, and the line that is printed says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.chaos.links import ProxyLinks
+from tests.chaos.namespaces import NamespaceLinks, obstacle
+from tests.chaos.plan import Plan
+from tests.chaos.report import BAR_S, write
+from tests.chaos.run import run
+
+PROCESSES: Final = ("kill-leader", "kill-all", "pause-leader", "pause-raft-leader")
+MACHINES: Final = ("power-cut-all", "disk-full", "flipped-bytes", "clocks-apart", "half-open")
+OPERATORS: Final = ("rolling-upgrade", "empty-broker", "new-name-server")
+NETWORKS: Final = ("cut-leader", "cut-one-way", "raft-outage")
+BUSY: Final = 3.0
+"""A machine that runs other tests meanwhile may take so many times what is promised."""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("faults", "links"),
+    [
+        (PROCESSES, ProxyLinks.kind),
+        (MACHINES, ProxyLinks.kind),
+        (OPERATORS, ProxyLinks.kind),
+        (NETWORKS, NamespaceLinks.kind),
+    ],
+    ids=["processes", "machines", "operators", "networks"],
+)
+def test_every_promise_is_kept(
+    faults: tuple[str, ...], links: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = obstacle() if links == NamespaceLinks.kind else ""
+    result = run(
+        Plan(1, 0.0, faults, 2_000.0, tmp_path / "run", ProxyLinks.kind if reason else links)
+    )
+    data, page = write(result, tmp_path)
+    with capsys.disabled():
+        figures = f"{result.verdict.acked:,} acknowledged, longest outage {result.longest_outage} s"
+        instead = f" (by proxy: {reason})" if reason else ""
+        print(f"\n{' '.join(faults)}: {figures}{instead}")  # noqa: T201 - what the run is for
+    assert result.verdict.clean, result.verdict.details
+    assert result.verdict.acked > 2_000
+    assert result.verdict.stored >= result.verdict.acked
+    assert [event.name for event in result.events] == list(faults)
+    assert result.longest_outage < BUSY * BAR_S
+    assert b'"kept": true' in data.read_bytes()
+    assert "every promise was kept" in page.read_text(encoding="utf-8")
