@@ -84,8 +84,9 @@ class Damages:
                     self._mending[replica.key] = None
                     return
                 replica.damage, replica.damaged_at = "an entry was found damaged", mark.at
-        # What an opening finds, the next one finds again: it needs no mark.
-        self._unreported[replica.key] = 0
+        # What an opening finds at no certain place, the next one finds again: it needs no mark.
+        certain = replica.damaged_at is not None and replica.damaged_at > Position(replica.start)
+        self._unreported[replica.key] = UNKNOWN if certain else 0
 
     def __len__(self) -> int:
         return len(self._unreported) + len(self._reported) + len(self._mending)

@@ -16,7 +16,7 @@ from logboom.nodes import index_rows
 from logboom.nodes.keys import Position, log_key, position_of
 from logboom.nodes.opening import after_entry
 from logboom.nodes.storage import Storage, WriteSet
-from logboom.wire.batch import BatchHead, open_batch, peek
+from logboom.wire.batch import BatchHead, check, open_batch
 from logboom.wire.errors import Unavailable
 
 BLOCK_ENTRIES: Final = 256
@@ -120,7 +120,7 @@ class QueueIndex:
             position = position_of(key)
             if position != (again[-1].end if again else self.reach):
                 break
-            again.append(_note(position, peek(entry)))
+            again.append(_note(position, check(entry)))
             size += len(entry)
             if size >= READ_BYTES or (self._noted and again[-1].end >= self._noted[0].start):
                 break
@@ -163,7 +163,7 @@ class QueueIndex:
         first = log_key(*self._ids, max(log_start, older))
         read = 0
         for key, entry in self._storage.scan("log", first, log_key(*self._ids, *hw)):
-            head = peek(entry)
+            head = check(entry)
             if head.count and head.max_timestamp_ms >= timestamp_ms:
                 return _first_at(entry, head, timestamp_ms)
             read += len(entry)

@@ -18,7 +18,7 @@ from logboom.nodes.replica import SNAPSHOT_BYTES, QueueKey, Replica
 from logboom.nodes.storage import Storage
 from logboom.nodes.tail import TailCache
 from logboom.nodes.turn import Turn
-from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.errors import DataDamaged
 
 REREAD_BYTES: Final = 512 * 1024 * 1024
 """What the opening of all queues may read to rebuild producer windows, about."""
@@ -59,7 +59,7 @@ class Queues:
         if damage is None:
             try:
                 replica.load_windows(self.storage)
-            except (DataDamaged, DamagedBatch) as error:
+            except DataDamaged as error:
                 damage = error.text
         if damage is not None:
             # Nothing says from where on it is bad: all of it is fetched again.

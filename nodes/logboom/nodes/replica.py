@@ -110,6 +110,8 @@ class Replica:
 
         Raises:
             DataDamaged: the store cannot be read.
+
+        An entry that is damaged ends the reading: the replica is damaged from there on.
         """
         begin = Position(self.start)
         stored = storage.get("state", queue_key(*self.key, WINDOWS))
@@ -120,10 +122,13 @@ class Replica:
         self._windows_written = begin
         first, last = log_key(*self.key, *begin), queue_end(*self.key)
         for key, entry in storage.scan("log", first, last):
-            head = peek(entry)
-            # Not what the entry says: with a flipped bit there, the window would take it for the
-            # producer's last batch, and refuse what follows.
             at = position_of(key)
+            try:
+                # A window that believes a flipped bit refuses a good batch or takes one twice.
+                head = check(entry)
+            except DamagedBatch as error:
+                self.damage, self.damaged_at = error.text, at
+                break
             self._since_windows += len(entry)
             if head.is_control:
                 self._note_control(head, entry, at)
@@ -316,6 +321,7 @@ class Replica:
 
         Raises:
             DataDamaged: the store cannot be read.
+            DamagedBatch: the entry before `end` is damaged too.
         """
         size = self._size_before(end, storage)
         # What stood behind may have come from a leader whose clock was ahead.
@@ -357,9 +363,10 @@ class Replica:
         for entry, after in self.tail.values():
             if after == end:
                 return peek(entry).append_time_ms
+        # Checked: a time too late would refuse all that the leader sends from here on.
         low, high = log_key(*self.key, self.start), log_key(*self.key, *end)
         for _, entry in storage.scan("log", low, high, reverse=True):
-            return peek(entry).append_time_ms
+            return check(entry).append_time_ms
         return 0
 
     def wipe(self, writes: WriteSet) -> None:

@@ -17,7 +17,7 @@ from logboom.nodes.keys import Position, log_key, queue_key
 from logboom.nodes.opening import after_entry
 from logboom.nodes.records import QueueRecord, put_record
 from logboom.nodes.storage import Storage, WriteSet
-from logboom.wire.batch import peek
+from logboom.wire.batch import check
 
 STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
@@ -96,7 +96,8 @@ def _batch(storage: Storage, topic_id: int, queue: int, start: int, limit: int) 
     at = Position(start, 0)
     first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
     for _, entry in storage.scan("log", first, end):
-        head = peek(entry)
+        # Checked: a flipped bit in the time would remove the batch before its time.
+        head = check(entry)
         at = after_entry(at, head)
         size += len(entry)
         if head.count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from logboom.nodes.replica import Replica
 from logboom.nodes.storage import FAMILIES, WriteSet
 from logboom.nodes.tail import TailCache
 from logboom.wire.batch import check, encode_batch
+from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import Kind
 from logboom.wire.messages import QueueFetch
 from tests.sim.storage import SimulatedStorage
@@ -227,6 +229,37 @@ def test_a_cut_goes_back_to_the_time_of_the_last_entry_that_stays() -> None:
     log.replica.cut(Position(2), writes, log.storage)
     log.commit(writes)
     assert log.replica.append_time_ms == 7
+
+
+def flip_stamp(log: Log, offset: int) -> None:
+    """A bit of the append time in an entry's stamped head flips."""
+    key = log_key(1, 0, offset)
+    stored = bytearray(log.storage.content("log")[key])
+    stored[17] ^= 1
+    writes = WriteSet()
+    writes.put("log", key, bytes(stored))
+    log.storage.write(writes)
+
+
+def test_a_cut_never_takes_its_time_from_a_damaged_entry() -> None:
+    """Simulation, seed 2100865 with --rot: the time was too late, and the replica refused for ever
+    what its leader sent."""
+    log = Log(0)
+    log.lead(1, [1, 1, 1])
+    flip_stamp(log, 0)
+    with pytest.raises(DamagedBatch):
+        log.replica.cut(Position(1), WriteSet(), log.storage)
+
+
+def test_windows_are_not_rebuilt_from_a_damaged_entry() -> None:
+    log = Log(0)
+    log.lead(1, [1, 1, 1])
+    flip_stamp(log, 1)
+    record = log.replica.record()
+    replica = Replica(1, 0, record, EpochTable([(1, Position(0))]), log.replica.index)
+    replica.load_windows(log.storage)
+    assert replica.damage is not None
+    assert replica.damaged_at == Position(1)
 
 
 def test_drop_leaves_nothing_behind() -> None:

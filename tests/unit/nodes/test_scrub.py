@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.nodes import index_rows
 from logboom.nodes.keys import EPOCHS, RECORD, Position, log_key, queue_key
 from logboom.nodes.scrub import CHECKPOINT, NOTE_EVERY
 from logboom.nodes.storage import WriteSet
@@ -25,6 +26,12 @@ def filled(count: int = 8, queues: int = 1) -> SimulatedStorage:
         for _ in range(count):
             client.ask(produce(queue=queue), [batch(2)])
     rig.settle()
+    # The next start need not read the log to know its producers, nor to index it.
+    writes = WriteSet()
+    for replica in rig.broker.queues:
+        replica.stage_windows(writes)
+        index_rows.put_checkpoint(writes, *replica.key, replica.hw.offset, 0)
+    rig.storage.write(writes)
     return rig.storage
 
 
