@@ -166,6 +166,11 @@ class Columns:
             return [None] * self.count
         return [_headers(each) for each in column.get_all(self.first, self.first + self.count)]
 
+    def encoded_headers(self) -> list[bytes | None] | None:
+        """All headers as they are stored, one msgpack map a message; None if none has any."""
+        column = self._opened().headers
+        return None if column is None else column.get_all(self.first, self.first + self.count)
+
     def timestamps(self) -> list[int]:
         """All message times in ms."""
         times = self._opened().timestamps

@@ -7,6 +7,7 @@ LogboomError
 │   ├── NotLeader             NOT_LEADER, STALE_EPOCH      (fields: leader, epoch)
 │   └── NotEnoughReplicas     NOT_ENOUGH_REPLICAS
 ├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
+│   └── InvalidFilter         INVALID_FILTER               (fields: expression, position, expected)
 ├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER
 ├── AlreadyExists             TOPIC_EXISTS
 ├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED
@@ -76,6 +77,26 @@ class InvalidRequest(LogboomError):
     """The request breaks a stated rule; sending it again cannot help."""
 
     default_code = "INVALID_ARGUMENT"
+
+
+class InvalidFilter(InvalidRequest):
+    """A filter expression that cannot be read; `pointer()` shows the character.
+
+    Fields: `expression` as it was given, `position` (characters before the wrong one; the length
+    where something is missing at the end) and `expected`, what would have been right there.
+    """
+
+    default_code = "INVALID_FILTER"
+
+    def pointer(self, width: int = 76) -> str:
+        """Two lines: the expression around the character, and a caret below it."""
+        expression = str(self.fields.get("expression", ""))
+        at = self.fields.get("position", 0)
+        at = min(max(at, 0), len(expression)) if isinstance(at, int) else 0
+        first = max(0, at - width // 2)
+        # A tab or a line end would push the caret away from its character.
+        shown = "".join(c if c.isprintable() else " " for c in expression[first : first + width])
+        return f"{shown}\n{' ' * (at - first)}^ expected {self.fields.get('expected', '')}"
 
 
 class UnknownResource(LogboomError):
@@ -153,6 +174,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "MALFORMED": InvalidRequest,
     "UNKNOWN_TYPE": InvalidRequest,
     "TOO_LARGE": InvalidRequest,
+    "INVALID_FILTER": InvalidFilter,
     "UNKNOWN_TOPIC": UnknownResource,
     "UNKNOWN_QUEUE": UnknownResource,
     "UNKNOWN_BROKER": UnknownResource,
