@@ -168,7 +168,7 @@ class History:
                     "replicas agree byte for byte",
                     f"{queue}: {names[0]} and {name} differ {_difference(logs[names[0]], logs[name])}",
                 )
-        start, values = _values(queue, logs[names[0]])
+        start, values = values_of(queue, logs[names[0]])
         self._removed(queue, start, sum(map(len, logs[names[0]].values())))
         known = self._of(queue)
         for offset, value in sorted(known.at.items()):
@@ -210,7 +210,7 @@ class History:
             last[producer] = int(number)
 
 
-def _values(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes]]:
+def values_of(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes]]:
     """(log start, values from there on) of a log whose entries must be whole and without a gap."""
     keys = sorted(log)
     start = position_of(keys[0]).offset if keys else 0
