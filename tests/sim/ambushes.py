@@ -53,11 +53,12 @@ class Ambushes:
         )
 
         def act(broker: str) -> None:
+            self._hand.strike("after ack")
             self._hand.count("crashes after an ack")
             blow(broker)
 
         self._hand.await_moment("ack", act)
-        return True
+        return False
 
     def ambush(self) -> bool:
         """Something befalls the node concerned, or the others, at one of `MOMENTS`."""
@@ -81,11 +82,12 @@ class Ambushes:
 
         def act(who: str) -> None:
             hand.note("ambush", f"{moment}: {who}")
+            hand.strike("ambush")
             hand.count(f"ambush: {moment}")
             blow(who)
 
         hand.await_moment(moment, act)
-        return True
+        return False
 
     # -- blows ------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Ambushes:
         hand = self._hand
 
         def asked(leader: str) -> None:
-            hand.count("plot: growth unheard")
+            hand.strike("lose growth")
             self._deaf(leader)
             others = [name for name in hand.names("broker") if name != leader]
             apart = hand.rng.choice(others)
@@ -147,14 +149,13 @@ class Ambushes:
                     hand.down(name, hand.rng.uniform(*LONG))
 
         hand.await_moment("isr asked", asked)
-        return True
+        return False
 
     def leave_alone(self) -> bool:
         """Q7: a leader's ISR shrinks to itself; then it is gone for long and the others are back."""
         hand = self._hand
         leader = hand.victim("broker").name
         others = [name for name in hand.names("broker") if name != leader]
-        hand.count("plot: leader alone")
         seconds = hand.rng.uniform(4.0, 6.0)
         self._network.part([leader], others, seconds=seconds)
         hand.later(
@@ -168,10 +169,10 @@ class Ambushes:
         hand = self._hand
 
         def copied(leader: str) -> None:
-            hand.count("plot: restart unseen")
+            hand.strike("restart unseen")
             if hand.rng.random() < 0.6:
                 self._raft_leader(leader)
             self._it_at_once(leader)
 
         hand.await_moment("copied", copied)
-        return True
+        return False

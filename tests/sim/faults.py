@@ -27,6 +27,11 @@ KINDS: Final = 2
 """Kinds of faults that every seed has at least."""
 
 
+def name_of(fault: Fault) -> str:
+    """What a fault is called in the totals."""
+    return fault.__name__.replace("_", " ")
+
+
 class Faults:
     """The schedule of one run."""
 
@@ -53,7 +58,6 @@ class Faults:
         self._weights[ambushes.after_ack] += 1
         self._weights[network.isolate] += 0.5
         self._weights.update(self._disks.always())
-        self._seen: set[Fault] = set()
 
     def begin(self) -> None:
         """Let the first fault come."""
@@ -78,12 +82,10 @@ class Faults:
         return not self._nodes.replacing
 
     def _strike(self) -> None:
-        weights = self._weights
-        if 0 < len(self._seen) < KINDS:
-            weights = {f: w for f, w in weights.items() if f not in self._seen}
+        hand, weights = self._hand, self._weights
+        if 0 < len(hand.struck) < KINDS:
+            weights = {f: w for f, w in weights.items() if name_of(f) not in hand.struck}
         (fault,) = self._rng.choices(list(weights), list(weights.values()))
         if fault():
-            self._seen.add(fault)
-            self._world.trace.count("faults")
-            self._world.trace.count(f"fault: {fault.__name__.strip('_').replace('_', ' ')}")
-        self._hand.later(self._rng.expovariate(1 / self._gap), self._strike)
+            hand.strike(name_of(fault))
+        hand.later(self._rng.expovariate(1 / self._gap), self._strike)

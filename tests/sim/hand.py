@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.sim.world import Kind, Machine, World
 
 Fault: TypeAlias = Callable[[], bool]
-"""Strikes; False if there was nothing to strike at this moment."""
+"""Strikes; False if there was nothing to strike at this moment, or not yet."""
 DOWN: Final = (0.05, 4.0)
 """Seconds that a machine stays down."""
 
@@ -25,6 +25,8 @@ class Hand:
         self.rng = rng
         self.over = False
         """Whether all has been healed: nothing may break any more."""
+        self.struck: set[str] = set()
+        """Kinds of faults so far."""
         self._armed: dict[Moment, Callable[[str], object]] = {}
 
     # -- when -------------------------------------------------------------------------------
@@ -97,6 +99,12 @@ class Hand:
         wait = self.rng.uniform(*DOWN) if seconds is None else seconds
         self.world.boot_later(name, wait)
         return True
+
+    def strike(self, what: str) -> None:
+        """A fault of this kind has struck."""
+        self.struck.add(what)
+        self.count("faults")
+        self.count(f"fault: {what}")
 
     def note(self, who: str, what: str) -> None:
         """Into the trace."""

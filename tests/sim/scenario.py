@@ -139,8 +139,9 @@ class Scenario:
             self.compare()
         except Exception as error:
             raise Failed(self.seed, self.options, error, self.world.trace) from error
-        totals = self.world.trace.totals
-        return Outcome(self.seed, self.world.trace.digest(), totals, self.world.trace.events)
+        trace = self.world.trace
+        seconds = self.world.scheduler.now
+        return Outcome(self.seed, seconds, trace.digest(), trace.totals, trace.events)
 
     # -- act one ----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ LOSS: Final = {
     "end offsets never go back",
     "nothing acknowledged is lost",
     "one value per offset",
+    "what is acknowledged is on disk",
     "retries succeed",
 }
 """How a lost message may show first."""

@@ -22,6 +22,8 @@ class Outcome:
     """What a run came to; a broken promise is raised instead."""
 
     seed: int
+    seconds: float
+    """Of true time in the world."""
     digest: str
     totals: Counter[str]
     events: Sequence[str]
