@@ -16,12 +16,14 @@ from logboom.wire.filters_syntax import (
     Between,
     Compare,
     Condition,
+    Holds,
     In,
     IsNull,
     Not,
     Number,
     Or,
     Property,
+    Search,
     Sign,
     Source,
     Text,
@@ -59,8 +61,8 @@ def guesser(node: Condition) -> Guess:
             return _not(guesser(node.inner))
         case IsNull():
             return _is_null(node.property)
-        case Compare(left=Property(), right=Property()):
-            return lambda _: _OPEN
+        case Compare(left=Property() as left, right=Property() as right):
+            return _known(left, right)
         case Compare(left=Property() as asked):
             return _predicate(asked, _compared(node.sign, node.right))
         case Compare(right=Property() as asked):
@@ -71,6 +73,8 @@ def guesser(node: Condition) -> Guess:
             texts = all(isinstance(item, Text) for item in node.items)
             found = [item.value for item in node.items if isinstance(item, Text)]
             return _predicate(node.property, _Bounds(tuple(found) if texts else None))
+        case Search(property=asked) | Holds(value=Property() as asked):
+            return _predicate(asked, _Bounds())
     return lambda _: _OPEN
 
 
@@ -81,6 +85,8 @@ class _Bounds(NamedTuple):
     """One of these; None: it may be any."""
     least: float | None = None
     """At least this, as a number."""
+    above: bool = False
+    """More than `least`."""
 
 
 def _compared(sign: Sign, value: object) -> _Bounds:
@@ -88,7 +94,7 @@ def _compared(sign: Sign, value: object) -> _Bounds:
         case Text() if sign is Sign.EQUAL:
             return _Bounds((value.value,))
         case Number() if sign in (Sign.MORE, Sign.MORE_EQUAL, Sign.EQUAL):
-            return _Bounds(least=value.value)
+            return _Bounds(least=value.value, above=sign is Sign.MORE)
     return _Bounds()
 
 
@@ -98,10 +104,12 @@ def _predicate(asked: Property, bounds: _Bounds) -> Guess:
     if source is Source.TIMESTAMP:
         if least is None:
             return lambda _: _OPEN
+        if bounds.above:
+            return lambda head: Chance(holds=head.max_timestamp_ms > least, fails=True)
         return lambda head: Chance(holds=head.max_timestamp_ms >= least, fails=True)
     column = _COLUMNS[source]
     if source is Source.HEADER or texts is None:
-        return lambda head: _OPEN if head.attributes & column else _UNKNOWN
+        return _known(asked)
     if source is Source.TAGS:
         masks = [tag_mask(text) for text in texts]
         summary_of = _tag_summary
@@ -116,6 +124,14 @@ def _predicate(asked: Property, bounds: _Bounds) -> Guess:
         return Chance(any(summary & mask == mask for mask in masks), fails=True)
 
     return guess
+
+
+def _known(*asked: Property) -> Guess:
+    """Unknown for all where the batch lacks the column of a property, else open."""
+    needed = 0
+    for each in asked:
+        needed |= _COLUMNS.get(each.source, 0)
+    return lambda head: _OPEN if head.attributes & needed == needed else _UNKNOWN
 
 
 def _tag_summary(head: BatchHead) -> int:
