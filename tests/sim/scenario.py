@@ -88,7 +88,7 @@ class Scenario:
         self.guests: list[Guest] = []
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()
-        self._rate = self.rng.choice((5, 5, 10, 10, 20, 40))
+        self._rate = self.rng.choice((5, 5, 5, 8, 8, 12, 12, 20, 40))
         """Batches sent per second, all together."""
         self._working = False
         self._created: dict[str, Result] = {}
