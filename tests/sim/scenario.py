@@ -20,6 +20,7 @@ from tests.sim.history import History, Queue
 from tests.sim.looks import Looks
 from tests.sim.moments import Moment
 from tests.sim.observer import Observer
+from tests.sim.operators import Operators
 from tests.sim.trace import BrokenProperty
 from tests.sim.verdict import Failed, Outcome
 from tests.sim.wire_producer import WireProducer
@@ -29,6 +30,8 @@ from tests.sim.world import World
 UP_S: Final = 15.0
 """A fresh cluster has its topics and leaders within this."""
 FAULTS_S: Final = 27.5
+SINGLE_AT_S: Final = 3.0
+"""A single fault comes so many seconds after producers began."""
 HEALED_S: Final = 30.0
 """After healing, all that was sent is acknowledged, read and replicated within this."""
 KEPT_BYTES: Final = 3_000
@@ -56,6 +59,9 @@ class Guest(Protocol):
     def settled(self) -> bool:
         """Whether all that was begun has ended; asked after healing."""
 
+    def why_not(self) -> str:
+        """What `settled` waits for."""
+
     def compare(self) -> None:
         """Hold the run to this guest's promises; raises `BrokenProperty`."""
 
@@ -66,10 +72,12 @@ Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
 class Scenario:
     """The acts of one run."""
 
-    def __init__(self, seed: int, *, rot: bool = False) -> None:
-        """`rot`: the disk of one broker flips bits, and all brokers scrub often."""
+    def __init__(self, seed: int, *, rot: bool = False, single: str = "") -> None:
+        """`rot`: the disk of one broker flips bits, and all brokers scrub often. `single`: this one
+        fault comes, once, and no other."""
         self.seed = seed
-        self.options = " --rot" if rot else ""
+        self._single = single
+        self.options = " --rot" if rot else f' --single "{single}"' if single else ""
         shape = random.Random(f"shape of {seed}")
         follower_reads = shape.random() < 0.3
         self.world = world = World(
@@ -79,7 +87,7 @@ class Scenario:
             scrub_every_s=1.0 if rot else 3_600.0,
             follower_reads=follower_reads,
         )
-        self.history = History(world.trace)
+        self.history = History(world.trace, lambda: world.scheduler.now)
         self.history.kept_bytes["brief"] = KEPT_BYTES
         self.rng = random.Random(world.rng.random())
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
@@ -108,6 +116,9 @@ class Scenario:
             self._add_loose(shape.choice(("none", "leader")))
         self._readers = ["api-1"]
         self._anywhere = follower_reads
+        if shape.random() < 0.6:
+            rng = random.Random(world.rng.random())
+            self.guests.append(Operators(world, self._endpoints, rng))
 
     def _add_loose(self, acks: Acks) -> None:
         make = partial(ApiClient, history=self.history, queues=QUEUES, acks=acks)
@@ -141,7 +152,8 @@ class Scenario:
             raise Failed(self.seed, self.options, error, self.world.trace) from error
         trace = self.world.trace
         seconds = self.world.scheduler.now
-        return Outcome(self.seed, seconds, trace.digest(), trace.totals, trace.events)
+        slowest = self.history.slowest
+        return Outcome(self.seed, seconds, trace.digest(), trace.totals, trace.events, slowest)
 
     # -- act one ----------------------------------------------------------------------------
 
@@ -190,7 +202,10 @@ class Scenario:
         self._produce()
         for guest in self.guests:
             guest.begin()
-        self.faults.begin()
+        if self._single:
+            self.faults.once(self._single, SINGLE_AT_S)
+        else:
+            self.faults.begin()
         self.looks.begin()
         world.scheduler.run(world.scheduler.now + FAULTS_S)
 
@@ -285,6 +300,7 @@ class Scenario:
         return (
             f"unanswered {dict(waiting)}, unread {places}, raft leader "
             f"{self.observer.routes.raft_leader}, topics {list(self._created)}, queues {queues}"
+            + "".join(f", {guest.why_not()}" for guest in self.guests)
         )
 
     # -- the end ----------------------------------------------------------------------------

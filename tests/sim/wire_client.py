@@ -31,6 +31,7 @@ class WireClient:
 
     def __init__(self, name: str, endpoints: Sequence[str], rng: random.Random) -> None:
         self.name = name
+        self.identity = Identity(name)
         self.rng = rng
         self.routes = Routes()
         self.now = Instant(0.0, 0)
@@ -97,8 +98,7 @@ class WireClient:
         """Ask a node; `answered` is called once."""
         session = self._sessions.get(endpoint)
         if session is None:
-            identity = Identity(self.name)
-            session = Session(endpoint, identity, self.rng, self.now.mono)
+            session = Session(endpoint, self.identity, self.rng, self.now.mono)
             self._sessions[endpoint] = session
         session.request(
             message, batches, answered, self.now.mono + seconds, self.out, self.now.mono
