@@ -1,7 +1,8 @@
 """`python -m bench [NAME …]`: measure, print a table, write .logboom/bench.json.
 
-Everything but the allocation of queues goes through the public API against processes that
-`logboom.deploy` starts. Ratios are taken within one run, since a machine's speed drifts.
+Everything but the allocation of queues and the filters goes through the public API against
+processes that `logboom.deploy` starts. Ratios are taken within one run, since a machine's speed
+drifts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench import allocation, failover, holds, idle, latency, metadata_scale, throughput
+from bench import allocation, failover, filters, holds, idle, latency, metadata_scale, throughput
 from bench.rows import Row, table
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "outage": lambda: failover.outage_rows(5.0 if quick else 30.0),
         "metadata": lambda: metadata_scale.rows(500 if quick else 10_000),
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
+        "filters": lambda: filters.rows(20 if quick else 200),
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 
