@@ -81,6 +81,7 @@ class ProxyLinks:
         )
         self._lock = threading.Lock()
         self._fronts: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +105,15 @@ class ProxyLinks:
         return self._fronts[endpoint]
 
     def launcher(self, name: str) -> list[str]:
-        """See `Links`: the proxy knows a process by its command line."""
-        return []
+        """See `Links`: the shim of `tests.chaos.machine` gives connections the node's address."""
+        return [] if name == CLIENT else ["env", f"CHAOS_ADDRESS={self.address(name)}"]
+
+    def address(self, name: str) -> str:
+        """The address that a node's connections have to come from."""
+        if name not in self._addresses:
+            self._addresses[name] = f"127.77.0.{len(self._addresses) + 1}"
+            self._do("node", name=name, address=self._addresses[name])
+        return self._addresses[name]
 
     def cut(self, sender: str, receiver: str) -> None:
         """See `Links`: bytes wait in the proxy and arrive after `heal`."""

@@ -1,10 +1,11 @@
 """A TCP proxy that breaks links: `python -m tests.chaos.proxy`, driven by JSON lines on its input.
 
-It stands in front of every port of a cluster, and knows who dials: the kernel tells which process
-owns the other end. Between two sides, each way by itself, bytes flow, wait ("hold": a cut cable;
+It stands in front of every port of a cluster, and knows who dials by the address that they come
+from. Between two sides, each way by itself, bytes flow, wait ("hold": a cut cable;
 what was under way arrives late, in order) or are delayed. A link can be torn at one end only, so
 that the other goes on sending into the void (half open).
 
+    {"do": "node", "name": "broker-1", "address": "127.77.0.1"}    → {}
     {"do": "front", "name": "broker-1", "target": "127.0.0.1:7711"}    → {"endpoint": …}
     {"do": "rule", "from": "broker-1", "to": "name-2", "hold": true, "delay": 0.0}    → {}
     {"do": "half_open", "from": "broker-1", "to": "broker-2"}    → {"links": 2}
@@ -14,7 +15,6 @@ that the other goes on sending into the void (half open).
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import socket
 import struct
@@ -23,47 +23,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 CHUNK: Final = 256 * 1024
 MOST_WAITING: Final = 4 * 1024 * 1024
 """Bytes of one way that wait in here; past it the sender's own buffers fill."""
 CLIENT: Final = "client"
-"""Whoever dials and is no node."""
+"""Whoever dials from another address than a node's."""
 ABORT: Final = struct.pack("ii", 1, 0)
 """SO_LINGER that makes a close a reset."""
-
-
-def who_dials(port: int, listening: int) -> str:
-    """The node whose process owns the socket with local port `port` to our port `listening`."""
-    inode = _inode(port, listening)
-    if inode is None:
-        return CLIENT
-    wanted = f"socket:[{inode}]"
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            if b"--config" not in words:
-                continue
-            for handle in os.scandir(process / "fd"):
-                if str(Path(handle.path).readlink()) == wanted:
-                    config = words[words.index(b"--config") + 1]
-                    return Path(os.fsdecode(config)).parent.name
-        except OSError:
-            continue
-    return CLIENT
-
-
-def _inode(port: int, listening: int) -> str | None:
-    ends = (f":{port:04X}", f":{listening:04X}")
-    for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
-        words = line.split()
-        if words[1].endswith(ends[0]) and words[2].endswith(ends[1]):
-            return words[9]
-    return None
 
 
 @dataclass(slots=True)
@@ -113,6 +81,8 @@ class Proxy:
         self._selector = selectors.DefaultSelector()
         self._rules: dict[tuple[str, str], Rule] = {}
         self._links: list[Link] = []
+        self._names: dict[str, str] = {}
+        """Address → the node whose connections come from there."""
         self.carried = 0
         """Bytes."""
 
@@ -121,6 +91,9 @@ class Proxy:
     def obey(self, command: dict[str, Any]) -> dict[str, Any]:
         """Do what one line says."""
         match command["do"]:
+            case "node":
+                self._names[command["address"]] = command["name"]
+                return {}
             case "front":
                 return {"endpoint": self._front(command["name"], command["target"])}
             case "rule":
@@ -148,13 +121,14 @@ class Proxy:
                 dialled, address = listener.accept()
             except OSError:
                 return
-            self._connect(dialled, (address[1], own), name, (host, int(port)))
+            dialer = self._names.get(address[0], CLIENT)
+            self._connect(dialled, dialer, name, (host, int(port)))
 
         self._selector.register(listener, selectors.EVENT_READ, accept)
         return f"127.0.0.1:{own}"
 
     def _connect(
-        self, dialled: socket.socket, ports: tuple[int, int], name: str, target: tuple[str, int]
+        self, dialled: socket.socket, dialer: str, name: str, target: tuple[str, int]
     ) -> None:
         dialled.setblocking(False)
         try:
@@ -163,9 +137,6 @@ class Proxy:
         except OSError:
             _abort(dialled)
             return
-        # Not for those who dial a dead node again and again: it takes long, and they would fill
-        # the queue with connections that they have given up.
-        dialer = who_dials(*ports)
         onward.setblocking(False)
         for end in (dialled, onward):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -31,7 +31,7 @@ MUST_BE_REPLACED: Final = "new raft id"
 """In the last words of a name server whose journal or snapshot is damaged (R9)."""
 SMALL: Final = "broker-3"
 """The broker on the small disk."""
-BROKER_SETTINGS: Final = {"scrub_every_s": 4.0, "scrub_bytes_per_s": 64 * 1024 * 1024}
+SCRUB_BYTES_PER_S: Final = 64 * 1024 * 1024
 
 COMMAND_S: Final = 90.0
 """What a command of an operator may take."""
@@ -40,7 +40,15 @@ COMMAND_S: Final = 90.0
 class Rig:
     """Three name servers, some brokers, their links, machines and disks."""
 
-    def __init__(self, folder: Path, queues: int, links: Links, brokers: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        queues: int,
+        links: Links,
+        *,
+        brokers: int = 3,
+        scrub_every_s: float = 4.0,
+    ) -> None:
         """Start everything and create the topic."""
         self.folder = folder
         self.queues = queues
@@ -61,7 +69,10 @@ class Rig:
                 3,
                 brokers,
                 folder,
-                broker_settings=BROKER_SETTINGS,
+                broker_settings={
+                    "scrub_every_s": scrub_every_s,
+                    "scrub_bytes_per_s": SCRUB_BYTES_PER_S,
+                },
                 adjust=self._adjust,
                 launcher=self._launcher,
             )

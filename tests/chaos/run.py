@@ -39,7 +39,8 @@ def run(plan: Plan) -> Result:
     """
     verdict = Verdict()
     links = NamespaceLinks() if plan.links == NamespaceLinks.kind else ProxyLinks()
-    with Rig(plan.folder / "cluster", plan.queues, links) as rig:
+    scrub_every_s = 4.0 if plan.seconds else 0.5
+    with Rig(plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s) as rig:
         workers = Workers(plan, rig)
         try:
             producers = [f"p{n}" for n in range(PRODUCERS)]

@@ -3,6 +3,8 @@
    Clock: CHAOS_CLOCK names a file with one int64, nanoseconds added to the wall clock at once
    whenever it changes. The monotonic clock stays as it is.
 
+   Address: connections to this machine come from CHAOS_ADDRESS, so that a proxy knows who dials.
+
    Power: below CHAOS_ROOT, what has not been synced is remembered in CHAOS_UNSYNCED, so that
    power.py can take it away once the process is dead:
      <inode>.pre   int64 synced size, int64 length of what follows, then records of
@@ -14,10 +16,12 @@
    Bytes beyond the synced size need no record: they go by cutting the file.                   */
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdarg.h>
@@ -26,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -97,6 +102,23 @@ int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct t
 int sem_timedwait(sem_t *s, const struct timespec *t) {
     struct timespec own = given(t);
     return REAL("sem_timedwait", int (*)(sem_t *, const struct timespec *))(s, &own);
+}
+
+/* ---- where connections come from --------------------------------------------------------- */
+
+int connect(int fd, const struct sockaddr *to, socklen_t length) {
+    const char *own = getenv("CHAOS_ADDRESS");
+    if (own && to->sa_family == AF_INET && length >= sizeof(struct sockaddr_in)) {
+        struct sockaddr_in from = {.sin_family = AF_INET};
+        struct in_addr there = ((const struct sockaddr_in *)to)->sin_addr;
+        int yes = 1;
+        if (ntohl(there.s_addr) >> 24 == 127 && inet_pton(AF_INET, own, &from.sin_addr) == 1) {
+            setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &yes, sizeof yes);
+            /* One that is bound already stays so. */
+            bind(fd, (struct sockaddr *)&from, sizeof from);
+        }
+    }
+    return REAL("connect", int (*)(int, const struct sockaddr *, socklen_t))(fd, to, length);
 }
 
 /* ---- what is not synced ------------------------------------------------------------------ */

@@ -139,3 +139,16 @@ def test_other_folders_are_left_alone(machine: Machine, tmp_path: Path) -> None:
     machine.cut_power("i")
     assert outside.read_bytes() == b"never synced"
     assert os.listdir(folder(machine, "i")) == []  # noqa: PTH208 - names are enough
+
+
+def test_connections_come_from_the_address_that_is_given(machine: Machine) -> None:
+    dial = [
+        "import socket",
+        "listening = socket.create_server(('127.0.0.1', 0))",
+        "dialled = socket.create_connection(listening.getsockname())",
+        "print(dialled.getsockname()[0])",
+    ]
+    assert run(machine, "j", *dial).strip() == "127.0.0.1"
+    assert run(machine, "j", "os.environ['CHAOS_ADDRESS'] = '127.77.0.9'", *dial).strip() == (
+        "127.77.0.9"
+    )

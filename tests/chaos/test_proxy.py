@@ -48,10 +48,10 @@ def echo() -> Iterator[str]:
     thread.join()
 
 
-def dial(endpoint: str) -> socket.socket:
-    """A connection; no answer may take longer than 0.3 s."""
+def dial(endpoint: str, source: str = "127.0.0.1") -> socket.socket:
+    """A connection from an address; no answer may take longer than 0.3 s."""
     host, _, port = endpoint.rpartition(":")
-    end = socket.create_connection((host, int(port)), timeout=5.0)
+    end = socket.create_connection((host, int(port)), timeout=5.0, source_address=(source, 0))
     end.settimeout(0.3)
     return end
 
@@ -94,6 +94,17 @@ def test_a_cut_between_others_is_not_felt(links: ProxyLinks, echo: str) -> None:
     with dial(links.front("broker-1", echo)) as end:
         end.sendall(b"still")
         assert receive(end, 5) == b"still"
+
+
+def test_it_knows_who_dials(links: ProxyLinks, echo: str) -> None:
+    front = links.front("broker-1", echo)
+    links.cut("broker-2", "broker-1")
+    with dial(front) as client, dial(front, links.address("broker-2")) as end:
+        for dialer in (client, end):
+            dialer.sendall(b"who")
+        assert receive(client, 3) == b"who"
+        with pytest.raises(TimeoutError):
+            end.recv(1)
 
 
 def test_a_delay_is_kept(links: ProxyLinks, echo: str) -> None:
