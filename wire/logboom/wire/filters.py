@@ -198,12 +198,17 @@ class Matcher:
         if budget.spent:
             return 0
         head = columns.head
-        # Checksums and offsets run at some GB/s, decompression at a fraction of that.
-        budget.left -= _OPENING + (head.plain_length >> (12 if head.codec is Codec.NONE else 9))
+        # Each offset is verified; bytes run at some GB/s, decompressed at a fraction of that.
+        opening = _OPENING + (head.count >> 1)
+        opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
         headers = columns.arrow_buffers().headers
         size = 0 if headers is None else len(headers.data) // head.count
         each = self.cost + (size >> 6) * (1 + self._searches)
-        paid = min(len(columns), max(LEAST_STEP, budget.left // each))
+        budget.left -= opening
+        # At least as much goes into messages as into opening, or a scan by small budgets would
+        # open a large batch over and over.
+        least = max(LEAST_STEP, opening // each)
+        paid = min(len(columns), max(least, budget.left // each))
         budget.left -= paid * each
         return paid
 
