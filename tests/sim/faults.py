@@ -64,6 +64,17 @@ class Faults:
         self._world.on_moment = self._hand.happened
         self._hand.later(self._rng.expovariate(1 / self._gap), self._strike)
 
+    def once(self, what: str, seconds: float) -> None:
+        """Let this fault come in so many seconds, and no other."""
+        (fault,) = [fault for fault in self._weights if name_of(fault) == what]
+        self._world.on_moment = self._hand.happened
+
+        def strike() -> None:
+            if fault():
+                self._hand.strike(what)
+
+        self._hand.later(seconds, strike)
+
     def end(self) -> None:
         """No more faults: heal, continue and start everything."""
         self._hand.end()

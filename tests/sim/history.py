@@ -47,8 +47,13 @@ class _Known:
 class History:
     """Everything that clients saw in one run."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, now: Callable[[], float] = lambda: 0.0) -> None:
+        """`now`: true seconds."""
         self._trace = trace
+        self._now = now
+        self._sent_at: dict[bytes, float] = {}
+        self.slowest: dict[Queue, float] = {}
+        """Longest that a message of a queue took to be acknowledged with acks=all, in seconds."""
         self.kept_bytes: dict[str, int] = {}
         """Topics with retention, and the bytes that each of their queues keeps at least."""
         self.on_ack: Callable[[Queue, int, bytes], None] = lambda _queue, _offset, _value: None
@@ -70,6 +75,7 @@ class History:
         """A producer sends a value."""
         assert value not in self.sent, "payloads are unique"
         self.sent[value] = queue
+        self._sent_at[value] = self._now()
 
     def ack(self, value: bytes, queue: Queue, offset: int) -> None:
         """A producer was told that its value is stored at an offset."""
@@ -83,6 +89,8 @@ class History:
             return
         self._place(queue, offset, value, "acknowledged")
         self._of(queue).acked[offset] = value
+        took = self._now() - self._sent_at[value]
+        self.slowest[queue] = max(took, self.slowest.get(queue, 0.0))
         if queue.topic not in self.kept_bytes:
             self.on_ack(queue, offset, value)
         self._trace.count("acked")

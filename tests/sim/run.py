@@ -11,7 +11,8 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -38,9 +39,9 @@ class Ran(NamedTuple):
         return json.dumps(kept, sort_keys=True)
 
 
-def ran(seed: int, *, rot: bool = False, echo: bool = False) -> Ran:
+def ran(seed: int, *, rot: bool = False, single: str = "", echo: bool = False) -> Ran:
     """Run one seed to its end."""
-    scenario = Scenario(seed, rot=rot)
+    scenario = Scenario(seed, rot=rot, single=single)
     if echo:
         scenario.world.trace.echo = _echo
     begun = time.process_time()
@@ -80,17 +81,12 @@ def _echo(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _hunt(seeds: Iterable[int], *, rot: bool, jobs: int) -> Iterator[Ran]:
+def _hunt(seeds: Iterable[int], one: Callable[[int], Ran], jobs: int) -> Iterator[Ran]:
     if jobs == 1:
-        for seed in seeds:
-            yield ran(seed, rot=rot)
+        yield from map(one, seeds)
         return
     with get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_rotten if rot else ran, seeds)
-
-
-def _rotten(seed: int) -> Ran:
-    return ran(seed, rot=True)
+        yield from pool.imap_unordered(one, seeds)
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[str]:
@@ -109,17 +105,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sum", type=Path, nargs="+", help="add up logs, and run nothing")
     parser.add_argument("--quiet", action="store_true", help="no events")
     parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
+    parser.add_argument("--single", default="", help="this fault alone, once, e.g. crash")
     chosen = parser.parse_args(arguments)
     if chosen.sum:
         sys.stdout.write(added_up(_lines(chosen.sum)))
         return 0
     if chosen.seed is not None:
-        found = ran(chosen.seed, rot=chosen.rot, echo=not chosen.quiet)
+        echo = not chosen.quiet
+        found = ran(chosen.seed, rot=chosen.rot, single=chosen.single, echo=echo)
         sys.stdout.write(f"hash {found.digest}\n")
         results: Iterable[Ran] = [found]
     else:
         seeds = range(chosen.first, chosen.first + chosen.count)
-        results = _hunt(seeds, rot=chosen.rot, jobs=chosen.jobs)
+        one = partial(ran, rot=chosen.rot, single=chosen.single)
+        results = _hunt(seeds, one, chosen.jobs)
     return _tell(results, chosen.log)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.sim.history import Queue
 from tests.sim.trace import BrokenProperty, Trace
 
 SHOWN: Final = 40
@@ -27,6 +28,8 @@ class Outcome:
     digest: str
     totals: Counter[str]
     events: Sequence[str]
+    slowest: Mapping[Queue, float]
+    """Longest that a message took from its sending to its ack, in seconds, for each queue."""
 
 
 class Failed(AssertionError):

@@ -1,0 +1,38 @@
+"""After one fault of one node a queue with three replicas is back within seconds.
+
+Not after a full disk at its leader: that refuses writes for as long as it is full.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.sim.scenario import Scenario
+
+BACK_S: Final = 6.0
+"""Seconds within which every message sent meanwhile is acknowledged."""
+FAULTS: Final = (
+    "crash",
+    "pause",
+    "isolate",
+    "fail sync",
+    "replace disk",
+    "replace name server",
+    "stop",
+    "lose power in sync",
+    "after ack",
+)
+SEEDS: Final = range(3)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_queue_is_back_soon_after_one_fault(fault: str) -> None:
+    waits: dict[str, float] = {}
+    for seed in SEEDS:
+        slowest = Scenario(seed, single=fault).run().slowest
+        waits.update(
+            {f"seed {seed} {q}": s for q, s in slowest.items() if q.topic in ("safe", "brief")}
+        )
+    assert {what: seconds for what, seconds in waits.items() if seconds > BACK_S} == {}
