@@ -22,7 +22,8 @@ test: $(BASE) ## run the tests: unit, sim, integration, chaos
 	@.venv/bin/python -m pytest --ignore=tests/spark $(ARGS)
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 RATE=6000 FAULTS=kill-leader
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) $(if $(LINKS),--links $(LINKS)) $(ARGS)
+		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
+		$(if $(LINKS),--links $(LINKS)) $(ARGS)
 bench: $(BASE) ## measure, print a table, write JSON
 	@.venv/bin/python -m bench $(ARGS)
 check: $(BASE) ## lint, format and types

@@ -24,6 +24,7 @@ from tests.chaos.report import BAR_S, write
 from tests.chaos.run import run
 
 LINKS = (ProxyLinks.kind, NamespaceLinks.kind)
+BROKEN_OFF = 128 + signal.SIGINT
 FOLDER = Path(".logboom/chaos")
 
 
@@ -69,7 +70,11 @@ def main() -> int:
         given.links,
         say=lambda line: print(line, flush=True),
     )
-    result = run(plan)
+    try:
+        result = run(plan)
+    except KeyboardInterrupt:
+        print(f"broken off; what there was is in {work}")
+        return BROKEN_OFF
     data, page = write(result, folder)
     verdict = result.verdict
     print(
