@@ -20,7 +20,7 @@ from logboom.metadata.broker_commands import (
 )
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.dedup import TOO_OLD, Dedup
-from logboom.metadata.group_commands import forget_name_server, new_term, note_name_server
+from logboom.metadata.term_commands import forget_name_server, new_term, note_name_server
 from logboom.metadata.journal_store import JournalError
 from logboom.metadata.leadership_commands import (
     alter_isr,
