@@ -1,6 +1,7 @@
 """Brokers come and go: registration, fencing, stepping down, removal (Q2, Q3, Q13, R13).
 
-Fencing, ISR change and election of all the broker's queues are one command (Q7). The rule is
+Fencing, ISR change and election of all the broker's queues are one command (Q7), and so is what
+becomes of the groups it coordinates. The rule is
 worked out once per distinct standing, not once per queue.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from logboom.metadata.cluster import Broker, Cluster, Queue
+from logboom.metadata.group_coordinators import broker_came, broker_gone
 from logboom.metadata.names import broker_id_fault, endpoint_fault
 from logboom.metadata.outcome import DONE, Outcome, fenced, refused, unknown_broker
 from logboom.metadata.standing import Standing, doubt, elect, leave, lose_store
@@ -54,6 +56,7 @@ def register_broker(cluster: Cluster, command: RegisterBroker) -> Outcome:
     elif command.suspect:
         change = partial(_doubt, broker=known.id)
     _restart(cluster, known, change)
+    broker_came(cluster, known.id)
     return Outcome(value=known.instance_epoch)
 
 
@@ -70,6 +73,7 @@ def _enrol(cluster: Cluster, command: RegisterBroker) -> int:
     )
     cluster.add_broker(broker)
     cluster.touch_broker(broker)
+    broker_came(cluster, broker.id)
     return broker.instance_epoch
 
 
@@ -164,6 +168,7 @@ def _depart(cluster: Cluster, broker: Broker) -> None:
                 after = _elect(cluster, queue, after)
             known[key] = after
         cluster.place(queue, after)
+    broker_gone(cluster, broker.id)
 
 
 def remove_broker(cluster: Cluster, command: RemoveBroker) -> Outcome:

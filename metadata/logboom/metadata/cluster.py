@@ -8,13 +8,11 @@ The rules are in the `*_commands` modules.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
+from logboom.metadata.groups import Groups
+from logboom.metadata.recency import Recency
 from logboom.metadata.standing import NO_TAILS, Standing, Tail
 from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView
-
-MAX_TOMBSTONES: Final = 10_000
-"""Deleted names that are remembered for WATCH; who asks from before gets the whole."""
 
 
 @dataclass(slots=True)
@@ -69,48 +67,6 @@ class Topic:
         return len(self.queues[0].standing.replicas)
 
 
-class Recency:
-    """Names by the version of their last change, and the names that went: WATCH's deltas."""
-
-    def __init__(self, floor: int = 0) -> None:
-        self.floor = floor
-        """Below it, deletions are forgotten: only the whole can be answered."""
-        self._changed: dict[str, int] = {}
-        self._gone: dict[str, int] = {}
-
-    def touch(self, name: str, version: int) -> None:
-        """A name came or changed; versions never go back."""
-        self._gone.pop(name, None)
-        self._changed.pop(name, None)
-        self._changed[name] = version
-
-    def drop(self, name: str, version: int) -> None:
-        """A name went."""
-        self._changed.pop(name, None)
-        self._gone.pop(name, None)
-        self._gone[name] = version
-        if len(self._gone) > MAX_TOMBSTONES:
-            oldest = next(iter(self._gone))
-            self.floor = self._gone.pop(oldest)
-
-    def changed_since(self, version: int) -> list[str]:
-        """Names that came or changed after this version: O(answer)."""
-        return _newer(self._changed, version)
-
-    def gone_since(self, version: int) -> list[str]:
-        """Names that went after this version and did not come back: O(answer)."""
-        return _newer(self._gone, version)
-
-
-def _newer(versions: dict[str, int], version: int) -> list[str]:
-    found: list[str] = []
-    for name, changed in reversed(versions.items()):
-        if changed <= version:
-            break
-        found.append(name)
-    return found
-
-
 class Cluster:
     """All that the name servers agree on, except the results kept for retries."""
 
@@ -141,6 +97,8 @@ class Cluster:
         """Queues led by another than the preferred replica (derived)."""
         self.topic_changes = Recency()
         self.broker_changes = Recency()
+        self.groups = Groups(self.bump)
+        """Consumer groups."""
         self.elections = 0
         """Changes of leader applied since this process began (a counter for STATS)."""
         self._next_version = 1

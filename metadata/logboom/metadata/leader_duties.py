@@ -1,4 +1,5 @@
-"""What a raft leader does beside committing: its term, the brokers' sessions, leaders' homes."""
+"""What a raft leader does beside committing: its term, the brokers' sessions, leaders' homes,
+and the queues of consumer groups."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from logboom.metadata.config import LEASE_MS, NameServerConfig
+from logboom.metadata.group_targets import GroupTargets
 from logboom.metadata.liveness import Liveness
 from logboom.metadata.log_commands import AnyLogCommand
 from logboom.metadata.raft import RaftNode
@@ -38,6 +40,7 @@ class LeaderDuties:
         self._id = config.id
         self._node = node
         self._rebalance = Rebalance(config.rebalance_after_s)
+        self._targets = GroupTargets()
         self._announced = 0
         """Term whose `NewTerm` was submitted."""
         self._begun = 0
@@ -63,7 +66,7 @@ class LeaderDuties:
         self.liveness.follow(self._node.state.cluster.brokers.values(), now)
 
     def perform(self, now: Instant) -> None:
-        """Begin the term, fence silent brokers, send leaderships home."""
+        """Begin the term, fence silent brokers, send leaderships home, allocate to groups."""
         raft, cluster = self._node.raft, self._node.state.cluster
         if not raft.is_leader:
             return
@@ -78,12 +81,20 @@ class LeaderDuties:
             self._node.submit(fence, partial(self._fenced, broker, epoch))
         for move in self._rebalance.take_moves(cluster, now.mono, now.wall_ms):
             self._node.submit(move, _forget)
+        for target in self._targets.take(cluster, now.mono, now.wall_ms):
+            group = cluster.groups.by_name[target.group]
+            self._node.submit(target, partial(self._target_set, group.id))
 
     def deadline(self) -> float | None:
         """When `perform` is wanted next."""
         if not self.serving:
             return None
-        wanted = [self.liveness.deadline(), self._rebalance.deadline(self._node.state.cluster)]
+        cluster = self._node.state.cluster
+        wanted = [
+            self.liveness.deadline(),
+            self._rebalance.deadline(cluster),
+            self._targets.deadline(cluster),
+        ]
         return min((at for at in wanted if at is not None), default=None)
 
     def _term_begun(self, term: int, outcome: SubmitOutcome) -> None:
@@ -91,8 +102,12 @@ class LeaderDuties:
             self._begun = term
             self.liveness.grant_all(self._node.state.cluster.brokers.values(), self._now)
             self._rebalance.restart(self._now)
+            self._targets.restart()
         elif self._announced == term:
             self._announced = 0
+
+    def _target_set(self, group_id: int, _outcome: SubmitOutcome) -> None:
+        self._targets.ended(group_id)
 
     def _fenced(self, broker: str, epoch: int, outcome: SubmitOutcome) -> None:
         self.liveness.fence_ended(broker, epoch, applied=outcome.applied)

@@ -10,10 +10,13 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.commands import AnyCommand, Command, Result
+from logboom.wire.command import Command
+from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.group_commands import GroupCommand
 
-ENTRY_FORMAT: Final = 1
-"""Format of `LogEntry`; fields are only appended, with defaults, as long as it stays."""
+ENTRY_FORMAT: Final = 2
+"""Newest format of `LogEntry` that is read. 2 has the commands of consumer groups besides: a name
+server that does not know them must stop instead of refusing what others apply."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
@@ -48,6 +51,12 @@ class EntryFormat(Struct, frozen=True, array_like=True):
     """The first field of an entry of any format."""
 
     format: int
+
+
+def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
+    """An entry, in the oldest format that can hold the command."""
+    oldest = 2 if isinstance(command, GroupCommand) else 1
+    return LogEntry(oldest, proposer, number, time_ms, command)
 
 
 encode_entry: Final = msgspec.msgpack.Encoder().encode

@@ -14,18 +14,18 @@ from typing import Final
 
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import LEASE_MS, NameServerConfig
-from logboom.metadata.group_changes import GroupChanges
+from logboom.metadata.group_reads import GroupReads
 from logboom.metadata.journal_store import JournalStore
 from logboom.metadata.leader_duties import LeaderDuties
 from logboom.metadata.log_commands import (
-    ENTRY_FORMAT,
     AnyLogCommand,
-    LogEntry,
     decode_result,
     encode_entry,
+    entry_of,
 )
 from logboom.metadata.proposals import proposer_of, refuse_proposal
 from logboom.metadata.raft import RaftNode
+from logboom.metadata.raft_changes import RaftChanges
 from logboom.metadata.raft_config import (
     RaftConfig,
     RaftError,
@@ -47,8 +47,10 @@ from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
     AnyMessage,
+    DescribeGroup,
     Heartbeat,
     HeartbeatGranted,
+    ListGroups,
     Message,
     Propose,
     Proposed,
@@ -108,7 +110,8 @@ class NameServer:
         self.links = RaftLinks(identity, self.raft, rng)
         self._desk = WatchDesk(config.id, self)
         self._duties = LeaderDuties(config, self)
-        self._changes = GroupChanges(self)
+        self._changes = RaftChanges(self)
+        self._group_reads = GroupReads(self)
         self._shown = -1
         """Metadata version that the rest of the node has followed."""
         self._restored = False
@@ -228,7 +231,7 @@ class NameServer:
         return self._rng.randbytes(16).hex()
 
     def _entry(self, proposer: str, number: int, command: AnyLogCommand) -> bytes:
-        return encode_entry(LogEntry(ENTRY_FORMAT, proposer, number, self._now.wall_ms, command))
+        return encode_entry(entry_of(proposer, number, self._now.wall_ms, command))
 
     def _follow(self, out: Effects) -> None:
         """Let the rest of the node see what was applied."""
@@ -253,7 +256,9 @@ class NameServer:
         everybody = everybody or bool(cluster.broker_changes.gone_since(shown))
         topics = set(cluster.topic_changes.changed_since(shown))
         topics.update(cluster.topic_changes.gone_since(shown))
-        self._desk.wake(topics, out, everybody=everybody)
+        groups = set(cluster.groups.changes.changed_since(shown))
+        groups.update(cluster.groups.changes.gone_since(shown))
+        self._desk.wake(topics, groups, out, everybody=everybody)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -273,6 +278,9 @@ class NameServer:
                 self._desk.take(address, message, out, self._now.mono)
             case Propose():
                 self._propose(peer, message, out)
+            case ListGroups() | DescribeGroup():
+                answer = partial(self._reply_later, address, message.id)
+                self._group_reads.take(message, answer)
             case AddNameServer():
                 self._changes.add(message, partial(self._reply_later, address, message.id))
             case RemoveNameServer():

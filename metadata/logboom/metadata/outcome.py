@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from logboom.metadata.groups import Group
 
 
 class Outcome(NamedTuple):
@@ -32,6 +35,24 @@ def unknown_broker(broker: str) -> Outcome:
     """UNKNOWN_BROKER."""
     text = f"broker {broker!r} is not registered: see `logboom cluster status` for those that are"
     return refused("UNKNOWN_BROKER", text, broker=broker)
+
+
+def unknown_group(name: str) -> Outcome:
+    """UNKNOWN_GROUP."""
+    text = f"group {name!r} does not exist: it is made when its first member joins"
+    return refused("UNKNOWN_GROUP", text, group=name)
+
+
+def not_coordinator(group: Group, epoch: int) -> Outcome:
+    """NOT_COORDINATOR: another broker coordinates, or the same one in another epoch than this."""
+    text = (
+        f"group {group.name!r} is coordinated by {group.coordinator or 'nobody'} in epoch "
+        f"{group.coordinator_epoch}, not {epoch}: ask there"
+    )
+    coordinator = group.coordinator or None
+    return refused(
+        "NOT_COORDINATOR", text, group=group.name, leader=coordinator, epoch=group.coordinator_epoch
+    )
 
 
 def fenced(broker: str) -> Outcome:

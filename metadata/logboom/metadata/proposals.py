@@ -9,6 +9,7 @@ from logboom.metadata.raft_config import MAX_COMMAND_BYTES
 from logboom.wire.commands import AlterTopic, CreateTopic, DeleteTopic, FenceBroker, NewTerm
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.gate import Peer
+from logboom.wire.group_commands import SetTarget
 from logboom.wire.messages import Propose
 
 MAX_PROPOSER: Final = 128
@@ -28,7 +29,7 @@ def proposer_of(peer: Peer, message: Propose) -> str:
 def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | None:
     """Why a command, of `size` bytes as an entry, does not even enter the log; None: it does."""
     command = message.command
-    if isinstance(command, NewTerm | FenceBroker):
+    if isinstance(command, NewTerm | FenceBroker | SetTarget):
         text = f"{type(command).__name__} is made by the raft leader alone"
         return Refused(text, "UNAUTHENTICATED")
     if len(message.proposer) > MAX_PROPOSER:

@@ -6,6 +6,7 @@ is derived is left out. Queues name their standing by number, since thousands sh
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, TypeAlias
 
 import msgspec
@@ -15,16 +16,19 @@ from logboom.metadata.cluster import (
     Broker,
     Cluster,
     Queue,
-    Recency,
     Topic,
     needed_copies,
 )
 from logboom.metadata.dedup import Dedup, Window
+from logboom.metadata.group_snapshot import GroupRow, group_rows, restore_groups
 from logboom.metadata.journal_store import JournalError
+from logboom.metadata.recency import Recency
 from logboom.metadata.standing import Ids, Standing, Tail, standing
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 1
+SNAPSHOT_FORMAT: Final = 2
+"""1: without groups. It is still written while there never was one: older name servers read it,
+and the state's hash is the same on both."""
 
 StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
 
@@ -70,12 +74,17 @@ class _Snapshot(Struct, frozen=True, array_like=True):
     """Of proposers, the one used longest ago first: the order is state."""
 
 
+class _SnapshotWithGroups(_Snapshot, frozen=True, array_like=True):
+    groups: list[GroupRow] = []
+    next_group_id: int = 1
+
+
 class _Format(Struct, frozen=True, array_like=True):
     format: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_Snapshot).decode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithGroups).decode
 _decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
 
 
@@ -85,9 +94,11 @@ def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
     keys = sorted(standings)
     numbers = {key: number for number, key in enumerate(keys)}
     known: dict[Standing, int] = {}
+    groups = (group_rows(cluster), cluster.groups.next_id)
+    grouped = cluster.groups.next_id > 1
+    make = partial(_SnapshotWithGroups, SNAPSHOT_FORMAT) if grouped else partial(_Snapshot, 1)
     return _encode(
-        _Snapshot(
-            SNAPSHOT_FORMAT,
+        make(
             cluster.cluster_id,
             cluster.term,
             cluster.raft_leader,
@@ -110,6 +121,7 @@ def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
                 (proposer, window.used_ms, list(window.results.items()))
                 for proposer, window in dedup.windows.items()
             ],
+            *(groups if grouped else ()),
         )
     )
 
@@ -153,12 +165,12 @@ def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
                 "upgrade this name server"
             )
         stored = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _cluster(stored), _dedup(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
-    return _cluster(stored), _dedup(stored)
 
 
-def _cluster(stored: _Snapshot) -> Cluster:
+def _cluster(stored: _SnapshotWithGroups) -> Cluster:
     cluster = Cluster()
     cluster.cluster_id = stored.cluster_id
     cluster.term = stored.term
@@ -183,6 +195,7 @@ def _cluster(stored: _Snapshot) -> Cluster:
     cluster.tails = {(topic, queue): dict(tails) for topic, queue, tails in stored.tails}
     cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
     cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
+    restore_groups(cluster, stored.groups, stored.next_group_id)
     return cluster
 
 

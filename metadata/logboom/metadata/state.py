@@ -20,7 +20,15 @@ from logboom.metadata.broker_commands import (
 )
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.dedup import TOO_OLD, Dedup
-from logboom.metadata.term_commands import forget_name_server, new_term, note_name_server
+from logboom.metadata.group_member_commands import expire_members, join_group, leave_group
+from logboom.metadata.group_offset_commands import (
+    commit_offsets,
+    release_queues,
+    reset_offsets,
+    set_start,
+)
+from logboom.metadata.group_settings import alter_group, delete_group
+from logboom.metadata.group_target_commands import set_target
 from logboom.metadata.journal_store import JournalError
 from logboom.metadata.leadership_commands import (
     alter_isr,
@@ -39,14 +47,16 @@ from logboom.metadata.log_commands import (
 )
 from logboom.metadata.outcome import DONE, Outcome, refused
 from logboom.metadata.snapshot import decode_snapshot, encode_snapshot
+from logboom.metadata.term_commands import forget_name_server, new_term, note_name_server
 from logboom.metadata.topic_commands import (
     allocate_producer_ids,
     alter_topic,
     create_topic,
     delete_topic,
 )
-from logboom.wire import commands
-from logboom.wire.commands import Barrier, Command, Result
+from logboom.wire import commands, group_commands
+from logboom.wire.command import Command
+from logboom.wire.commands import Barrier, Result
 
 logger = logging.getLogger("logboom.metadata.state")
 
@@ -70,6 +80,16 @@ _HANDLERS: Final[dict[type[Command], Callable[[Cluster, Any], Outcome]]] = {
     commands.ReportDamage: report_damage,
     commands.AllocateProducerIds: allocate_producer_ids,
     commands.ElectLeader: elect_leader,
+    group_commands.JoinGroup: join_group,
+    group_commands.LeaveGroup: leave_group,
+    group_commands.ExpireMembers: expire_members,
+    group_commands.SetTarget: set_target,
+    group_commands.ReleaseQueues: release_queues,
+    group_commands.CommitOffsets: commit_offsets,
+    group_commands.SetStart: set_start,
+    group_commands.ResetOffsets: reset_offsets,
+    group_commands.AlterGroup: alter_group,
+    group_commands.DeleteGroup: delete_group,
     NoteNameServer: note_name_server,
     ForgetNameServer: forget_name_server,
 }

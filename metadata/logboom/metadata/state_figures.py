@@ -22,5 +22,7 @@ def figures_of(state: State) -> Figures:
         "queues": sum(len(topic.queues) for topic in cluster.topics.values()),
         "queues_displaced": len(cluster.displaced),
         "elections": cluster.elections,
+        "groups": len(cluster.groups.by_name),
+        "group_members": sum(len(group.members) for group in cluster.groups.by_name.values()),
         "proposers": len(state.dedup.windows),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logboom.metadata.cluster import Cluster, Queue, Topic, needed_copies
+from logboom.metadata.group_subscriptions import topic_gone, topic_grew
 from logboom.metadata.names import (
     MAX_PRODUCER_IDS,
     MAX_QUEUES,
@@ -72,6 +73,7 @@ def delete_topic(cluster: Cluster, command: DeleteTopic) -> Outcome:
     if topic is None:
         return unknown_topic(command.name)
     cluster.drop_topic(topic)
+    topic_gone(cluster, topic)
     return DONE
 
 
@@ -116,6 +118,7 @@ def _add_queues(cluster: Cluster, topic: Topic, count: int, replicas: int) -> No
         made = standing(placed, placed[0], placed)
         cluster.add_queue(Queue(topic, len(topic.queues), made))
     cluster.touch_topic(topic)
+    topic_grew(cluster, topic)
 
 
 def _count(candidates: dict[str, Candidate], replicas: tuple[str, ...]) -> None:

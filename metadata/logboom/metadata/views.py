@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerMember
+from logboom.metadata.group_views import WHOLE, groups_since
 from logboom.wire.view import NameServerView, View
 
 
@@ -30,12 +31,17 @@ def view_since(
     topics: Collection[str] | None,
     members: list[NameServerView],
     raft_leader: str | None,
+    groups: Collection[str] | None = (),
+    members_at: str = "",
 ) -> View:
     """All that changed after `version`, or the whole if that is too long ago (or -1).
 
-    `topics` None: of all topics, else only of these; brokers and name servers are never left out.
+    `topics` None: of all topics, else only of these, and so `groups`; brokers and name servers are
+    never left out. `members_at`: see `Watch`.
     """
     floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
+    if groups is None or groups:
+        floor = max(floor, cluster.groups.changes.floor)
     full = version < floor or version < 0
     if full:
         # Sorted, since a set's order differs from process to process.
@@ -48,6 +54,8 @@ def view_since(
         brokers = cluster.broker_changes.changed_since(version)
         deleted = _wanted(cluster.topic_changes.gone_since(version), topics)
         deleted_brokers = cluster.broker_changes.gone_since(version)
+    since = WHOLE if full else version
+    changed_groups, deleted_groups = groups_since(cluster, since, groups, members_at)
     return View(
         version=cluster.version,
         full=full,
@@ -58,6 +66,8 @@ def view_since(
         deleted_brokers=deleted_brokers,
         name_servers=members,
         raft_leader=raft_leader,
+        groups=changed_groups,
+        deleted_groups=deleted_groups,
     )
 
 

@@ -50,19 +50,26 @@ class WatchDesk:
         """Answer or hold a request."""
         topics = None if message.topics is None else frozenset(message.topics)
         wait = max(0, min(message.wait_ms, message.timeout_ms)) / 1000
-        hold = Hold(address, message.id, message.version, topics, now + wait)
+        groups = None if message.groups is None else frozenset(message.groups)
+        hold = Hold(
+            address, message.id, message.version, topics, now + wait, groups, message.members_at
+        )
         # Compared with what the holds have seen: a change of this turn still wakes this one.
         if self._insight.cluster.cluster_id and hold.version < self._shown:
             self._show(hold, out)
         elif not self.watches.add(hold):
             self._refuse(hold, "holds too many watches", out, "BUSY")
 
-    def wake(self, topics: Collection[str], out: Effects, *, everybody: bool) -> None:
+    def wake(
+        self, topics: Collection[str], groups: Collection[str], out: Effects, *, everybody: bool
+    ) -> None:
         """The applied version has grown: answer all holds that the change concerns."""
         cluster = self._insight.cluster
         self._shown = cluster.version
         if cluster.cluster_id:
-            for hold in self.watches.take_woken(cluster.version, topics, everybody=everybody):
+            for hold in self.watches.take_woken(
+                cluster.version, topics, groups, everybody=everybody
+            ):
                 self._show(hold, out)
 
     def end_due(self, out: Effects, now: float) -> None:
@@ -84,6 +91,8 @@ class WatchDesk:
             hold.topics,
             self.members,
             self._insight.raft_leader,
+            hold.groups,
+            hold.members_at,
         )
         out.sends.append(Send(hold.address, encode(WatchResult(hold.id, view))))
 

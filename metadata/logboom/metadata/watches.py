@@ -25,6 +25,10 @@ class Hold:
     """Interest; None: all topics."""
     deadline: float
     """Monotonic seconds."""
+    groups: frozenset[str] | None = frozenset()
+    """Consumer groups of interest; None: all."""
+    members_at: str = ""
+    """Broker that is told the members of the groups it coordinates, and of no others."""
 
 
 class Watches:
@@ -57,17 +61,27 @@ class Watches:
         return due
 
     def take_woken(
-        self, version: int, topics: Collection[str] | None, *, everybody: bool
+        self,
+        version: int,
+        topics: Collection[str] | None,
+        groups: Collection[str] = (),
+        *,
+        everybody: bool,
     ) -> list[Hold]:
         """Remove and return the requests that a change to `version` concerns.
 
-        `topics` changed; `everybody`: brokers or name servers did too, or nobody knows what did.
+        `topics` and `groups` changed; `everybody`: brokers or name servers did too, or nobody knows what did.
         """
         woken = [
             hold
             for hold in self._holds.values()
             if hold.version < version
-            and (everybody or hold.topics is None or not hold.topics.isdisjoint(topics or ()))
+            and (
+                everybody
+                or hold.topics is None
+                or not hold.topics.isdisjoint(topics or ())
+                or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
+            )
         ]
         for hold in woken:
             self._remove(hold)

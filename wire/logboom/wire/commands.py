@@ -2,7 +2,8 @@
 
 A command is plain data with its time inside; `logboom.metadata.state` applies it, the same on
 every name server. Brokers and clients send commands in `Propose`; a few are made only by the raft
-leader itself (`NewTerm`, `FenceBroker`). Later issues append groups, offsets, locks, decisions.
+leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
+`logboom.wire.group_commands`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.command import Command
+from logboom.wire.group_commands import GroupCommand
 from logboom.wire.view import TopicConfig
-
-
-class Command(Struct, frozen=True, tag_field="type", tag=str.lower, array_like=True):
-    """Base of all commands; the tag is the class name in lower case."""
 
 
 class NewTerm(Command, frozen=True, array_like=True):
@@ -182,6 +181,7 @@ AnyCommand = (
     | ReportDamage
     | AllocateProducerIds
     | ElectLeader
+    | GroupCommand
 )
 
 
@@ -190,7 +190,8 @@ class Result(Struct, frozen=True, array_like=True, omit_defaults=True):
 
     `version` is the metadata version after the command. `value`: the instance epoch
     (RegisterBroker), first producer id (AllocateProducerIds), a code per change, "" = done
-    (AlterIsr), the topic id (CreateTopic), else None.
+    (AlterIsr; commits, releases, starts, resets and expiries of groups), the topic id
+    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), else None.
     """
 
     version: int

@@ -4,14 +4,16 @@ LogboomError
 ├── RetryableError            the same request may succeed later; the client retries by itself
 │   ├── TimedOut              TIMED_OUT
 │   ├── Unavailable           UNAVAILABLE, BUSY, SHUTTING_DOWN, CONFLICT, DISK_FULL
-│   ├── NotLeader             NOT_LEADER, STALE_EPOCH      (fields: leader, epoch)
+│   ├── NotLeader             NOT_LEADER, STALE_EPOCH, NOT_COORDINATOR  (fields: leader, epoch)
 │   └── NotEnoughReplicas     NOT_ENOUGH_REPLICAS
 ├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
 │   └── InvalidFilter         INVALID_FILTER               (fields: expression, position, expected)
-├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER
+├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER, UNKNOWN_GROUP
 ├── AlreadyExists             TOPIC_EXISTS
 ├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
+├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
+│                             GROUP_NOT_EMPTY
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
 ├── DataDamaged               DATA_DAMAGED                 (no good copy of stored data here)
@@ -100,7 +102,7 @@ class InvalidFilter(InvalidRequest):
 
 
 class UnknownResource(LogboomError):
-    """No such topic, queue or broker."""
+    """No such topic, queue, broker or consumer group."""
 
     default_code = "UNKNOWN_TOPIC"
 
@@ -121,6 +123,16 @@ class ProducerError(LogboomError):
     """The producer's sequence or epoch does not fit what the queue holds."""
 
     default_code = "OUT_OF_ORDER_SEQUENCE"
+
+
+class GroupError(LogboomError):
+    """A member is out of its group, or asks what does not fit the group's state.
+
+    UNKNOWN_MEMBER: join again. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra`
+    and `different`, topics where the member's subscription is not the group's.
+    """
+
+    default_code = "UNKNOWN_MEMBER"
 
 
 class OffsetOutOfRange(LogboomError):
@@ -168,6 +180,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "DISK_FULL": Unavailable,
     "NOT_LEADER": NotLeader,
     "STALE_EPOCH": NotLeader,
+    "NOT_COORDINATOR": NotLeader,
     "NOT_ENOUGH_REPLICAS": NotEnoughReplicas,
     "INVALID_NAME": InvalidRequest,
     "INVALID_ARGUMENT": InvalidRequest,
@@ -178,6 +191,12 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "UNKNOWN_TOPIC": UnknownResource,
     "UNKNOWN_QUEUE": UnknownResource,
     "UNKNOWN_BROKER": UnknownResource,
+    "UNKNOWN_GROUP": UnknownResource,
+    "SUBSCRIPTION_MISMATCH": GroupError,
+    "UNKNOWN_MEMBER": GroupError,
+    "NOT_OWNER": GroupError,
+    "BEYOND_END": GroupError,
+    "GROUP_NOT_EMPTY": GroupError,
     "TOPIC_EXISTS": AlreadyExists,
     "UNSUPPORTED_VERSION": Refused,
     "UNAUTHENTICATED": Refused,

@@ -24,6 +24,7 @@ from logboom.wire.commands import (
 )
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.frames import Frame, decode, encode
+from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.hello import Kind, holds, proof
 from logboom.wire.messages import (
     NODES_ONLY,
@@ -54,6 +55,9 @@ CLIENT_COMMANDS: Final = (
     AllocateProducerIds,
     Barrier,
     RemoveBroker,
+    AlterGroup,
+    DeleteGroup,
+    ResetOffsets,
 )
 """Commands that a client may propose; all others need a node."""
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.view import View
 
 PROTOCOL_VERSION: Final = 1
@@ -276,12 +277,41 @@ class Watch(Request, array_like=True):
     version: int
     topics: list[str] | None
     wait_ms: int
+    groups: list[str] | None = []
+    """Consumer groups wanted; None: all."""
+    members_at: str = ""
+    """Members are told only of groups that this broker coordinates, of others the head; "": of
+    all groups wanted."""
 
 
 class WatchResult(Message, array_like=True):
     """The delta, the whole (view.full), or an empty delta when nothing changed in time."""
 
     view: View
+
+
+class ListGroups(Request, array_like=True):
+    """All consumer groups; to the raft leader, linearizable."""
+
+
+class GroupsListed(Message, array_like=True):
+    """Answer to ListGroups, by name."""
+
+    groups: list[GroupSummary]
+
+
+class DescribeGroup(Request, array_like=True):
+    """One consumer group with its members and offsets; to the raft leader, linearizable."""
+
+    group: str
+
+
+class GroupDescribed(Message, array_like=True):
+    """Answer to DescribeGroup, as of the metadata version `version`."""
+
+    group: GroupView
+    offsets: list[GroupOffsets]
+    version: int
 
 
 class Propose(Request, array_like=True):
@@ -397,6 +427,10 @@ AnyMessage = (
     | Done
     | Stats
     | StatsResult
+    | ListGroups
+    | GroupsListed
+    | DescribeGroup
+    | GroupDescribed
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from logboom.wire.group_view import GroupView
+
 
 class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     """Settings of a topic. Zero means "the cluster's default" where said."""
@@ -85,3 +87,7 @@ class View(Struct, frozen=True, array_like=True, gc=False):
     name_servers: list[NameServerView]
     raft_leader: str | None
     """Best guess of the answering node; a hint, not a promise."""
+    groups: list[GroupView] = []
+    """Of those the asker named: all, or what changed."""
+    deleted_groups: list[str] = []
+    """Names of groups that went."""

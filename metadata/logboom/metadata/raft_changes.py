@@ -26,7 +26,7 @@ Answer: TypeAlias = Callable[[Message | LogboomError], None]
 
 
 class Submitter(Protocol):
-    """The name server, as far as changes of its group know it."""
+    """The name server, as far as changes of the raft group know it."""
 
     raft: RaftNode
 
@@ -37,8 +37,8 @@ class Submitter(Protocol):
         """Why a submitted command was not applied, or is not known to be."""
 
 
-class GroupChanges:
-    """Changes of the group that this node, as raft leader, carries out. Each may be repeated."""
+class RaftChanges:
+    """Changes of the raft group that this node, as raft leader, carries out. Each may be repeated."""
 
     def __init__(self, node: Submitter) -> None:
         self._node = node
