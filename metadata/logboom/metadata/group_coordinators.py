@@ -21,7 +21,8 @@ def place(cluster: Cluster, groups: list[Group]) -> None:
     coordinated = cluster.groups.coordinated
     least = [(len(coordinated.get(broker, ())), broker) for broker in cluster.alive]
     heapify(least)
-    for group in groups:
+    # By name: the tables of a restored name server may be in another order.
+    for group in sorted(groups, key=lambda group: group.name):
         if not least:
             if group.coordinator != NOBODY:
                 cluster.groups.coordinate(group, NOBODY)

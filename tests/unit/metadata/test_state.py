@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from logboom.metadata.dedup import KEPT_MS, KEPT_RESULTS
 from logboom.metadata.journal_store import JournalError
-from logboom.metadata.log_commands import ForgetNameServer, NoteNameServer
+from logboom.metadata.log_commands import ENTRY_FORMAT, ForgetNameServer, NoteNameServer
+from logboom.metadata.snapshot import SNAPSHOT_FORMAT
 from logboom.metadata.state import State
 from logboom.metadata.views import view_since
 from logboom.wire.commands import (
@@ -211,14 +212,14 @@ def test_malformed_entries_are_answered_and_change_nothing() -> None:
 
 
 def test_an_entry_of_a_newer_format_stops_the_node() -> None:
-    newer = msgspec.msgpack.encode([2, {"all": "new"}])
+    newer = msgspec.msgpack.encode([ENTRY_FORMAT + 1, {"all": "new"}])
     with pytest.raises(JournalError, match="upgrade"):
         State().apply(newer)
 
 
 def test_a_snapshot_of_a_newer_format_is_refused() -> None:
     with pytest.raises(JournalError, match="upgrade"):
-        State().restore(msgspec.msgpack.encode([2, "whatever"]))
+        State().restore(msgspec.msgpack.encode([SNAPSHOT_FORMAT + 1, "whatever"]))
     with pytest.raises(JournalError, match="malformed"):
         State().restore(b"\x91\x01")
 
