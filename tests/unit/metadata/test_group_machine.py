@@ -56,11 +56,11 @@ from logboom.wire.group_view import GroupConfig, GroupView, MemberView, QueueKey
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.states import Tables
 
-GROUPS = ("g", "h")
+GROUPS = ("h", "g", "f")
 TOPICS = ("t", "u", "%RETRY%g")
 SUBSCRIPTIONS = ({"t": "*"}, {"t": "*", "u": "late"}, {"u": "*"})
-MEMBERS = ("m1", "m2", "m3", "m4", "m5")
-INSTANCES = ("", "", "left", "right")
+MEMBERS = ("m1", "m2", "m3", "m4")
+INSTANCES = ("", "", "left")
 
 Key: TypeAlias = tuple[int, int, int]
 """(group id, topic id, queue)."""
@@ -139,6 +139,7 @@ class GroupMachine(RuleBasedStateMachine):
         for broker in "abc":
             self.tables.register(broker)
         self.tables.create("t", queues=3)
+        self.tables.create("u", queues=2)
         self.twin = restored(self.tables.state)
         self.epochs: dict[tuple[str, str], list[int]] = {}
         """(group, member) → every epoch it was ever told."""
@@ -146,7 +147,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.holders: dict[tuple[Key, int], tuple[str, int]] = {}
         self.last_epochs: dict[Key, int] = {}
         self.mirrors = [Mirror(), Mirror()]
-        self.numbers = 0
+        self.numbers = self.turns = 0
 
     # ── the world ───────────────────────────────────────────────────────────────────────────────
 
@@ -169,6 +170,7 @@ class GroupMachine(RuleBasedStateMachine):
         result = decode_result(answer)
         assert result.code != "INTERNAL", result.text
         self.judge(command, before)
+        self.watch()
         return result
 
     def judge(self, command: AnyLogCommand, before: Before) -> None:
@@ -325,16 +327,13 @@ class GroupMachine(RuleBasedStateMachine):
     )
     def alter(self, name: str, which: int, strategy: int, dice: int) -> None:
         config = None
+        if (strategy, dice) == (8, 0):
+            self.send(DeleteGroup(name, 0))
         if strategy < 3:
             config = GroupConfig(strategy=("sticky", "averagely", "machine_room_nearby")[strategy])
         subscription = dict(SUBSCRIPTIONS[which]) if strategy == 9 else None
         if config is not None or subscription is not None:
             self.send(AlterGroup(name, config, subscription, dice == 0, 0))
-
-    @rule(name=st.sampled_from(GROUPS), dice=st.integers(0, 9))
-    def delete(self, name: str, dice: int) -> None:
-        if dice == 0:
-            self.send(DeleteGroup(name, 0))
 
     @rule(
         name=st.sampled_from(GROUPS),
@@ -345,7 +344,7 @@ class GroupMachine(RuleBasedStateMachine):
     def move(self, name: str, joining: bool, dice: int, releasing: int) -> None:
         """A member comes, queues are allocated anew, and some members release theirs."""
         if joining:
-            self.joining(name, MEMBERS[dice % 5], "", dice % 3, anew=False)
+            self.joining(name, MEMBERS[dice % 4], INSTANCES[dice % 3], dice % 3, anew=False)
         self.allocate(name, 0)
         for more in range(releasing):
             self.release(name, dice + more)
@@ -395,27 +394,23 @@ class GroupMachine(RuleBasedStateMachine):
         if isinstance(command, RegisterBroker) and isinstance(result.value, int):
             self.tables.epochs[command.broker] = result.value
 
-    @rule()
-    def restore(self) -> None:
+    @rule(swap=st.booleans())
+    def restore(self, swap: bool) -> None:
         """A name server starts from a snapshot, and goes on beside the one that made it."""
         self.twin = restored(self.tables.state)
         assert derived(self.twin) == derived(self.tables.state)
+        if swap:
+            self.tables.state, self.twin = self.twin, self.tables.state
 
-    @rule()
-    def swap(self) -> None:
-        """The other name server is asked from now on."""
-        self.tables.state, self.twin = self.twin, self.tables.state
-
-    @rule(which=st.integers(0, 1))
-    def watch(self, which: int) -> None:
-        """A follower asks for what changed: one for all, one as a broker for what is its own."""
-        mirror = self.mirrors[which]
-        broker = "a" if which else ""
-        cluster = self.tables.state.cluster
-        follow(mirror, cluster, broker)
-        whole = Mirror()
-        follow(whole, cluster, broker)
-        assert mirror.groups == whole.groups
+    def watch(self) -> None:
+        """Followers ask for what changed: one of everything, one, less often, as a broker."""
+        for every, mirror, broker in zip((1, 3), self.mirrors, ("", "a"), strict=True):
+            self.turns += 1
+            if self.turns % every == 0:
+                follow(mirror, self.tables.state.cluster, broker)
+                whole = Mirror()
+                follow(whole, self.tables.state.cluster, broker)
+                assert mirror.groups == whole.groups
 
     # ── what always holds ───────────────────────────────────────────────────────────────────────
 
@@ -434,6 +429,7 @@ class GroupMachine(RuleBasedStateMachine):
                 for owner, target, committed in zip(
                     topic.owners, topic.targets, topic.committed, strict=True
                 ):
+                    assert (owner is not None) <= (committed >= 0), "given without a start"
                     assert owner is not None or target is None or committed < 0
                     assert target is None or (group.members[target.id] is target)
                     assert owner is None or (group.members[owner.id] is owner)
