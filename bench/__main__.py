@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bench import allocation, failover, filters, holds, idle, latency, metadata_scale, throughput
+from bench import (
+    allocation,
+    consumer_groups,
+    failover,
+    filters,
+    holds,
+    idle,
+    latency,
+    metadata_scale,
+    throughput,
+)
 from bench.rows import Row, table
 
 if TYPE_CHECKING:
@@ -36,6 +46,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "metadata": lambda: metadata_scale.rows(500 if quick else 10_000),
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "filters": lambda: filters.rows(20 if quick else 200),
+        "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 

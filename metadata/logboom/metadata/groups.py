@@ -311,10 +311,10 @@ class Groups:
             del group.members[member.id]
             del group.names[member.name]
         for topic_id, queue in freed:
-            group.topics[topic_id].owners[queue] = None
-        # Only now, when all are out: a queue is given once in a version.
-        for topic_id, queue in freed:
-            self.give(group, group.topics[topic_id], queue)
+            topic = group.topics[topic_id]
+            topic.owners[queue] = None
+            # To nobody who is out as well: no target names one any more.
+            self.give(group, topic, queue)
         for member in members:
             member.owned.clear()
             group.changes.drop(member.id, group.version)

@@ -1,0 +1,130 @@
+"""A consumer group of 1,000 members and 10,000 queues in the name server's state, in this process.
+
+What a raft leader computes outside apply, and what every name server pays to apply it. Processor
+time, not wall time: the loop of a name server does nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from bench.rows import Row
+from logboom.metadata.group_targets import targets_of
+from logboom.metadata.log_commands import AnyLogCommand, decode_result, encode_entry, entry_of
+from logboom.metadata.state import State
+from logboom.wire.commands import CreateTopic, NewTerm, RegisterBroker
+from logboom.wire.group_commands import (
+    CommitOffsets,
+    ExpireMembers,
+    GroupCommits,
+    JoinGroup,
+    MemberCommits,
+    QueueCommit,
+)
+from logboom.wire.group_view import GroupConfig
+from logboom.wire.view import TopicConfig
+
+if TYPE_CHECKING:
+    from logboom.metadata.groups import Group
+
+QUEUES_PER_TOPIC = 1_000
+COMMITTED = 1_000
+"""Offsets in one command."""
+
+
+class Bench:
+    """A state with a group, and how long its commands take."""
+
+    def __init__(self, members: int, queues: int, strategy: str) -> None:
+        self.state = State()
+        self.apply(NewTerm(1, "name-1", "bench", 0))
+        for broker in ("a", "b", "c"):
+            self.apply(RegisterBroker(broker, broker, broker, f"{broker}:7711", "z", False, 0))
+        self.topics = [f"t{number}" for number in range(queues // QUEUES_PER_TOPIC)]
+        for topic in self.topics:
+            self.apply(CreateTopic(topic, QUEUES_PER_TOPIC, 3, TopicConfig(), 0))
+        self.config = GroupConfig(strategy=strategy)
+        self.joining = max(self.join(f"member-{number}") for number in range(members))
+
+    @property
+    def group(self) -> Group:
+        """The group."""
+        return self.state.cluster.groups.by_name["g"]
+
+    def apply(self, command: AnyLogCommand) -> float:
+        """Apply a command as it comes out of the log; seconds."""
+        entry = encode_entry(entry_of("", 0, 0, command))
+        began = time.process_time()
+        result = self.state.apply(entry)
+        took = time.process_time() - began
+        assert not decode_result(result).code, decode_result(result).text
+        return took
+
+    def join(self, member: str) -> float:
+        """A member joins; seconds."""
+        known = self.state.cluster.groups.by_name.get("g")
+        epoch = known.coordinator_epoch if known else 0
+        topics = dict.fromkeys(self.topics, "*")
+        joining = JoinGroup("g", member, "", "me", "", topics, False, self.config, epoch, 0)
+        return self.apply(joining)
+
+    def rebalance(self) -> tuple[float, float]:
+        """Allocate, and apply the target; seconds of both."""
+        began = time.process_time()
+        parts = targets_of(self.state.cluster, self.group, 0)
+        computed = time.process_time() - began
+        return computed, max(self.apply(part) for part in parts)
+
+    def commit(self) -> float:
+        """One command with many offsets; seconds."""
+        group = self.group
+        of: list[MemberCommits] = []
+        count = 0
+        for member in group.members.values():
+            queues: list[QueueCommit] = []
+            for topic_id, queue in list(member.owned)[: COMMITTED - count]:
+                topic = group.topics[topic_id]
+                offset = topic.committed[queue] + 100
+                epoch = topic.owner_epochs[queue]
+                queues.append(QueueCommit(topic_id, queue, epoch, offset, offset))
+            of.append(MemberCommits(member.id, member.epoch, queues))
+            count += len(queues)
+        groups = [GroupCommits("g", group.coordinator_epoch, of)]
+        return self.apply(CommitOffsets(group.coordinator, groups, 0))
+
+    def expire(self, count: int) -> float:
+        """So many members expire at once; seconds."""
+        group = self.group
+        out = [(member.id, member.epoch) for member in list(group.members.values())[:count]]
+        return self.apply(ExpireMembers("g", group.coordinator, group.coordinator_epoch, out, 0))
+
+
+def rows(members: int, queues: int) -> list[Row]:
+    """All figures for a group of this size."""
+    found: list[Row] = []
+    for strategy in ("sticky", "averagely", "consistent_hash"):
+        bench = Bench(members, queues, strategy)
+        computed, applied = bench.rebalance()
+        joining = bench.join("one-more")
+        again, moved = bench.rebalance()
+        name = f"group, {members:,} members x {queues:,} queues, {strategy}"
+        found += [
+            Row(f"{name}: allocate", 1000 * max(computed, again), "ms", 300.0, "less"),
+            Row("  … apply the target", 1000 * max(applied, moved), "ms", 50.0, "less"),
+            Row("  … apply a join", 1000 * max(bench.joining, joining), "ms", 50.0, "less"),
+        ]
+    seconds = min(bench.commit() for _ in range(20))
+    began = time.process_time()
+    snapshot = bench.state.snapshot()
+    snapped = time.process_time() - began
+    found += [
+        Row(f"  … apply {COMMITTED:,} offsets", 1000 * seconds, "ms", 50.0, "less"),
+        Row("  … offsets through apply", COMMITTED / seconds, "/s", 50_000.0),
+        Row(
+            "  … expire half of the members", 1000 * bench.expire(members // 2), "ms", 50.0, "less"
+        ),
+        Row("  … snapshot", 1000 * snapped, "ms"),
+        Row("  … its size per queue", len(snapshot) / queues, "B"),
+    ]
+    return found
