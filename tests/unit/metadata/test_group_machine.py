@@ -52,6 +52,7 @@ from logboom.wire.group_commands import (
     SetStart,
     SetTarget,
 )
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.group_view import GroupConfig, GroupView, MemberView, QueueKey
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.states import Tables
@@ -76,14 +77,6 @@ class Before:
     still: set[Key] = field(default_factory=set)
     """Queues that their owner shall keep."""
     committed: dict[Key, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Mirror:
-    """A follower's copy of the groups, by deltas."""
-
-    version: int = -1
-    groups: dict[str, tuple[GroupView, dict[str, MemberView]]] = field(default_factory=dict)
 
 
 def look(state: State) -> Before:
@@ -146,7 +139,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.sent: list[tuple[AnyLogCommand, str, int, Result]] = []
         self.holders: dict[tuple[Key, int], tuple[str, int]] = {}
         self.last_epochs: dict[Key, int] = {}
-        self.mirrors = [Mirror(), Mirror()]
+        self.mirrors = [GroupRoutes(), GroupRoutes("a")]
         self.numbers = self.turns = 0
 
     # ── the world ───────────────────────────────────────────────────────────────────────────────
@@ -408,9 +401,12 @@ class GroupMachine(RuleBasedStateMachine):
             self.turns += 1
             if self.turns % every == 0:
                 follow(mirror, self.tables.state.cluster, broker)
-                whole = Mirror()
+                whole = GroupRoutes(broker)
                 follow(whole, self.tables.state.cluster, broker)
-                assert mirror.groups == whole.groups
+                assert plain(mirror) == plain(whole)
+                for name, known in mirror.groups.items():
+                    unstarted = sorted(whole.groups[name].head.unstarted)
+                    assert sorted(known.head.unstarted) == unstarted
 
     # ── what always holds ───────────────────────────────────────────────────────────────────────
 
@@ -476,29 +472,24 @@ class GroupMachine(RuleBasedStateMachine):
                 assert max(sizes) - min(sizes) <= 1
 
 
-def follow(mirror: Mirror, cluster: Cluster, broker: str) -> None:
+def follow(mirror: GroupRoutes, cluster: Cluster, broker: str) -> None:
     """Take a delta, or the whole."""
-    view = view_since(cluster, mirror.version, None, [], None, None, broker)
-    if view.full:
-        mirror.groups.clear()
-    for name in view.deleted_groups:
-        mirror.groups.pop(name, None)
-    for group in view.groups:
-        known = mirror.groups.get(group.name)
-        members = {} if group.full or known is None else dict(known[1])
-        if broker and group.coordinator != broker:
-            members = {}
-        for name in group.gone:
-            members.pop(name, None)
-        for member in group.members:
-            # Commits are no news: where a queue begins is told when it is given.
-            queues = [replace(queue, start=0, ranges=b"") for queue in member.queues]
-            members[member.id] = replace(member, queues=queues)
-        unstarted = sorted(group.unstarted)
-        head = replace(group, full=False, members=[], gone=[], unstarted=unstarted)
-        mirror.groups[group.name] = (head, members)
-        assert len(members) == group.member_count or (broker and group.coordinator != broker)
-    mirror.version = view.version
+    mirror.update(view_since(cluster, mirror.version, None, [], None, None, broker))
+
+
+def plain(mirror: GroupRoutes) -> dict[str, tuple[GroupView, dict[str, MemberView]]]:
+    """What a follower knows, but for offsets: commits are no news."""
+    found = {}
+    for name, known in mirror.groups.items():
+        head = replace(known.head, full=False, members=[], gone=[], unstarted=[])
+        members = {
+            member.id: replace(
+                member, queues=[replace(queue, start=0, ranges=b"") for queue in member.queues]
+            )
+            for member in known.members.values()
+        }
+        found[name] = (head, members)
+    return found
 
 
 GroupMachine.TestCase.settings = settings(

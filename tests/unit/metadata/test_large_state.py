@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from logboom.metadata.group_targets import targets_of
+from logboom.metadata.log_commands import AnyLogCommand
 from logboom.metadata.state import State
+from logboom.wire.group_view import GroupConfig
+from tests.unit.metadata.group_tables import GroupTables
 from tests.unit.metadata.states import Tables
 
 LIMIT = 0.050
@@ -39,6 +43,13 @@ def cost(*actions: Callable[[], object]) -> float:
     return min(rounds)
 
 
+def once(tables: Tables, command: AnyLogCommand) -> float:
+    """Seconds of processor time to apply a command that must be done."""
+    begun = time.process_time()
+    tables.done(command)
+    return time.process_time() - begun
+
+
 def test_fencing_and_registering_a_broker_stay_below_the_limit(large: Tables) -> None:
     assert cost(lambda: large.fence("a"), lambda: large.register("a")) < LIMIT
     leaders = {q.standing.leader for q in large.state.cluster.brokers["a"].queues}
@@ -56,6 +67,26 @@ def test_the_largest_topic_on_many_brokers_stays_below_the_limit() -> None:
         tables.register(f"broker-{number}", zone=str(number % 3))
     names = iter(["x", "y", "z"])
     assert cost(lambda: tables.create(next(names), queues=1024)) < LIMIT
+
+
+def test_a_group_of_a_thousand_members_stays_below_the_limit() -> None:
+    tables = GroupTables(queues=1)
+    for number in range(10):
+        tables.create(f"t{number}", queues=1000)
+    topics = {f"t{number}": "*" for number in range(10)}
+    for number in range(1000):
+        tables.join(f"member-{number}", topics, config=GroupConfig(strategy="averagely"))
+    half = list(tables.group.members)[:500]
+    # Each changes what it is applied to, so it is measured once: first all queues are given, then
+    # nearly all are to move on by one member.
+    assert once(tables, *targets_of(tables.state.cluster, tables.group, 0)) < LIMIT
+    assert once(tables, tables.joining("a-first", topics)) < LIMIT
+    assert once(tables, *targets_of(tables.state.cluster, tables.group, 0)) < LIMIT
+    assert len(tables.owned("a-first")) == 0
+    assert sum(len(tables.owned(m, revoking=True)) for m in tables.group.members) > 5_000
+    begun = time.process_time()
+    assert not any(tables.expire(*half))
+    assert time.process_time() - begun < LIMIT
 
 
 def test_a_snapshot_of_it_is_small_and_equal_when_restored(large: Tables) -> None:

@@ -11,10 +11,28 @@ from logboom.wire import messages
 from logboom.wire.commands import AlterIsr, CreateTopic, IsrChange
 from logboom.wire.errors import CODES, InvalidRequest, LogboomError, error_for
 from logboom.wire.frames import decode, encode
+from logboom.wire.group_commands import (
+    CommitOffsets,
+    GroupCommits,
+    JoinGroup,
+    MemberCommits,
+    QueueCommit,
+    SetTarget,
+)
+from logboom.wire.group_view import (
+    GroupConfig,
+    GroupOffsets,
+    GroupView,
+    MemberView,
+    OwnedQueue,
+    StrategyOptions,
+)
 from logboom.wire.messages import (
     MAX_BATCH_BYTES,
     MAX_MESSAGE_FRAME,
+    DescribeGroup,
     Failure,
+    GroupDescribed,
     Hello,
     Produce,
     Propose,
@@ -46,6 +64,26 @@ VIEW = View(
     deleted_brokers=[],
     name_servers=[NameServerView("name-1", "127.0.0.1:7701")],
     raft_leader=None,
+    deleted_groups=["gone"],
+)
+
+GROUP = GroupView(
+    name="billing",
+    id=1,
+    config=GroupConfig(options=StrategyOptions(config={"m": [("t", 0)]})),
+    subscription={"t": "*"},
+    subscription_version=1,
+    coordinator="broker-1",
+    coordinator_epoch=2,
+    group_epoch=4,
+    target_epoch=4,
+    fault="",
+    version=8,
+    member_count=1,
+    full=True,
+    members=[MemberView("m", 3, "me", "", "", 1, [OwnedQueue(1, 0, 4, 5, b"", True)], 8)],
+    gone=["old"],
+    unstarted=[(1, 1)],
 )
 
 SAMPLES = [
@@ -59,6 +97,28 @@ SAMPLES = [
     WatchResult(5, VIEW),
     Propose(6, 900, "me", 1, CreateTopic("flights", 8, 3, TopicConfig(), 5)),
     Propose(7, 900, "b", 2, AlterIsr("b", 1, [IsrChange(1, 0, 4, 5, [("b", 1), ("c", 2)])], 5)),
+    Watch(5, 900, -1, [], 800, ["billing"], "broker-1"),
+    Propose(
+        8,
+        900,
+        "b",
+        3,
+        JoinGroup("billing", "m", "left", "me", "", {"t": "*"}, False, GroupConfig(start=7), 2, 5),
+    ),
+    Propose(
+        9,
+        900,
+        "b",
+        4,
+        CommitOffsets(
+            "b",
+            [GroupCommits("billing", 2, [MemberCommits("m", 3, [QueueCommit(1, 0, 4, 5, 6)])])],
+            5,
+        ),
+    ),
+    Propose(10, 900, "n", 5, SetTarget("billing", 4, [(1, b"\0\0")], True, "", 5)),
+    DescribeGroup(11, 900, "billing"),
+    GroupDescribed(11, GROUP, [GroupOffsets(1, "t", True, [5], [6], [(0, b"r")])], 9),
 ]
 
 
