@@ -83,7 +83,7 @@ def test_the_former_coordinator_can_do_nothing_more() -> None:
 
 def test_a_restored_name_server_places_them_alike() -> None:
     tables = GroupTables()
-    make(tables, 9)
+    make(tables, 12)
     twin = GroupTables()
     twin.epochs, twin.state = dict(tables.epochs), State()
     twin.state.restore(tables.state.snapshot())
