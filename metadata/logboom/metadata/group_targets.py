@@ -35,6 +35,12 @@ class GroupTargets:
         """Group id → parts under way."""
         self._not_before: dict[int, float] = {}
         """Group id → monotonic seconds."""
+        self._spent = 0
+        """Queues and members allocated in this turn."""
+
+    def begin_turn(self) -> None:
+        """A turn of the loop begins."""
+        self._spent = 0
 
     def restart(self) -> None:
         """A term begins: nothing of ours is under way."""
@@ -44,17 +50,16 @@ class GroupTargets:
     def take(self, cluster: Cluster, now: float, wall_ms: int) -> list[SetTarget]:
         """Targets to propose; each is to be told of by `ended`."""
         found: list[SetTarget] = []
-        done = 0
         for group in list(cluster.groups.pending):
             if group.id in self._asked or self._not_before.get(group.id, now) > now:
                 continue
-            if done >= MAX_PER_TURN:
+            if self._spent >= MAX_PER_TURN:
                 break
             parts = targets_of(cluster, group, wall_ms)
             self._asked[group.id] = len(parts)
             size = len(group.members) + sum(len(topic) for topic in group.topics.values())
             self._not_before[group.id] = now + size / PACE
-            done += size
+            self._spent += size
             found += parts
         return found
 

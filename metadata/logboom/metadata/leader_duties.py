@@ -58,6 +58,7 @@ class LeaderDuties:
         """A turn begins; if the loop was away longer than a lease, nobody is blamed for it."""
         away = self._turned is not None and now - self._turned > LEASE_MS / 1000
         self._turned = self._now = now
+        self._targets.begin_turn()
         if away:
             self.liveness.grant_all(self._node.state.cluster.brokers.values(), now)
 

@@ -179,6 +179,7 @@ def test_changes_of_a_large_group_are_taken_together() -> None:
         tables.done(part)
         duty.ended(tables.group.id)
     tables.join("m2")
+    duty.begin_turn()
     again = duty.deadline(cluster)
     assert again is not None
     assert 5.0 < again < 5.2
@@ -194,7 +195,9 @@ def test_a_turn_allocates_no_more_than_so_much() -> None:
     first = duty.take(cluster, 0.0, 0)
     assert 1 < len(first) < 8
     assert sum(len(part.rows[0][1]) // 2 for part in first[:-1]) < MAX_PER_TURN
+    assert duty.take(cluster, 0.0, 0) == [], "the duties are looked at several times a turn"
     assert duty.deadline(cluster) == 0.0
+    duty.begin_turn()
     assert len(first + duty.take(cluster, 0.0, 0)) == 8
 
 
