@@ -1,0 +1,206 @@
+"""Weathers of one kind: runs of the simulation in which what a rule forbids is always about to
+happen. The schedules are those that SAFETY names for its rules; on the true code each keeps every
+promise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from tests.sim.disk_faults import DiskFaults
+from tests.sim.faults import Faults
+from tests.sim.hand import Hand
+from tests.sim.network_faults import NetworkFaults
+from tests.sim.node_faults import NodeFaults
+from tests.sim.raft_world import RaftWorld
+from tests.sim.scenario import Scenario
+from tests.sim.world import World
+
+AT_ONCE: Final = (0.005, 0.05)
+"""Seconds of a restart that is over before anybody has noticed."""
+LONELY_S: Final = 5.0
+"""Seconds after which a leader that hears no follower is the last of its ISR."""
+
+
+class Plots(Hand):
+    """Everything an attack is made of."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        super().__init__(world, rng)
+        self.nodes = NodeFaults(self)
+        self.network = NetworkFaults(self)
+        self.disks = DiskFaults(self, rot=False)
+
+    def leader(self) -> str:
+        """A broker that leads, and holds no copy that is the only one."""
+        topics = self.world.observer.topics.values()
+        alone = {q.leader for t in topics for q in t.queues if len(q.replicas) == 1}
+        led = [q.leader for t in topics for q in t.queues if q.leader not in alone]
+        return self.rng.choice([name for name in led if name is not None] or self.names("broker"))
+
+    def brokers_but(self, name: str) -> list[str]:
+        """All other brokers."""
+        return [broker for broker in self.names("broker") if broker != name]
+
+    # -- what they do -----------------------------------------------------------------------
+
+    def restart_unseen(self) -> None:
+        """A leader loses what its followers have copied and is back at once; the name servers are
+        choosing their own leader, so that its registration takes a while."""
+
+        def copied(leader: str) -> None:
+            raft_leader = self.world.observer.raft_leader
+            if raft_leader in self.names("name-server"):
+                self.down(raft_leader, self.rng.uniform(0.5, 3.0))
+            self.down(leader, self.rng.uniform(*AT_ONCE))
+
+        self.await_moment("copied", copied)
+
+    def come_back_empty(self) -> None:
+        """A follower comes back with an empty disk; soon those that have the data are gone."""
+        if self.disks.replace_disk():
+            bad = self.world.bad_disk
+            self.later(self.rng.uniform(0.5, 4.5), lambda: self._all_but(bad))
+
+    def come_back_suspect(self) -> None:
+        """A broker comes back without the newest of its log; soon the others are gone."""
+        if self.disks.damage_log():
+            bad = self.world.bad_disk
+            self.later(self.rng.uniform(0.5, 4.5), lambda: self._all_but(bad))
+
+    def _all_but(self, name: str) -> None:
+        for other in self.brokers_but(name):
+            self.down(other, self.rng.uniform(1.0, 6.0))
+
+    def part_histories(self) -> None:
+        """A leader alone goes on writing while another leads; then both are made equal in haste."""
+        leader = self.leader()
+        self.network.part([leader], self.others([leader, *self._clients()]), seconds=4.5)
+        self.later(4.6, lambda: self._all_but(leader))
+
+    def _clients(self) -> list[str]:
+        return [m.name for m in self.world.machines.values() if m.kind == "client"]
+
+    def answer_late(self) -> None:
+        """Links hold answers back until they are given up."""
+        self.network.lag()
+
+    def lose_growth(self) -> None:
+        """A follower is added and its leader does not hear of it; they part, and soon all but the
+        added one are gone."""
+
+        def asked(leader: str) -> None:
+            self.network.part(self.names("name-server"), [leader], both=False, seconds=6.0)
+            apart = self.rng.choice(self.brokers_but(leader))
+            self.network.part([leader], [apart], seconds=8.0)
+            self.later(self.rng.uniform(0.1, 2.0), lambda: self._all_but(apart))
+
+        self.await_moment("isr asked", asked)
+
+    def break_followers(self) -> None:
+        """Followers fall behind, so that ISRs shrink and grow all the time."""
+        follower = self.rng.choice(self.brokers_but(self.leader()))
+        self.network.part([follower], self.brokers_but(follower), seconds=4.0)
+
+    def lose_the_last(self) -> None:
+        """A leader is left alone in its ISR, and then its disk is lost."""
+        leader = self.leader()
+        self.world.bad_disk = leader
+        self.network.part([leader], self.brokers_but(leader), seconds=LONELY_S + 1.0)
+        self.later(LONELY_S, lambda: self._empty(leader))
+
+    def _empty(self, name: str) -> None:
+        self.down(name, 1.0)
+        machine = self.world.machines[name]
+        if machine.process is None:
+            machine.storage = self.world.new_storage()
+            self.count("replaced disks")
+
+    def fail_syncs(self) -> None:
+        """An fsync fails and soon after the power does."""
+        if self.disks.fail_sync():
+            self.later(self.rng.uniform(0.2, 1.0), self.nodes.blackout)
+
+    def forget_a_leader(self) -> None:
+        """A leader is cut off from all but the clients, and others take over."""
+        leader = self.leader()
+        nodes = [name for name in self.names() if name != leader]
+        self.network.part([leader], nodes, seconds=self.rng.uniform(4.0, 8.0))
+
+    def sleep_long(self) -> None:
+        """A leader stands still for longer than its lease."""
+        self.nodes.freeze(self.leader())
+
+    def crash(self) -> None:
+        """Somebody dies."""
+        self.down(self.victim("broker").name)
+
+    def power_cut(self) -> None:
+        """The power of all fails."""
+        self.nodes.blackout()
+
+
+Plot: TypeAlias = Callable[[Plots], None]
+MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
+    "restart unseen": {Plots.restart_unseen: 1},
+    "empty disk": {Plots.come_back_empty: 2, Plots.crash: 1},
+    "suspect": {Plots.come_back_suspect: 2, Plots.crash: 1},
+    "two histories": {Plots.part_histories: 2, Plots.power_cut: 1, Plots.restart_unseen: 1},
+    "late answers": {Plots.answer_late: 2, Plots.break_followers: 1, Plots.sleep_long: 1},
+    "lost growth": {Plots.lose_growth: 2, Plots.break_followers: 3},
+    "last one": {Plots.lose_the_last: 1},
+    "forgotten leader": {Plots.forget_a_leader: 2, Plots.sleep_long: 1},
+    "failed sync": {Plots.fail_syncs: 1},
+}
+"""Name of an attack → its plots, and how often each is begun."""
+GAP_S: Final = 1.5
+"""Seconds between two plots, on average."""
+
+
+class Attack(Faults):
+    """The faults of a run that is attacked in one way."""
+
+    def __init__(self, world: World, rng: random.Random, mix: str) -> None:
+        super().__init__(world, rng)
+        self._plots = Plots(world, rng)
+        self._mix = MIXES[mix]
+        self._dice = rng
+
+    def begin(self) -> None:
+        """Let the first plot begin."""
+        self._world.on_moment = self._plots.happened
+        self._plots.later(0.5, self._next)
+
+    def end(self) -> None:
+        """No more plots: heal all."""
+        self._plots.end()
+        self._plots.disks.end()
+        super().end()
+
+    def settled(self) -> bool:
+        """Nothing of an attack goes on behind its end."""
+        return True
+
+    def _next(self) -> None:
+        (plot,) = self._dice.choices(list(self._mix), list(self._mix.values()))
+        plot(self._plots)
+        self._plots.strike("attack")
+        self._plots.later(self._dice.expovariate(1 / GAP_S), self._next)
+
+
+def attacked(seed: int, mix: str) -> Scenario:
+    """A run of the simulation under one attack."""
+    scenario = Scenario(seed)
+    rng = random.Random(f"attack of {seed}")
+    scenario.faults = Attack(scenario.world, rng, mix)
+    scenario.options = f" (attack: {mix})"
+    return scenario
+
+
+def late_answers(world: RaftWorld) -> None:
+    """Raft alone: leaders change all the time, and some answers are long under way (R10)."""
+    weather = world.weather
+    vars(weather)["_weights"] = [0, 0, 1, 2, 0, 0, 6, 0, 6]
+    weather.interval_s, weather.delay_s, weather.load_s = 0.05, 0.01, 0.01

@@ -1,0 +1,121 @@
+"""Who may notice that a rule is broken: simulations, and directed tests.
+
+A harness runs one seed and raises when a promise is broken; `verdict` says which.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from logboom.metadata.raft_config import RaftError
+from tests.sim.attacks import attacked
+from tests.sim.raft_world import BrokenPromiseError, RaftWorld
+from tests.sim.scenario import Scenario
+from tests.sim.verdict import Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The simulation of whole clusters."""
+
+    attack: str = ""
+    rot: bool = False
+
+    def __str__(self) -> str:
+        if self.attack:
+            return f"cluster, attack “{self.attack}”"
+        return "cluster, `--rot`" if self.rot else "cluster"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        if self.attack:
+            attacked(seed, self.attack).run()
+        else:
+            Scenario(seed, rot=self.rot).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Raft:
+    """The simulation of the raft group alone."""
+
+    members: int = 3
+    changing: bool = False
+    storm: Callable[[RaftWorld], None] | None = None
+
+    def __str__(self) -> str:
+        words = [f"raft, {self.members} members"]
+        words += ["changing"] if self.changing else []
+        words += [self.storm.__name__.replace("_", " ")] if self.storm else []
+        return ", ".join(words)
+
+    def run(self, seed: int) -> None:
+        """Raises `BrokenPromiseError`, or what the node itself raises."""
+        world = RaftWorld(seed, self.members, spare=2 if self.changing else 0)
+        world.changing = self.changing
+        if self.storm is not None:
+            self.storm(world)
+        world.run_until(2.0)
+        world.run(12.0)
+        world.heal()
+        world.check()
+
+
+@dataclass(frozen=True, slots=True)
+class Directed:
+    """One test function; its seed means nothing."""
+
+    test: str
+    """"module:function", below tests/unit."""
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        return f"`{self.test.partition(':')[2]}`"
+
+    def run(self, _seed: int) -> None:
+        """Raises whatever the test raises."""
+        module, _, name = self.test.partition(":")
+        test = getattr(import_module(f"tests.unit.{module}"), name)
+        with tempfile.TemporaryDirectory() as folder:
+            if "tmp_path" in inspect.signature(test).parameters:
+                test(Path(folder))
+            else:
+                test(*self.arguments)
+
+
+Harness: TypeAlias = Cluster | Raft | Directed
+RAFT_PROMISES: Final = {
+    "acknowledged on": "what is acknowledged is on a majority's disks",
+    "applied twice": "nothing is applied twice",
+    " applied b": "one history",
+    "restored another": "one history",
+    "restored an older": "applied state never goes back",
+    "rolled back": "applied state never goes back",
+    "two leaders": "one leader per term",
+    "leaders after healing": "a healed group agrees",
+    " commands and members": "a healed group agrees",
+    "acknowledged and lost": "nothing acknowledged is lost",
+}
+"""What the raft world says → the promise."""
+NOTICED: Final = (AssertionError, RaftError, pytest.fail.Exception)
+"""What a harness raises that has noticed something."""
+
+
+def verdict(harness: Harness, seed: int) -> str:
+    """What a harness says of a seed: the broken promise, or ""."""
+    try:
+        harness.run(seed)
+    except Failed as error:
+        return error.promise
+    except BrokenPromiseError as error:
+        return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
+    except NOTICED as error:
+        return "the test fails" if isinstance(harness, Directed) else type(error).__name__
+    return ""
