@@ -1,8 +1,9 @@
 """Operators at work while faults strike: topics come, change and go, and all is written down.
 
 Each asks one thing at a time of the name servers, with the same request number until it is
-answered; some ask again before that, and some lose patience, so that nobody knows what became of
-their request. Reads go through the log (a barrier). At the end the history must be linearizable.
+answered. Some requests come twice, and some operators lose patience, so that nobody knows what
+became of their request. Reads go through the log (a barrier). At the end the history must be
+linearizable.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ UNLOADED: Final = ("shared-1", "shared-2")
 REST_S: Final = 0.5
 """An operator's mean rest between two operations."""
 HASTY: Final = 0.15
-"""Part of the operations that are asked again before an answer came."""
+"""Part of the operations that are asked twice, the second time as if the network had been slow."""
 IMPATIENT: Final = 0.07
 """Part that is given up: more would make judging harder and learn no more."""
 SETTINGS: Final = 1_000_000_000
@@ -219,11 +220,9 @@ class Operator(WireClient):
 
         self.propose(command, done)
         if self.rng.random() < HASTY:
-            endpoint = self._leader or self._a_name_server()
-            self.later(
-                self.rng.uniform(0, 0.5),
-                lambda: self._try_propose(command, number, done, endpoint),
-            )
+            # A second copy, maybe behind the answer to the first: nothing may come of it.
+            again, endpoint = super()._try_propose, self._leader or self._a_name_server()
+            self.later(self.rng.uniform(0, 1.5), lambda: again(command, number, done, endpoint))
         if self.rng.random() < IMPATIENT:
             self.later(self.rng.uniform(0.05, 3.0), lambda: self._give_up(number))
 
