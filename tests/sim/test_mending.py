@@ -14,6 +14,7 @@ FOUND: Final[dict[int, str]] = {
     20: "the same, with two more replicas",
     58: "the same, through the public client",
     94: "the same, with damage in a stamped head",
+    20067: "a follower cut for damage came back into the ISR for what it had held: acked and lost",
     20207: "a flipped base offset passed for a producer's last batch when windows were rebuilt",
 }
 """Seed → what it once broke."""
