@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
+from msgspec import structs
 
+from logboom.metadata import leadership_commands
+from logboom.metadata.cluster import Broker, Cluster
 from logboom.metadata.dedup import Dedup
 from logboom.metadata.log_commands import ENTRY_FORMAT, LogEntry, decode_result, encode_entry
 from logboom.metadata.name_server import NameServer
@@ -17,11 +20,13 @@ from logboom.metadata.proposals import proposer_of
 from logboom.metadata.raft_config import SubmitOutcome
 from logboom.metadata.state import State
 from logboom.wire.actor import Effects
+from logboom.wire.commands import IsrChange
 from logboom.wire.gate import Peer
 from logboom.wire.messages import Propose, Proposed
 from tests.sim.linearizability import Verdict, judge
 from tests.sim.operations import pair, read
-from tests.sim.operators import Operator, Operators
+from tests.sim.operator_client import Operator
+from tests.sim.operators import Operators
 from tests.sim.scenario import Scenario
 from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
@@ -72,7 +77,22 @@ def answers_before_the_commit(patch: Patch) -> None:
     patch.setattr(NameServer, "_propose", eager)
 
 
-@pytest.mark.parametrize("take_out", [forgotten_results, stale_reads, answers_before_the_commit])
+def blind_sets(patch: Patch) -> None:
+    """An ISR is set whatever version the asker has seen (Q6)."""
+    alter: Callable[..., str] = vars(leadership_commands)["_alter_one"]
+
+    def blind(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
+        topic = cluster.topics_by_id.get(change.topic_id)
+        if topic is not None and change.queue < len(topic.queues):
+            change = structs.replace(change, version=topic.queues[change.queue].version)
+        return alter(cluster, broker, change)
+
+    patch.setattr(leadership_commands, "_alter_one", blind)
+
+
+@pytest.mark.parametrize(
+    "take_out", [forgotten_results, stale_reads, answers_before_the_commit, blind_sets]
+)
 def test_a_broken_name_server_is_noticed(
     take_out: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
@@ -83,8 +103,8 @@ def test_a_broken_name_server_is_noticed(
 
 def in_a_hurry(patch: Patch) -> None:
     """Operators ask more, and more things twice."""
-    patch.setattr("tests.sim.operators.REST_S", 0.1)
-    patch.setattr("tests.sim.operators.HASTY", 0.5)
+    patch.setattr("tests.sim.operator_client.REST_S", 0.1)
+    patch.setattr("tests.sim.operator_client.HASTY", 0.5)
 
 
 def troubled(seed: int) -> Verdict:
@@ -117,7 +137,7 @@ def troubled(seed: int) -> Verdict:
         scheduler.after(rng.uniform(0.5, 3.0), partial(network.unblock, ways))
     network.heal()
     operators.rest()
-    while operators.history.unanswered():
+    while operators.unanswered():
         assert scheduler.now < 60, operators.why_not()
         scheduler.run(scheduler.now + 0.5)
     return judge(operators.history.events)
