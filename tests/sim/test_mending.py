@@ -8,7 +8,8 @@ import pytest
 
 from tests.sim.scenario import Scenario
 
-SEEDS: Final = range(8)
+SEEDS: Final = (0, 1, 2, 5, 6, 7)
+"""In each of them the disk flips bits before the end."""
 FOUND: Final[dict[int, str]] = {
     12: "a producer of a damaged leader was refused for good, though a good copy came back",
     20: "the same, with two more replicas",

@@ -116,6 +116,8 @@ class NameServer:
         self._out = Effects()
         """Of the turn under way: raft's results are answered into it."""
         self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
+        self.sends_dropped = self.sends_waiting_bytes = 0
+        """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
 
     @property
     def serving(self) -> bool:
@@ -364,6 +366,8 @@ class NameServer:
             sessions=len(self._gate),
             raft_links_up=self.links.up_count(),
             raft_link_gaps=self.links.gaps,
+            sends_dropped=self.sends_dropped,
+            sends_waiting_bytes=self.sends_waiting_bytes,
         )
         figures.update({f"raft_{name}": value for name, value in self.raft.status().items()})
         return figures
