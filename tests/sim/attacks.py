@@ -12,14 +12,20 @@ from typing import Final, TypeAlias
 from tests.sim.disk_faults import DiskFaults
 from tests.sim.faults import Faults
 from tests.sim.hand import Hand
+from tests.sim.moments import Moment
 from tests.sim.network_faults import NetworkFaults
 from tests.sim.node_faults import NodeFaults
-from tests.sim.raft_world import RaftWorld
 from tests.sim.scenario import Scenario
 from tests.sim.world import World
 
 AT_ONCE: Final = (0.005, 0.05)
 """Seconds of a restart that is over before anybody has noticed."""
+BEHIND_S: Final = 4.0
+"""Seconds after which a follower that was cut off is out of every ISR, and comes back."""
+APART_S: Final = 4.5
+"""Seconds after which a leader that was cut off from all nodes has been replaced."""
+WHOLE_PLOT_S: Final = 13.0
+"""Seconds that the longest plot takes."""
 LONELY_S: Final = 5.0
 """Seconds after which a leader that hears no follower is the last of its ISR."""
 
@@ -32,6 +38,16 @@ class Plots(Hand):
         self.nodes = NodeFaults(self)
         self.network = NetworkFaults(self)
         self.disks = DiskFaults(self, rot=False)
+        self.lost = False
+        """Whether a disk was lost for good."""
+        self._busy_until = 0.0
+
+    def happened(self, moment: Moment, who: str) -> None:
+        """A moment has come: an attack lets none pass."""
+        act = self._armed.get(moment)
+        if act is not None and not self.over:
+            self.disarm(moment)
+            self.later(0.0, lambda: act(who))
 
     def leader(self) -> str:
         """A broker that leads, and holds no copy that is the only one."""
@@ -70,15 +86,34 @@ class Plots(Hand):
             bad = self.world.bad_disk
             self.later(self.rng.uniform(0.5, 4.5), lambda: self._all_but(bad))
 
-    def _all_but(self, name: str) -> None:
+    def _all_but(self, name: str, seconds: tuple[float, float] = (1.0, 6.0)) -> None:
         for other in self.brokers_but(name):
-            self.down(other, self.rng.uniform(1.0, 6.0))
+            self.down(other, self.rng.uniform(*seconds))
 
     def part_histories(self) -> None:
-        """A leader alone goes on writing while another leads; then both are made equal in haste."""
-        leader = self.leader()
-        self.network.part([leader], self.others([leader, *self._clients()]), seconds=4.5)
-        self.later(4.6, lambda: self._all_but(leader))
+        """A leader alone goes on writing while the only other replica leads; it comes back and
+        dies as soon as it is to be added again."""
+        pair = self.world.observer.topics["pair"].queues[0]
+        old = pair.leader
+        if old is None or set(pair.isr) != set(pair.replicas) or not self._begins():
+            return
+        self.network.part([old], self.others([old, *self._clients()]), seconds=APART_S)
+
+        def asked(who: str) -> None:
+            if who not in pair.replicas or who == old:
+                self.await_moment("isr asked", asked)
+            else:
+                self.down(old, self.rng.uniform(2.0, 4.0))
+
+        self.later(APART_S - 0.05, lambda: self.await_moment("isr asked", asked))
+
+    def _begins(self) -> bool:
+        """Whether no longer plot is under way; this one is from now on."""
+        now = self.world.scheduler.now
+        if now < self._busy_until:
+            return False
+        self._busy_until = now + WHOLE_PLOT_S
+        return True
 
     def _clients(self) -> list[str]:
         return [m.name for m in self.world.machines.values() if m.kind == "client"]
@@ -88,16 +123,28 @@ class Plots(Hand):
         self.network.lag()
 
     def lose_growth(self) -> None:
-        """A follower is added and its leader does not hear of it; they part, and soon all but the
-        added one are gone."""
+        """A follower falls behind and is added again; its leader does not hear that it was, loses
+        it once more and goes on without it; then all but the added one are gone."""
+        if not self._begins():
+            return
+        leader = self.leader()
+        topics = self.world.observer.topics.values()
+        led = [queue for topic in topics for queue in topic.queues if queue.leader == leader]
+        added = self.rng.choice([name for queue in led for name in queue.replicas])
+        if added == leader:
+            added = self.rng.choice(self.brokers_but(leader))
+        self.network.part([added], self.brokers_but(added), seconds=BEHIND_S)
 
-        def asked(leader: str) -> None:
+        def asked(who: str) -> None:
+            if who != leader:
+                self.await_moment("isr asked", asked)
+                return
             self.network.part(self.names("name-server"), [leader], both=False, seconds=6.0)
-            apart = self.rng.choice(self.brokers_but(leader))
-            self.network.part([leader], [apart], seconds=8.0)
-            self.later(self.rng.uniform(0.1, 2.0), lambda: self._all_but(apart))
+            self.network.part([leader], [added], seconds=8.0)
+            self.later(self.rng.uniform(0.5, 2.0), lambda: self._all_but(added, (4.0, 6.0)))
 
-        self.await_moment("isr asked", asked)
+        # What is asked before is the shrink.
+        self.later(BEHIND_S - 0.05, lambda: self.await_moment("isr asked", asked))
 
     def break_followers(self) -> None:
         """Followers fall behind, so that ISRs shrink and grow all the time."""
@@ -105,7 +152,10 @@ class Plots(Hand):
         self.network.part([follower], self.brokers_but(follower), seconds=4.0)
 
     def lose_the_last(self) -> None:
-        """A leader is left alone in its ISR, and then its disk is lost."""
+        """A leader is left alone in its ISR, and then its disk is lost. (One disk in a run.)"""
+        if self.lost:
+            return
+        self.lost = True
         leader = self.leader()
         self.world.bad_disk = leader
         self.network.part([leader], self.brokers_but(leader), seconds=LONELY_S + 1.0)
@@ -137,19 +187,15 @@ class Plots(Hand):
         """Somebody dies."""
         self.down(self.victim("broker").name)
 
-    def power_cut(self) -> None:
-        """The power of all fails."""
-        self.nodes.blackout()
-
 
 Plot: TypeAlias = Callable[[Plots], None]
 MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "restart unseen": {Plots.restart_unseen: 1},
     "empty disk": {Plots.come_back_empty: 2, Plots.crash: 1},
     "suspect": {Plots.come_back_suspect: 2, Plots.crash: 1},
-    "two histories": {Plots.part_histories: 2, Plots.power_cut: 1, Plots.restart_unseen: 1},
+    "two histories": {Plots.part_histories: 1},
     "late answers": {Plots.answer_late: 2, Plots.break_followers: 1, Plots.sleep_long: 1},
-    "lost growth": {Plots.lose_growth: 2, Plots.break_followers: 3},
+    "lost growth": {Plots.lose_growth: 1},
     "last one": {Plots.lose_the_last: 1},
     "forgotten leader": {Plots.forget_a_leader: 2, Plots.sleep_long: 1},
     "failed sync": {Plots.fail_syncs: 1},
@@ -197,10 +243,3 @@ def attacked(seed: int, mix: str) -> Scenario:
     scenario.faults = Attack(scenario.world, rng, mix)
     scenario.options = f" (attack: {mix})"
     return scenario
-
-
-def late_answers(world: RaftWorld) -> None:
-    """Raft alone: leaders change all the time, and some answers are long under way (R10)."""
-    weather = world.weather
-    vars(weather)["_weights"] = [0, 0, 1, 2, 0, 0, 6, 0, 6]
-    weather.interval_s, weather.delay_s, weather.load_s = 0.05, 0.01, 0.01

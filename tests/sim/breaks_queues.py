@@ -16,11 +16,11 @@ from logboom.metadata.cluster import Broker as KnownBroker
 from logboom.metadata.cluster import Cluster
 from logboom.nodes import feeding, leading, producing, pulling, replica, roles
 from logboom.nodes.feeding import Feeder, Fetch, Follower
+from logboom.nodes.fetching import Fetcher, Fetching
 from logboom.nodes.keys import Position
 from logboom.nodes.producers import ProducerWindows
 from logboom.wire.actor import Inbound, Synced
 from logboom.wire.batch import check
-from logboom.wire.session import Session
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from logboom.nodes.storage import WriteSet
     from logboom.nodes.tail import TailCache
     from logboom.nodes.turn import Turn
-    from logboom.wire.messages import Acks, Pull
+    from logboom.wire.messages import Acks, Pull, QueueAnswer, QueueFetch
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
@@ -103,7 +103,7 @@ def nothing_is_ever_cut(patch: Patch) -> None:
     """Q4: a position that the leader's log reaches agrees with it, whatever the epochs."""
     difference = feeding.difference
 
-    def none(known: Replica, asked: feeding.QueueFetch) -> feeding.QueueAnswer | None:
+    def none(known: Replica, asked: QueueFetch) -> QueueAnswer | None:
         at = Position(asked.offset, asked.side)
         if known.start <= at.offset and at <= known.end:
             return None
@@ -114,7 +114,11 @@ def nothing_is_ever_cut(patch: Patch) -> None:
 
 def late_answers_count(patch: Patch) -> None:
     """Q5, half of it: the answer to a request that was given up is still taken."""
-    patch.setattr(Session, "cancel", lambda _self, _number: None)
+
+    def forget(_self: Fetching, fetcher: Fetcher) -> None:
+        fetcher.asked = None
+
+    patch.setattr(Fetching, "_abandon", forget)
 
 
 def anything_is_appended(patch: Patch) -> None:

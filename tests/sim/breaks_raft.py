@@ -102,17 +102,12 @@ def _asking(placed: Placement, wanted: int) -> Placement:
 
 
 def hints_ask_for_the_first(patch: Patch) -> None:
-    """R11: a rejected append asks for the very first entry, and a snapshot that is not newer is
-    not acknowledged (R6 would cover it)."""
+    """R11: a rejected append asks for the very first entry, whatever is held."""
 
     def rejected(log: RaftLog, commit_index: int, _applied: int) -> Placement:
         return at_the_end(log, commit_index, wanted=2)
 
-    def silent(log: RaftLog, commit_index: int, matched: int = 0, wanted: int = 0) -> Placement:
-        return at_the_end(log, commit_index, 0, wanted)
-
     patch.setattr(raft_overlap, "_rejected", rejected)
-    patch.setattr(raft_inbox, "at_the_end", silent)
 
 
 def commits_are_forgotten(patch: Patch) -> None:
@@ -124,7 +119,7 @@ def votes_are_forgotten(patch: Patch) -> None:
     """R4: term and vote are not journalled."""
 
     def in_memory(self: RaftLog, term: int, voted_for: str | None) -> None:
-        vars(self).update(_term=term, _voted_for=voted_for)
+        vars(self)["_term"], vars(self)["_voted_for"] = term, voted_for
 
     patch.setattr(RaftLog, "setCurrentTerm", in_memory)
 
@@ -235,7 +230,11 @@ def changes_come_all_at_once(patch: Patch) -> None:
 
 def the_silence_is_the_brokers(patch: Patch) -> None:
     """R13: a raft leader that was away, or begins, blames the brokers for it."""
-    patch.setattr(LeaderDuties, "wake", lambda self, now: vars(self).update(_now=now))
+
+    def wake(self: LeaderDuties, now: float) -> None:
+        vars(self)["_now"] = now
+
+    patch.setattr(LeaderDuties, "wake", wake)
     grant = Liveness.grant_all
 
     def past(self: Liveness, brokers: Any, now: float) -> None:

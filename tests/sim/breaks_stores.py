@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import pytest
+from rocksdict import DBRecoveryMode
 
 from logboom.metadata import broker_commands, leadership_commands, standing
-from logboom.nodes import index, replica
+from logboom.nodes import index, replica, store
+from logboom.nodes.folder import Folder
 from logboom.nodes.keys import Position
 from logboom.nodes.lease import Lease
 from logboom.nodes.registration import Registration
@@ -16,6 +19,7 @@ from tests.sim.process import Process
 
 if TYPE_CHECKING:
     from logboom.nodes.keys import Position as At
+    from logboom.nodes.records import QueueRecord
     from logboom.nodes.replica import Replica
     from logboom.nodes.storage import WriteSet
     from logboom.nodes.tail import TailCache
@@ -28,7 +32,7 @@ def the_end_is_written_later(patch: Patch) -> None:
     """Q10: what `state` says of the log is that of the turn before."""
     stage = replica.Replica.stage_record
     record = replica.Replica.record
-    before: WeakKeyDictionary[Replica, replica.QueueRecord] = WeakKeyDictionary()
+    before: WeakKeyDictionary[Replica, QueueRecord] = WeakKeyDictionary()
 
     def late(self: Replica, writes: WriteSet, windows_every: int = 4 << 20) -> None:
         with pytest.MonkeyPatch.context() as now:
@@ -91,6 +95,17 @@ def suspects_are_trusted(patch: Patch) -> None:
         return s
 
     patch.setattr(broker_commands, "_doubt", stay)
+
+
+def logs_open_in_the_default_mode(patch: Patch) -> None:
+    """Q13: a damaged write-ahead log is opened up to the damage without a word (and what was
+    synced is not counted, which would cover it)."""
+    modes = SimpleNamespace(
+        tolerate_corrupted_tail_records=DBRecoveryMode.point_in_time,
+        point_in_time=DBRecoveryMode.point_in_time,
+    )
+    patch.setattr(store, "DBRecoveryMode", modes)
+    patch.setattr(Folder, "synced", lambda _self: 0)
 
 
 def the_damaged_stay(patch: Patch) -> None:

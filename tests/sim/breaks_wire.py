@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import zstandard
+
 from logboom.wire import checking, compression
 from logboom.wire.frames import decode
 from logboom.wire.gate import Gate
@@ -74,7 +76,7 @@ def lengths_are_not_bounded(patch: Patch) -> None:
     patch.setattr(checking, "MAX_BODY", 1 << 62)
 
     def unpacked(stored: bytes, _plain_length: int) -> bytes:
-        unpack = compression.zstandard.ZstdDecompressor().decompressobj()
+        unpack = zstandard.ZstdDecompressor().decompressobj()
         plain: bytes = unpack.decompress(bytes(stored))
         return plain
 

@@ -48,24 +48,34 @@ class Raft:
 
     members: int = 3
     changing: bool = False
-    storm: Callable[[RaftWorld], None] | None = None
 
     def __str__(self) -> str:
         words = [f"raft, {self.members} members"]
         words += ["changing"] if self.changing else []
-        words += [self.storm.__name__.replace("_", " ")] if self.storm else []
         return ", ".join(words)
 
     def run(self, seed: int) -> None:
         """Raises `BrokenPromiseError`, or what the node itself raises."""
         world = RaftWorld(seed, self.members, spare=2 if self.changing else 0)
         world.changing = self.changing
-        if self.storm is not None:
-            self.storm(world)
         world.run_until(2.0)
         world.run(12.0)
         world.heal()
         world.check()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A schedule in which nothing is left to chance; its seed means nothing."""
+
+    play: Callable[[], None]
+
+    def __str__(self) -> str:
+        return f"script “{self.play.__name__.replace('_', ' ')}”"
+
+    def run(self, _seed: int) -> None:
+        """Raises `BrokenPromiseError`."""
+        self.play()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ class Directed:
                 test(*self.arguments)
 
 
-Harness: TypeAlias = Cluster | Raft | Directed
+Harness: TypeAlias = Cluster | Raft | Script | Directed
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",
@@ -104,7 +114,7 @@ RAFT_PROMISES: Final = {
     "acknowledged and lost": "nothing acknowledged is lost",
 }
 """What the raft world says → the promise."""
-NOTICED: Final = (AssertionError, RaftError, pytest.fail.Exception)
+NOTICED: Final = (AssertionError, pytest.fail.Exception)
 """What a harness raises that has noticed something."""
 
 
@@ -114,7 +124,7 @@ def verdict(harness: Harness, seed: int) -> str:
         harness.run(seed)
     except Failed as error:
         return error.promise
-    except BrokenPromiseError as error:
+    except (BrokenPromiseError, RaftError) as error:
         return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
     except NOTICED as error:
         return "the test fails" if isinstance(harness, Directed) else type(error).__name__
