@@ -99,7 +99,7 @@ class PassingLoad(WireClient):
             self.later(RETRY_S, lambda: self._post(sent))
 
         batch = encode_batch([sent.value], now_ms=self.now.wall_ms)
-        message = Produce(0, int(ANSWER_S * 1000), *sent.queue, "all")
+        message = Produce(0, int(ANSWER_S * 1000), *sent.queue, "all", sent.topic_id)
         self.request(leader[1], message, answered, ANSWER_S, [batch])
 
     def compare(self, world: World) -> None:

@@ -33,6 +33,16 @@ def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) ->
     )
 
 
+def made_anew(replica: Replica, meant: int) -> NotLeader:
+    """NOT_LEADER: the asker means another topic of this name, of which this broker does not know,
+    or knows better."""
+    text = (
+        f"topic {replica.topic!r} was deleted and made anew: its id is {replica.topic_id} here, "
+        f"and not {meant}"
+    )
+    return NotLeader(text, leader=None, epoch=-1)
+
+
 def no_lease(what: str) -> LogboomError:
     """UNAVAILABLE: this broker may no longer be the leader (Q11)."""
     return Unavailable(

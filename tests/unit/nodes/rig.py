@@ -346,9 +346,11 @@ def entry(
     return stamp(plain, offset, epoch, time_ms)
 
 
-def produce(acks: Acks = "all", queue: int = 0, topic: str = "flights") -> Produce:
+def produce(
+    acks: Acks = "all", queue: int = 0, topic: str = "flights", topic_id: int = 0
+) -> Produce:
     """A PRODUCE without its batch."""
-    return Produce(0, 30_000, topic, queue, acks)
+    return Produce(0, 30_000, topic, queue, acks, topic_id)
 
 
 def pull(

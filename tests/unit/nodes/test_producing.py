@@ -68,6 +68,24 @@ def test_a_message_larger_than_the_topic_takes_is_refused() -> None:
     assert code(rig, [batch(value=b"x" * 1_001)]) == "TOO_LARGE"
 
 
+def test_what_is_meant_for_another_topic_of_this_name_is_refused() -> None:
+    """It was deleted and made anew, and this broker does not know: the message would go with it."""
+    rig = Rig()
+    rig.lead()
+    known = rig.replica().topic_id
+    client = rig.client()
+    client.ask(produce(topic_id=known + 1), [batch()])
+    with pytest.raises(LogboomError) as caught:
+        client.answer()
+    assert caught.value.code == "NOT_LEADER"
+    assert caught.value.retryable
+    assert rig.replica().end == Position(0)
+    for meant in (known, 0):
+        client.ask(produce(topic_id=meant), [batch()])
+        assert isinstance(client.answer(), Produced)
+    assert rig.replica().end == Position(2)
+
+
 def test_acks_none_gets_no_answer_and_is_stored() -> None:
     rig = Rig()
     rig.lead()

@@ -110,6 +110,9 @@ class Produce(Request, array_like=True):
     topic: str
     queue: int
     acks: Acks
+    topic_id: int = 0
+    """Of the topic that is meant (0: whichever has this name): a broker that has not heard yet that
+    it was deleted and made anew must not take the batch, which would go with the old one."""
 
 
 class Produced(Message, array_like=True):
