@@ -30,14 +30,14 @@ SHARED_BYTES: Final = 256 * 1024 * 1024
 """Bytes that may wait for all who dialled us together; as much again is for those of them for whom
 nothing waits yet: a healthy peer is answered while others never read."""
 FOLLOWED_BYTES: Final = 16 * 1024
-"""Bytes to a peer that dialled us, in one message or many, after which one is followed until
+"""Bytes to a peer, in one message or many, after which one is followed until
 ZeroMQ has sent it, and with it all before it."""
 KNOWN_PEERS: Final = 100_000
 """Peers remembered by their routing ids; past it they are learned anew."""
 HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound per peer, in messages."""
 DIALLED_HIGH_WATER: Final = 1_000
-"""The same for what waits for a peer that we dial; small messages only, see `LARGE`."""
+"""The same for what waits for a peer that we dial."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -64,7 +64,7 @@ class Sockets:
         self._outbox_bytes: dict[Address, int] = {}
         self._leaving: dict[Address, deque[tuple[zmq.MessageTracker, int]]] = {}
         """What ZeroMQ may still hold for a peer: the last of some messages, and their size."""
-        self._unfollowed: dict[Inbound, int] = {}
+        self._unfollowed: dict[Address, int] = {}
         """Bytes sent to a peer since the last message that was followed."""
         self._reaped = False
         """Whether this turn has looked for what ZeroMQ has sent."""
@@ -198,29 +198,58 @@ class Sockets:
         return True
 
     def _hand_over(self, socket: zmq.Socket[bytes], peer: Address, frames: Sequence[Frame]) -> bool:
-        """Give ZeroMQ a message; False while it holds an outbox full of large ones for the peer
-        (its own bound counts messages, and ten thousand of them may be any number of bytes)."""
+        """Give ZeroMQ a message; False while it holds an outbox full for the peer (its own bound
+        counts messages, and ten thousand of them may be any number of bytes)."""
         size = sum(map(len, frames))
-        if size < LARGE:
-            socket.send_multipart(frames, zmq.NOBLOCK)
+        leaving = self._leaving.get(peer)
+        if leaving is not None:
+            self._reap_one(peer, leaving)
+            if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
+                return False
+        if isinstance(peer, Inbound) and self._full(peer, size):
+            self.dropped += 1
             return True
-        leaving = self._leaving.setdefault(peer, deque())
-        while leaving and leaving[0][0].done:
-            leaving.popleft()
-        if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
-            return False
+        unfollowed = self._unfollowed.get(peer, 0) + size
+        if unfollowed < FOLLOWED_BYTES:
+            socket.send_multipart(frames, zmq.NOBLOCK)
+            self._unfollowed[peer] = unfollowed
+            return True
         # Frames leave in order: the last one tells of all.
         last = zmq.Frame(frames[-1], track=True, copy=False, copy_threshold=0)
         assert isinstance(last.tracker, zmq.MessageTracker)
-        try:
-            socket.send_multipart([*frames[:-1], last], zmq.NOBLOCK)
-        finally:
-            if not leaving:
-                del self._leaving[peer]
-        self._leaving.setdefault(peer, leaving).append((last.tracker, size))
-        if len(self._leaving) > FOLLOWED:
-            self._leaving = {p: q for p, q in self._leaving.items() if not q[-1][0].done}
+        socket.send_multipart([*frames[:-1], last], zmq.NOBLOCK)
+        self._leaving.setdefault(peer, deque()).append((last.tracker, unfollowed))
+        self._unfollowed.pop(peer, None)
+        self._count(peer, unfollowed)
         return True
+
+    def _full(self, peer: Inbound, size: int) -> bool:
+        """Whether a message to `peer` must be dropped for the sake of the others."""
+        if self.waiting + size <= SHARED_BYTES:
+            return False
+        if not self._reaped:
+            self._reaped = True
+            for other, leaving in list(self._leaving.items()):
+                self._reap_one(other, leaving)
+            if self.waiting + size <= SHARED_BYTES:
+                return False
+        return (
+            peer in self._leaving
+            or peer in self._outboxes
+            or self.waiting + size > 2 * SHARED_BYTES
+        )
+
+    def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
+        """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
+        while leaving and leaving[0][0].done:
+            self._count(peer, -leaving.popleft()[1])
+        if not leaving:
+            del self._leaving[peer]
+
+    def _count(self, peer: Address, size: int) -> None:
+        """So much more waits for a peer; only those who dialled us share a bound."""
+        if isinstance(peer, Inbound):
+            self.waiting += size
 
     def _queue(self, peer: Address, frames: list[Frame]) -> None:
         size = sum(map(len, frames))
@@ -229,7 +258,7 @@ class Sockets:
         if waiting + size > OUTBOX_BYTES or (shared and self.waiting + size > SHARED_BYTES):
             self.dropped += 1
             return
-        self.waiting += size if shared else 0
+        self._count(peer, size)
         self._outboxes.setdefault(peer, deque()).append(frames)
         self._outbox_bytes[peer] = waiting + size
 
@@ -244,8 +273,7 @@ class Sockets:
     def _taken(self, peer: Address, size: int) -> None:
         """So much of an outbox went to ZeroMQ, or is gone."""
         self._outbox_bytes[peer] -= size
-        if isinstance(peer, Inbound):
-            self.waiting -= size
+        self._count(peer, -size)
 
     def backlog(self, peer: Address) -> int:
         """Bytes that wait for a peer."""
@@ -275,6 +303,7 @@ class Sockets:
         """Close the connection to an endpoint."""
         self._forget(endpoint)
         self._leaving.pop(endpoint, None)
+        self._unfollowed.pop(endpoint, None)
         socket = self._dialled.pop(endpoint, None)
         if socket is None:
             return
