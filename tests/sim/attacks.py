@@ -49,10 +49,21 @@ class Plots(Hand):
             self.disarm(moment)
             self.later(0.0, lambda: act(who))
 
+    def choose_disk(self) -> None:
+        """The disk that may lose what it had synced is none that holds the only copy."""
+        alone = self._alone()
+        bad = self.rng.choice([name for name in self.names("broker") if name not in alone])
+        vars(self.disks)["_bad"] = self.world.bad_disk = bad
+
+    def _alone(self) -> set[str]:
+        """Brokers that hold a copy that is the only one."""
+        topics = self.world.observer.topics.values()
+        return {q.replicas[0] for t in topics for q in t.queues if len(q.replicas) == 1}
+
     def leader(self) -> str:
         """A broker that leads, and holds no copy that is the only one."""
+        alone = self._alone()
         topics = self.world.observer.topics.values()
-        alone = {q.leader for t in topics for q in t.queues if len(q.replicas) == 1}
         led = [q.leader for t in topics for q in t.queues if q.leader not in alone]
         return self.rng.choice([name for name in led if name is not None] or self.names("broker"))
 
@@ -216,6 +227,7 @@ class Attack(Faults):
 
     def begin(self) -> None:
         """Let the first plot begin."""
+        self._plots.choose_disk()
         self._world.on_moment = self._plots.happened
         self._plots.later(0.5, self._next)
 

@@ -55,6 +55,16 @@ def a_leader_counts_itself_alone(patch: Patch) -> None:
     patch.setattr(leading.Leadership, "high_watermark", high_watermark)
 
 
+def the_leaders_disk_does_not_count(patch: Patch) -> None:
+    """Q1: the HW is what the followers have on disk, whatever the leader has."""
+    counted = leading.Leadership.high_watermark
+
+    def high_watermark(self: Leadership, synced: At) -> At | None:
+        return counted(self, synced if self.isr == (self.me,) else Position(1 << 60))
+
+    patch.setattr(leading.Leadership, "high_watermark", high_watermark)
+
+
 def leads_by_old_metadata(patch: Patch) -> None:
     """Q2: a process that begins acts on leadership that was given before it began."""
     patch.setattr(roles.Roles, "_may_lead", property(lambda self: not self.closed))
@@ -202,6 +212,11 @@ def ends_told_too_early(patch: Patch) -> None:
         return found
 
     patch.setattr(pulling.Pulling, "_ended", ended)
+
+
+def followers_hear_no_hw(patch: Patch) -> None:
+    """Q8: a HW that moves wakes no held REPLICATE."""
+    patch.setattr(Feeder, "hw_moved", lambda _self, _replica, _now: None)
 
 
 def producers_without_windows(patch: Patch) -> None:

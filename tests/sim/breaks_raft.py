@@ -17,6 +17,7 @@ from logboom.metadata import (
 from logboom.metadata.leader_duties import LeaderDuties
 from logboom.metadata.liveness import Liveness
 from logboom.metadata.raft import RaftNode
+from logboom.metadata.raft_canvass import Ballot
 from logboom.metadata.raft_frames import Answer, SnapshotChunk
 from logboom.metadata.raft_links import RaftLinks
 from logboom.metadata.raft_log import RaftLog
@@ -207,6 +208,11 @@ def answers_of_any_term_count(patch: Patch) -> None:
     patch.setattr(raft_inbox.RaftInbox, "_on_answer", on_answer)
 
 
+def votes_count_as_often_as_they_come(patch: Patch) -> None:
+    """R10: a member that votes twice counts twice."""
+    patch.setattr(Ballot, "count", lambda _self, _term, _voter: True)
+
+
 def old_sessions_are_heard(patch: Patch) -> None:
     """R10: what was said in an older session is taken in the new one."""
     up = raft_sessions.Sessions.is_up
@@ -254,7 +260,7 @@ def fences_of_any_term(patch: Patch) -> None:
 
 
 def watches_answer_older(patch: Patch) -> None:
-    """R14, half of it: a name server that is behind answers with what it has."""
+    """R14: a name server that is behind answers with what it has."""
 
     def take(
         self: watch_desk.WatchDesk, address: Inbound, message: Watch, out: Effects, now: float
@@ -268,7 +274,7 @@ def watches_answer_older(patch: Patch) -> None:
 
 
 def older_views_are_followed(patch: Patch) -> None:
-    """R14, the other half: a view is taken although a newer one is known."""
+    """R14, the other half, which that covers: a view is taken although a newer one is known."""
     update = Routes.update
 
     def back(self: Routes, view: View) -> list[str]:
@@ -280,6 +286,6 @@ def older_views_are_followed(patch: Patch) -> None:
 
 
 def metadata_goes_back(patch: Patch) -> None:
-    """R14: a name server that is behind answers with what it has, and that is followed."""
+    """R14: such an answer is followed, although a newer view is known."""
     watches_answer_older(patch)
     older_views_are_followed(patch)

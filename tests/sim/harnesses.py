@@ -90,14 +90,16 @@ class Directed:
         return f"`{self.test.partition(':')[2]}`"
 
     def run(self, _seed: int) -> None:
-        """Raises whatever the test raises."""
+        """Raises `AssertionError` if the test fails in any way."""
         module, _, name = self.test.partition(":")
         test = getattr(import_module(f"tests.unit.{module}"), name)
         with tempfile.TemporaryDirectory() as folder:
-            if "tmp_path" in inspect.signature(test).parameters:
-                test(Path(folder))
-            else:
-                test(*self.arguments)
+            wants_folder = "tmp_path" in inspect.signature(test).parameters
+            arguments = (Path(folder),) if wants_folder else self.arguments
+            try:
+                test(*arguments)
+            except (Exception, pytest.fail.Exception) as error:
+                raise AssertionError(f"{name} fails") from error
 
 
 Harness: TypeAlias = Cluster | Raft | Script | Directed
@@ -114,8 +116,6 @@ RAFT_PROMISES: Final = {
     "acknowledged and lost": "nothing acknowledged is lost",
 }
 """What the raft world says → the promise."""
-NOTICED: Final = (AssertionError, pytest.fail.Exception)
-"""What a harness raises that has noticed something."""
 
 
 def verdict(harness: Harness, seed: int) -> str:
@@ -126,6 +126,6 @@ def verdict(harness: Harness, seed: int) -> str:
         return error.promise
     except (BrokenPromiseError, RaftError) as error:
         return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
-    except NOTICED as error:
-        return "the test fails" if isinstance(harness, Directed) else type(error).__name__
+    except AssertionError as error:
+        return "the test fails" if isinstance(harness, Directed) else str(error)
     return ""
