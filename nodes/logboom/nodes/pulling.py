@@ -16,7 +16,7 @@ from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged, collect
-from logboom.nodes.refusals import catching_up, no_lease, not_leader
+from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
@@ -87,6 +87,7 @@ class Pulling:
         """Answer a pull now, or hold it."""
         try:
             replica = self._readable(message.topic, message.queue)
+            check_topic(replica, message.topic_id)
             if not self._serve(address, message, replica, turn):
                 wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS)
                 if wait == 0:
@@ -231,6 +232,8 @@ class Pulling:
         """First offset and HW of queues that this broker leads."""
         try:
             found = [self._ended(message.topic, queue, turn.mono) for queue in message.queues]
+            for replica in found:
+                check_topic(replica, message.topic_id)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
@@ -254,6 +257,7 @@ class Pulling:
         """The first message at or after a message time."""
         try:
             replica = self._ended(message.topic, message.queue, turn.mono)
+            check_topic(replica, message.topic_id)
             with self._index_of(replica, turn):
                 offset, time_ms = replica.index.offset_for_time(
                     message.timestamp_ms, replica.start, replica.hw

@@ -33,14 +33,19 @@ def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) ->
     )
 
 
-def made_anew(replica: Replica, meant: int) -> NotLeader:
-    """NOT_LEADER: the asker means another topic of this name, of which this broker does not know,
-    or knows better."""
-    text = (
-        f"topic {replica.topic!r} was deleted and made anew: its id is {replica.topic_id} here, "
-        f"and not {meant}"
-    )
-    return NotLeader(text, leader=None, epoch=-1)
+def check_topic(replica: Replica, meant: int) -> None:
+    """See that the asker means this topic, and no other of the same name; 0: it does not say.
+
+    Raises:
+        NotLeader: it was deleted and made anew, and one of both has not heard of it yet.
+    """
+    if meant not in (0, replica.topic_id):
+        raise NotLeader(
+            f"topic {replica.topic!r} was deleted and made anew: its id is {replica.topic_id} "
+            f"here, and not {meant}",
+            leader=None,
+            epoch=-1,
+        )
 
 
 def no_lease(what: str) -> LogboomError:

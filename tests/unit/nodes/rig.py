@@ -354,10 +354,14 @@ def produce(
 
 
 def pull(
-    offset: int, wait_ms: int = 0, max_bytes: int = 1 << 20, tags: list[str] | None = None
+    offset: int,
+    wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    tags: list[str] | None = None,
+    topic_id: int = 0,
 ) -> Pull:
     """A PULL of queue 0."""
-    return Pull(0, 30_000, "flights", 0, offset, max_bytes, wait_ms, 0, tags)
+    return Pull(0, 30_000, "flights", 0, offset, max_bytes, wait_ms, 0, tags, topic_id=topic_id)
 
 
 def fetch(

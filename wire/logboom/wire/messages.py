@@ -136,6 +136,8 @@ class Pull(Request, array_like=True):
     """Batches that cannot hold any of these tags are left out."""
     min_end: int = -1
     """Greatest max_offset this reader has seen; a smaller one here is never a correction (Q8)."""
+    topic_id: int = 0
+    """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
 
 
 class Pulled(Message, array_like=True):
@@ -154,6 +156,8 @@ class Offsets(Request, array_like=True):
 
     topic: str
     queues: list[int]
+    topic_id: int = 0
+    """As in Produce."""
 
 
 class OffsetsResult(Message, array_like=True):
@@ -169,6 +173,8 @@ class OffsetForTime(Request, array_like=True):
     topic: str
     queue: int
     timestamp_ms: int
+    topic_id: int = 0
+    """As in Produce."""
 
 
 class OffsetForTimeResult(Message, array_like=True):
