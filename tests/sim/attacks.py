@@ -26,6 +26,8 @@ APART_S: Final = 4.5
 """Seconds after which a leader that was cut off from all nodes has been replaced."""
 WHOLE_PLOT_S: Final = 13.0
 """Seconds that the longest plot takes."""
+WISH_S: Final = 2.0
+"""Seconds that a leader's wish to add a follower is under way: less than a session."""
 LONELY_S: Final = 5.0
 """Seconds after which a leader that hears no follower is the last of its ISR."""
 
@@ -157,6 +159,27 @@ class Plots(Hand):
         # What is asked before is the shrink.
         self.later(BEHIND_S - 0.05, lambda: self.await_moment("isr asked", asked))
 
+    def lose_before_growth(self) -> None:
+        """A follower is to be added, but the wish is long under way; meanwhile its disk is lost
+        and it registers anew. Then all but the added one are gone. (One disk in a run.)"""
+        if self.lost:
+            return
+        self.lost = True
+        added = self.world.bad_disk
+        others = self.brokers_but(added)
+        ways = [(broker, name) for broker in others for name in self.names("name-server")]
+        lags = self.world.network.lags
+        self.network.part([added], others, seconds=BEHIND_S)
+        self.later(BEHIND_S - 0.05, lambda: lags.update(dict.fromkeys(ways, WISH_S)))
+
+        def lose() -> None:
+            self._empty(added, 0.02)
+            self.network.part([added], others, seconds=9.0)
+
+        self.later(BEHIND_S + 0.5, lose)
+        self.later(BEHIND_S + WISH_S + 0.5, lambda: self._all_but(added, (4.0, 6.0)))
+        self.later(BEHIND_S + WISH_S + 0.6, lambda: [lags.pop(way, None) for way in ways])
+
     def break_followers(self) -> None:
         """Followers fall behind, so that ISRs shrink and grow all the time."""
         follower = self.rng.choice(self.brokers_but(self.leader()))
@@ -170,10 +193,10 @@ class Plots(Hand):
         leader = self.leader()
         self.world.bad_disk = leader
         self.network.part([leader], self.brokers_but(leader), seconds=LONELY_S + 1.0)
-        self.later(LONELY_S, lambda: self._empty(leader))
+        self.later(LONELY_S, lambda: self._empty(leader, 1.0))
 
-    def _empty(self, name: str) -> None:
-        self.down(name, 1.0)
+    def _empty(self, name: str, seconds: float) -> None:
+        self.down(name, seconds)
         machine = self.world.machines[name]
         if machine.process is None:
             machine.storage = self.world.new_storage()
@@ -207,6 +230,7 @@ MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "two histories": {Plots.part_histories: 1},
     "late answers": {Plots.answer_late: 2, Plots.break_followers: 1, Plots.sleep_long: 1},
     "lost growth": {Plots.lose_growth: 1},
+    "late growth": {Plots.lose_before_growth: 1},
     "last one": {Plots.lose_the_last: 1},
     "forgotten leader": {Plots.forget_a_leader: 2, Plots.sleep_long: 1},
     "failed sync": {Plots.fail_syncs: 1},
