@@ -7,7 +7,7 @@ A flow yields a call of `logboom.client.calls` and is sent its value, or has its
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -44,6 +44,11 @@ from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
+
+STATS_S: Final = 2.0
+"""Seconds that a node has to tell its counters: a live one takes milliseconds."""
+FENCED_STATS_S: Final = 0.5
+"""The same for a broker that is fenced, and most likely down."""
 
 
 def propose(command: AnyCommand, timeout: float) -> Flow[Result]:
@@ -177,11 +182,14 @@ def stats(timeout: float) -> Flow[list[NodeStats]]:
     """Counters of every node; of one that does not answer, why."""
     view: View = yield WholeView(timeout)
     found = []
-    nodes = [(s.id, "name-server", s.endpoint) for s in view.name_servers]
-    nodes += [(b.id, "broker", b.endpoint) for b in view.brokers]
-    for node, role, endpoint in sorted(nodes):
+    nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
+    nodes += [
+        (b.id, "broker", b.endpoint, STATS_S if b.alive else FENCED_STATS_S) for b in view.brokers
+    ]
+    for node, role, endpoint, patience in sorted(nodes):
+        patience = min(patience, timeout)
         try:
-            answer, _ = yield AskNode(endpoint, Stats(0, int(timeout * 1000)), timeout)
+            answer, _ = yield AskNode(endpoint, Stats(0, int(patience * 1000)), patience)
         except LogboomError as error:
             found.append(NodeStats(node, role, endpoint, {}, str(error)))
             continue

@@ -1,0 +1,42 @@
+"""Flows, driven by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.client.calls import AskNode, WholeView
+from logboom.client.flows import FENCED_STATS_S, STATS_S, stats
+from logboom.wire.errors import TimedOut
+from logboom.wire.messages import StatsResult
+from logboom.wire.view import BrokerView, NameServerView, View
+
+
+def test_stats_do_not_wait_long_for_nodes_that_are_down() -> None:
+    brokers = [
+        BrokerView("broker-1", "b1:1", "", 1, False, 1),
+        BrokerView("broker-2", "b2:1", "", 1, True, 1),
+    ]
+    servers = [NameServerView("name-1", "n1:1")]
+    flow = stats(10.0)
+    assert isinstance(next(flow), WholeView)
+    first = flow.send(View(1, True, "c", brokers, [], [], [], servers, "name-1"))
+    assert isinstance(first, AskNode)
+    assert (first.endpoint, first.timeout) == ("b1:1", FENCED_STATS_S)
+    second = flow.throw(TimedOut("no answer"))
+    assert (second.endpoint, second.timeout) == ("b2:1", STATS_S)
+    third = flow.send((StatsResult(1, "broker-2", "broker", {"leading": 1}), []))
+    with pytest.raises(StopIteration) as ended:
+        flow.send((StatsResult(1, "name-1", "raft leader", {"term": 1}), []))
+    assert third.endpoint == "n1:1"
+    assert [(s.node, bool(s.error)) for s in ended.value.value] == [
+        ("broker-1", True),
+        ("broker-2", False),
+        ("name-1", False),
+    ]
+
+
+def test_a_shorter_time_of_the_caller_holds() -> None:
+    flow = stats(0.1)
+    next(flow)
+    asked = flow.send(View(1, True, "c", [], [], [], [], [NameServerView("n", "n:1")], None))
+    assert asked.timeout == 0.1
