@@ -42,6 +42,11 @@ from logboom.wire.messages import (
 )
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView, View
 
+ATTEMPT_S: Final = 3.0
+"""What one name server gets to answer a change of the group."""
+ROUNDS: Final = 3
+"""How often all are asked for it."""
+
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
 
@@ -162,13 +167,16 @@ def remove_name_server(name: str, timeout: float) -> Flow[None]:
 
 
 def _ask_raft_leader(message: AddNameServer | RemoveNameServer, timeout: float) -> Flow[None]:
-    message.timeout_ms = int(timeout * 1000)
+    # The one that is to be removed may be the one that seems to lead, and be dead: nobody is waited
+    # for long, and as such a change may be repeated, all are asked more than once.
+    attempt = min(timeout, ATTEMPT_S)
+    message.timeout_ms = int(attempt * 1000)
     view = yield from latest_view(timeout)
     servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
     last: LogboomError = InternalError("the cluster shows no name server: please report it")
-    for server in servers:
+    for server in servers * ROUNDS:
         try:
-            yield AskNode(server.endpoint, message, timeout)
+            yield AskNode(server.endpoint, message, attempt)
         except LogboomError as error:
             if not error.retryable:
                 raise
