@@ -266,6 +266,8 @@ class World:
 
     def _refused(self, machine: Machine, reason: str) -> None:
         """A process ended for a reason, or did not start: because of its disk, or by a fault."""
+        if "was removed from the group" in reason:
+            return
         if not machine.excused:
             raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")
         machine.excused = machine.journal is not None and machine.journal.full

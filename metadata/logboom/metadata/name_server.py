@@ -42,7 +42,7 @@ from logboom.metadata.watch_desk import WatchDesk
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode
-from logboom.wire.gate import Gate, Peer, refusal
+from logboom.wire.gate import Gate, Peer, refusal, removed_text
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
@@ -203,8 +203,10 @@ class NameServer:
                 break
 
     def _end(self, out: Effects) -> None:
-        refused = self.links.refusal()
-        if refused is not None:
+        refused = self.links.refusal() or self.links.removal()
+        if self.config.id in gone(self.state.cluster):
+            out.stop = removed_text(self.config.id)
+        elif refused is not None:
             out.stop = refused.text
         elif self._stop_at is not None and (
             not self.raft.is_leader or self._now.mono >= self._stop_at
@@ -241,6 +243,7 @@ class NameServer:
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
         self._gate.cluster_id = cluster.cluster_id
+        self._gate.expel(gone(cluster))
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
         everybody = restored or shown <= 0 or views != self._desk.members
