@@ -63,7 +63,7 @@ class Producing:
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if replica is None or leading is None:
-            raise not_leader(self._routes, message.topic, message.queue, me=self._me)
+            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
         check_topic(replica, message.topic_id)
         if replica.damage is not None:
             # A good copy may come back any moment: the producer keeps what it has until then.

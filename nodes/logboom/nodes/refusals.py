@@ -7,11 +7,14 @@ from logboom.wire.errors import DataDamaged, LogboomError, NotLeader, Unavailabl
 from logboom.wire.routes import Routes
 
 
-def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) -> LogboomError:
+def not_leader(
+    routes: Routes, topic: str, queue: int, me: str | None = None, meant: int = 0
+) -> LogboomError:
     """NOT_LEADER with who leads instead.
 
     A queue that is not known here is refused in the same way: the asker had it from metadata that
-    may be newer than ours, and whether it exists its own WATCH tells.
+    may be newer than ours, and whether it exists its own WATCH tells. But ids of topics only grow:
+    where a later one than `meant` (0: not said) was known, that topic was too, and is gone.
     `me`: this broker, which does not lead any more though its metadata may still say so.
     """
     if routes.version < 0:
@@ -19,6 +22,8 @@ def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) ->
     try:
         view = routes.queue(topic, queue)
     except LogboomError as error:
+        if topic not in routes.topics and 0 < meant <= routes.newest_topic:
+            return error
         return NotLeader(f"not known to this broker: {error.text}", leader=None, epoch=-1)
     leader = None if view.leader == me else view.leader
     broker = routes.brokers.get(leader) if leader is not None else None

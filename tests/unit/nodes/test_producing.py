@@ -153,3 +153,26 @@ def test_many_producers_waiting_are_answered_in_order() -> None:
         client.ask(produce(), [batch(2)])
     rig.sync()
     assert [client.answer().base_offset for client in clients] == list(range(0, 40, 2))
+
+
+def test_a_topic_that_is_gone_is_told_from_one_not_heard_of_yet() -> None:
+    rig = Rig()
+    rig.lead()
+    known = rig.replica().topic_id
+
+    def refused(meant: int) -> str:
+        client = rig.client()
+        client.ask(produce(topic="later", topic_id=meant), [batch()])
+        with pytest.raises(LogboomError) as caught:
+            client.answer()
+        return caught.value.code
+
+    assert refused(known + 1) == "NOT_LEADER", "our metadata may be older than the topic"
+    assert refused(0) == "NOT_LEADER", "nor can be told what is meant"
+    rig.publish()
+    assert refused(known) == "UNKNOWN_TOPIC"
+    client = rig.client()
+    client.ask(pull(0, topic_id=known))
+    with pytest.raises(LogboomError) as caught:
+        client.answer()
+    assert caught.value.code == "UNKNOWN_TOPIC"

@@ -134,8 +134,6 @@ class Pull(Request, array_like=True):
     """A hint to stop early (0: none); whole batches move, the client cuts."""
     tags: list[str] | None = None
     """Batches that cannot hold any of these tags are left out."""
-    min_end: int = -1
-    """Greatest max_offset this reader has seen; a smaller one here is never a correction (Q8)."""
     topic_id: int = 0
     """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
 
