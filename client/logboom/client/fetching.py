@@ -183,7 +183,6 @@ class Fetching:
             WAIT_MS,
             0,
             fetch.tags,
-            fetch.max_offset,
             meant,
         )
 
