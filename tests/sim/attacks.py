@@ -104,8 +104,8 @@ class Plots(Hand):
             self.down(other, self.rng.uniform(*seconds))
 
     def part_histories(self) -> None:
-        """A leader alone goes on writing while the only other replica leads; it comes back and
-        dies as soon as it is to be added again."""
+        """A leader alone goes on writing while the only other replica leads; it comes back, hears
+        late that it must cut, and dies as soon as it is to be added again."""
         pair = self.world.observer.topics["pair"].queues[0]
         old = pair.leader
         if old is None or set(pair.isr) != set(pair.replicas) or not self._begins():
@@ -118,7 +118,11 @@ class Plots(Hand):
             else:
                 self.down(old, self.rng.uniform(2.0, 4.0))
 
+        ways = [(other, old) for other in self.brokers_but(old)]
+        lags = self.world.network.lags
         self.later(APART_S - 0.05, lambda: self.await_moment("isr asked", asked))
+        self.later(APART_S - 0.05, lambda: lags.update(dict.fromkeys(ways, 0.3)))
+        self.later(APART_S + 3.0, lambda: [lags.pop(way, None) for way in ways])
 
     def _begins(self) -> bool:
         """Whether no longer plot is under way; this one is from now on."""
@@ -132,8 +136,34 @@ class Plots(Hand):
         return [m.name for m in self.world.machines.values() if m.kind == "client"]
 
     def answer_late(self) -> None:
-        """Links hold answers back until they are given up."""
-        self.network.lag()
+        """What brokers say to each other takes a while, and leaderships move meanwhile, so that
+        requests are given up whose answers are under way."""
+        if not self._begins():
+            return
+        brokers = self.names("broker")
+        lags = self.world.network.lags
+        ways = [(one, other) for one in brokers for other in brokers if one != other]
+        lags.update((way, self.rng.uniform(0.05, 0.6)) for way in ways)
+        for seconds in (0.5, 5.0):
+            self.later(seconds, self.crash)
+        self.later(WHOLE_PLOT_S, lambda: [lags.pop(way, None) for way in ways])
+
+    def send_again(self) -> None:
+        """Connections of clients break while followers are behind: what is under way is sent
+        twice before it is safe once."""
+        follower = self.rng.choice(self.brokers_but(self.leader()))
+        self.network.part([follower], self.brokers_but(follower), seconds=2.0)
+        for seconds in (0.3, 0.6, 0.9, 1.2, 1.5, 1.8):
+            self.later(seconds, self._break_clients)
+
+    def _break_clients(self) -> None:
+        for client in self._clients():
+            for broker in self.names("broker"):
+                self.world.network.break_between(client, broker)
+
+    def flip_bits(self) -> None:
+        """Bits of one disk flip; all other nodes are well."""
+        self.disks.flip_bits()
 
     def lose_growth(self) -> None:
         """A follower falls behind and is added again; its leader does not hear that it was, loses
@@ -180,11 +210,6 @@ class Plots(Hand):
         self.later(BEHIND_S + WISH_S + 0.5, lambda: self._all_but(added, (4.0, 6.0)))
         self.later(BEHIND_S + WISH_S + 0.6, lambda: [lags.pop(way, None) for way in ways])
 
-    def break_followers(self) -> None:
-        """Followers fall behind, so that ISRs shrink and grow all the time."""
-        follower = self.rng.choice(self.brokers_but(self.leader()))
-        self.network.part([follower], self.brokers_but(follower), seconds=4.0)
-
     def lose_the_last(self) -> None:
         """A leader is left alone in its ISR, and then its disk is lost. (One disk in a run.)"""
         if self.lost:
@@ -228,7 +253,9 @@ MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "empty disk": {Plots.come_back_empty: 2, Plots.crash: 1},
     "suspect": {Plots.come_back_suspect: 2, Plots.crash: 1},
     "two histories": {Plots.part_histories: 1},
-    "late answers": {Plots.answer_late: 2, Plots.break_followers: 1, Plots.sleep_long: 1},
+    "late answers": {Plots.answer_late: 1},
+    "sent again": {Plots.send_again: 1},
+    "flipped bits": {Plots.flip_bits: 1},
     "lost growth": {Plots.lose_growth: 1},
     "late growth": {Plots.lose_before_growth: 1},
     "last one": {Plots.lose_the_last: 1},
@@ -236,6 +263,8 @@ MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "failed sync": {Plots.fail_syncs: 1},
 }
 """Name of an attack → its plots, and how often each is begun."""
+RATE: Final = 15
+"""Batches sent per second at least."""
 GAP_S: Final = 1.5
 """Seconds between two plots, on average."""
 
@@ -274,7 +303,9 @@ class Attack(Faults):
 
 def attacked(seed: int, mix: str) -> Scenario:
     """A run of the simulation under one attack."""
-    scenario = Scenario(seed)
+    scenario = Scenario(seed, rot=mix == "flipped bits")
+    # What is under way is what can be lost.
+    vars(scenario)["_rate"] = max(RATE, vars(scenario)["_rate"])
     rng = random.Random(f"attack of {seed}")
     scenario.faults = Attack(scenario.world, rng, mix)
     scenario.options = f" (attack: {mix})"

@@ -206,12 +206,17 @@ def beyond_the_hw_is_illegal(patch: Patch) -> None:
 
 def ends_told_too_early(patch: Patch) -> None:
     """Q8: a new leader tells its HW as the end before it has caught up with its election."""
+    ended = vars(pulling.Pulling)["_ended"]
 
-    def ended(self: pulling.Pulling, topic: str, queue: int, _now: float) -> Replica:
-        found: Replica = vars(pulling.Pulling)["_readable"](self, topic, queue)
+    def early(self: pulling.Pulling, *asked: object) -> Replica:
+        with pytest.MonkeyPatch.context() as now:
+            for led in vars(self)["_queues"].replicas.values():
+                if led.leading is not None:
+                    now.setattr(led.leading, "election_end", Position(0))
+            found: Replica = ended(self, *asked)
         return found
 
-    patch.setattr(pulling.Pulling, "_ended", ended)
+    patch.setattr(pulling.Pulling, "_ended", early)
 
 
 def followers_hear_no_hw(patch: Patch) -> None:

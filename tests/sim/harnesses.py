@@ -19,6 +19,7 @@ from logboom.metadata.raft_config import RaftError
 from tests.sim.attacks import attacked
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
+from tests.sim.trace import BrokenProperty
 from tests.sim.verdict import Failed
 
 
@@ -123,6 +124,9 @@ def verdict(harness: Harness, seed: int) -> str:
     try:
         harness.run(seed)
     except Failed as error:
+        if not isinstance(error.__cause__, BrokenProperty):
+            # A program that falls over has not noticed anything.
+            raise
         return error.promise
     except (BrokenPromiseError, RaftError) as error:
         return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
