@@ -29,17 +29,17 @@ class Event(Struct, frozen=True):
 
 
 def longest_gap(times: Sequence[float], begin: float, end: float) -> float:
-    """Longest time without an acknowledgement that begins between `begin` and `end`.
+    """Longest time without an acknowledgement between `begin` and `end`.
 
-    Silence that goes on at `begin` counts from there; silence that goes on at `end`, to its own end.
+    Silence that goes on before or after counts as far as it lies between them.
     """
     place = bisect_right(times, begin)
     last, longest = begin, 0.0
     for at in times[place:]:
+        if at >= end:
+            break
         longest = max(longest, at - last)
         last = at
-        if at >= end:
-            return longest
     return max(longest, end - last)
 
 

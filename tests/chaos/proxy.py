@@ -211,7 +211,8 @@ class Proxy:
             for way in link.ways:
                 if end is way.source and events & selectors.EVENT_READ:
                     self._take(link, way)
-                if end is way.sink and events & selectors.EVENT_WRITE:
+                # A command of this very turn may have thrown away what waited.
+                if end is way.sink and events & selectors.EVENT_WRITE and way.waiting:
                     self._give(way)
         except BlockingIOError:
             return True

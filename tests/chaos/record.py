@@ -99,5 +99,6 @@ def load(folder: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(folder.glob("*.jsonl")):
         with path.open("rb") as lines:
-            found += [decoder.decode(line) for line in lines]
+            # The last line of a worker that died may be torn.
+            found += [decoder.decode(line) for line in lines if line.endswith(b"\n")]
     return found

@@ -148,7 +148,8 @@ class Rig:
         with ThreadPoolExecutor(len(waiting)) as together:
             for name, error in zip(waiting, together.map(self._start, waiting), strict=True):
                 if error:
-                    self.ended.append(error)
+                    if error not in self.ended:
+                        self.ended.append(error)
                     self._again[name] = time.monotonic() + AGAIN_S
 
     def _start(self, name: str) -> str:

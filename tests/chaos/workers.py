@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -59,8 +60,10 @@ class Workers:
         for name in names:
             stdin = self._processes[name].stdin
             assert stdin is not None
-            stdin.write(last_words)
-            stdin.close()
+            # One that has died is told of below.
+            with contextlib.suppress(BrokenPipeError):
+                stdin.write(last_words)
+                stdin.close()
         for name in names:
             process = self._processes[name]
             try:

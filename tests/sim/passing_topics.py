@@ -39,6 +39,8 @@ class PassingLoad(WireClient):
         self._working = False
         self._waiting: set[_Sent] = set()
         self._acked: dict[tuple[int, Queue], dict[int, bytes]] = {}
+        self._told_gone: set[int] = set()
+        """Ids of topics that a broker said do not exist."""
         self._count = 0
         self.ended = 0
         """Sends that ended because their topic was deleted."""
@@ -94,17 +96,24 @@ class PassingLoad(WireClient):
                 places[message.base_offset] = sent.value
                 return
             assert error is not None, message
+            if error.code == "UNKNOWN_TOPIC":
+                self._waiting.remove(sent)
+                self.ended += 1
+                self._told_gone.add(sent.topic_id)
+                return
             if not error.retryable:
                 raise BrokenProperty("retries succeed", f"{self.name} {sent.queue}: {error}")
             self.later(RETRY_S, lambda: self._post(sent))
 
         batch = encode_batch([sent.value], now_ms=self.now.wall_ms)
-        message = Produce(0, int(ANSWER_S * 1000), *sent.queue, "all")
+        message = Produce(0, int(ANSWER_S * 1000), *sent.queue, "all", sent.topic_id)
         self.request(leader[1], message, answered, ANSWER_S, [batch])
 
     def compare(self, world: World) -> None:
         """What was acknowledged is where it was, in each replica, if the topic is still there."""
         topics = world.observer.topics
+        if wrong := self._told_gone & world.observer.names.keys():
+            raise BrokenProperty("topics that are there are known", f"ids {sorted(wrong)}")
         for (topic_id, queue), places in self._acked.items():
             topic = topics.get(queue.topic)
             if topic is None or topic.id != topic_id:

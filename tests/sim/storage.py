@@ -83,6 +83,8 @@ class SimulatedStorage:
         """Whether others have filled the file system."""
         self.refuses = False
         """Whether the next sync fails."""
+        self._holed = False
+        """Whether a record of the write-ahead log is missing: none behind it is ever read."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when a write takes entries away from a log."""
         self._live = _Image()
@@ -148,8 +150,10 @@ class SimulatedStorage:
         doomed = [
             self._unsynced.popleft() for _ in range(mark - self._written + len(self._unsynced))
         ]
-        for operations in doomed[: rng.randint(0, len(doomed))]:
+        kept = rng.randint(0, len(doomed))
+        for operations in doomed[:kept]:
             self._settle(operations)
+        self._holed = self._holed or kept < len(doomed)
 
     def _settle(self, operations: list[Operation]) -> None:
         self._settled.append(operations)
@@ -173,6 +177,8 @@ class SimulatedStorage:
         last record fails its checksum and is dropped whole, as RocksDB does.
         """
         kept = rng.randint(0, len(self._unsynced)) if power else len(self._unsynced)
+        if self._holed:
+            kept, self._holed = 0, False
         lost = len(self._unsynced) - kept
         for _ in range(kept):
             self._settle(self._unsynced.popleft())

@@ -137,3 +137,42 @@ def test_an_end_offset_below_an_ack_is_seen() -> None:
 def test_a_rewound_reader_is_seen() -> None:
     with pytest.raises(BrokenProperty, match="never rewinds"):
         history().illegal("r", QUEUE, 7, 5)
+
+
+def test_only_acks_leader_may_leave_a_batch_twice_and_stays_in_order() -> None:
+    for acks in ("leader", "none"):
+        seen = history(b"p/0", b"p/1")
+        seen.loose[b"p"] = acks
+        doubled = {"a": log([b"p/0"], [b"p/0"], [b"p/1"])}
+        if acks == "leader":
+            seen.compare(QUEUE, doubled)
+        else:
+            with pytest.raises(BrokenProperty, match="nothing is doubled"):
+                seen.compare(QUEUE, doubled)
+    late = history(b"p/0", b"p/1")
+    late.loose[b"p"] = "leader"
+    with pytest.raises(BrokenProperty, match="order holds"):
+        late.compare(QUEUE, {"a": log([b"p/1"], [b"p/0"])})
+    late.loose[b"p"] = "none"
+    late.compare(QUEUE, {"a": log([b"p/1"], [b"p/0"])})
+
+
+def test_a_reader_is_sent_ahead_by_retention_alone() -> None:
+    seen = history(b"p/0")
+    seen.kept_bytes[QUEUE.topic] = 10
+    seen.illegal("r", QUEUE, 3, 7)
+    assert seen.place("r", QUEUE) == 7
+    with pytest.raises(BrokenProperty, match="never rewinds"):
+        seen.illegal("r", QUEUE, 7, 5)
+
+
+def test_retention_that_removes_too_much_is_seen() -> None:
+    whole = log([b"p/0"], [b"p/1"])
+    rest = {"a": dict(list(whole.items())[1:])}
+    size = sum(map(len, rest["a"].values()))
+    seen = history(b"p/0", b"p/1")
+    seen.kept_bytes[QUEUE.topic] = size
+    seen.compare(QUEUE, rest)
+    seen.kept_bytes[QUEUE.topic] = size + 1
+    with pytest.raises(BrokenProperty, match="retention keeps"):
+        seen.compare(QUEUE, rest)

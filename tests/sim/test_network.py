@@ -147,3 +147,55 @@ def test_a_redial_drops_what_waits() -> None:
     rig.network.listen(rig.b, "main", "b:1")
     rig.run(2)
     assert rig.b.texts() == [b"new"]
+
+
+def test_a_lag_delays_one_way_and_keeps_the_order() -> None:
+    rig = Rig()
+    rig.say(b"first")
+    rig.run(1)
+    rig.network.lags["a", "b"] = 2.0
+    rig.say(b"late")
+    rig.network.send(rig.b, rig.address(), [b"prompt"])
+    rig.run(1)
+    assert rig.b.texts() == [b"first"]
+    assert rig.a.texts() == [b"prompt"]
+    rig.network.lags.clear()
+    rig.say(b"behind")
+    rig.run(2)
+    assert rig.b.texts() == [b"first", b"late", b"behind"]
+
+
+def test_a_late_message_may_outlive_its_connection() -> None:
+    left = set()
+    for seed in range(20):
+        rig = Rig(seed)
+        rig.say(b"first")
+        rig.run(1)
+        before = rig.address()
+        rig.network.lags["a", "b"] = 2.0
+        rig.say(b"late")
+        rig.network.break_between("a", "b")
+        rig.network.lags.clear()
+        rig.run(1)
+        rig.say(b"again")
+        rig.run(3)
+        left.add(tuple(rig.b.texts()))
+        late = [event.peer for event in rig.b.got if event.frames == (b"late",)]
+        assert late in ([], [before])
+    assert left == {(b"first", b"again"), (b"first", b"again", b"late")}
+
+
+def test_one_partition_ends_without_the_others() -> None:
+    rig = Rig()
+    rig.say(b"first")
+    rig.run(1)
+    for way in (("a", "b"), ("c", "b")):
+        rig.network.block(*way)
+    rig.say(b"held")
+    rig.run(1)
+    rig.network.unblock([("c", "b")])
+    rig.run(1)
+    assert rig.b.texts() == [b"first"]
+    rig.network.unblock([("a", "b")])
+    rig.run(1)
+    assert rig.b.texts() == [b"first", b"held"]

@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logboom.metadata.raft import RaftNode
-from logboom.metadata.raft_config import RaftError
-from tests.sim.raft_broken import BROKEN
-from tests.sim.raft_world import BrokenPromiseError, play
+from tests.sim.raft_world import play
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,16 +48,6 @@ def test_nothing_acknowledged_is_lost(members: int, seeds: int, changing: bool) 
     print({what: met[what] for what in sorted(met)})  # noqa: T201 - the figures of the run
     assert [what for what in MET if not met[what]] == []
     assert not changing or met["changes_applied"] > seeds
-
-
-@pytest.mark.parametrize(("broken", "changing"), BROKEN, ids=lambda case: str(case))
-def test_a_rule_taken_out_is_noticed(broken: type[RaftNode], changing: bool) -> None:
-    for seed in range(120):
-        try:
-            play(seed, changing=changing, node_type=broken)
-        except (BrokenPromiseError, RaftError):
-            return
-    pytest.fail(f"nobody noticed {broken.__name__}")
 
 
 def story() -> str:

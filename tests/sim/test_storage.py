@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from logboom.nodes.keys import log_key, queue_end, queue_key
 from logboom.nodes.storage import WriteSet
-from tests.sim.storage import SimulatedStorage
+from tests.sim.storage import SETTLED, SimulatedStorage
 
 
 def put(storage: SimulatedStorage, *keys: bytes) -> None:
@@ -75,3 +76,73 @@ def test_an_iterator_across_a_write_is_caught() -> None:
     put(storage, b"c")
     with pytest.raises(AssertionError, match="kept open"):
         next(held)
+
+
+def test_a_failed_sync_loses_what_a_second_one_would_not_bring_back() -> None:
+    left = set()
+    for seed in range(20):
+        storage = SimulatedStorage("s")
+        put(storage, b"a")
+        storage.sync()
+        put(storage, b"b")
+        put(storage, b"c")
+        mark = storage.mark()
+        put(storage, b"d")
+        storage.sync_failed(mark, random.Random(seed))
+        assert keys(storage) == [b"a", b"b", b"c", b"d"], "memory still has it"
+        storage.sync()
+        storage.crash(random.Random(seed))
+        left.add(b"".join(keys(storage)))
+    assert left == {b"ad", b"abd", b"abcd"}
+
+
+def test_damage_takes_the_newest_of_what_was_synced_and_is_known() -> None:
+    left = set()
+    for seed in range(60):
+        storage = SimulatedStorage("s")
+        for number in range(SETTLED + 3):
+            put(storage, b"%02d" % number)
+            storage.sync()
+        storage.crash(random.Random(seed))
+        lost = storage.damage(random.Random(seed))
+        assert storage.suspect
+        assert len(keys(storage)) == SETTLED + 3 - lost
+        assert keys(storage) == [b"%02d" % n for n in range(SETTLED + 3 - lost)]
+        left.add(lost)
+    assert left == set(range(SETTLED + 1))
+
+
+def test_only_what_is_synced_counts_as_on_disk() -> None:
+    storage = SimulatedStorage("s")
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, 5), b"entry")
+    storage.write(writes)
+    assert storage.on_disk(1, 0, 6) is None
+    storage.sync()
+    assert storage.on_disk(1, 0, 6) == b"entry"
+    assert storage.on_disk(1, 0, 4) is None
+    assert storage.on_disk(1, 1, 6) is None
+
+
+def test_cuts_are_told_from_retention() -> None:
+    storage = SimulatedStorage("s")
+    cuts: list[int] = []
+    storage.on_cut = lambda: cuts.append(1)
+    writes = WriteSet()
+    for offset in range(4):
+        writes.put("log", log_key(1, 0, offset), b"entry")
+    writes.delete_range("log", queue_key(1, 0), log_key(1, 0, 2))
+    storage.write(writes)
+    assert cuts == []
+    writes = WriteSet()
+    writes.delete_range("log", log_key(1, 0, 3), queue_end(1, 0))
+    storage.write(writes)
+    assert cuts == [1]
+
+
+def test_a_folder_of_a_newer_format_is_not_opened() -> None:
+    storage = SimulatedStorage("s")
+    storage.open()
+    storage.format += 1
+    with pytest.raises(AssertionError, match="is not opened"):
+        storage.open()

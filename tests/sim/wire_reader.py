@@ -39,7 +39,6 @@ class WireReader(WireClient):
         self._history = history
         self._queues = list(queues)
         self._begun: set[Queue] = set()
-        self._greatest: dict[Queue, int] = {}
         self._rests: dict[Queue, float] = {}
 
     def changed(self, topics: Sequence[str]) -> None:
@@ -79,9 +78,8 @@ class WireReader(WireClient):
                     raise BrokenProperty("pulls succeed", f"{self.name} {queue} {offset}: {error}")
                 self._rest(queue)
 
-        seen = self._greatest.get(queue, -1)
         size = self.rng.choice((1, 4096, 1 << 20))
-        message = Pull(0, 2_000, *queue, offset, size, WAIT_MS, min_end=seen)
+        message = Pull(0, 2_000, *queue, offset, size, WAIT_MS)
         self.request(endpoint, message, answered, ANSWER_S)
 
     def _rest(self, queue: Queue) -> None:
@@ -95,7 +93,6 @@ class WireReader(WireClient):
             return
         if message.status == "FOUND" and not batches:
             raise BrokenProperty("FOUND has batches", f"{queue} {offset}")
-        self._greatest[queue] = max(self._greatest.get(queue, -1), message.max_offset)
         messages: list[tuple[int, bytes]] = []
         for batch in batches:
             columns = open_batch(batch, check(batch)).from_offset(offset)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
@@ -164,7 +166,10 @@ class World:
             storage = machine.storage
             assert storage is not None
             storage.open()
-            return Broker(config, storage, rng, rng.randbytes(8).hex(), CLUSTER_KEY)
+            # An operator keeps the list up to date when name servers are replaced.
+            alive = [m.endpoint for m in self._members if not self.machines[m.id].retired]
+            current = msgspec.structs.replace(config, name_servers=alive)
+            return Broker(current, storage, rng, rng.randbytes(8).hex(), CLUSTER_KEY)
 
         machine = self.add(name, "broker", {"main": f"{name}:7711"}, build)
         machine.storage = self.new_storage()
@@ -266,6 +271,8 @@ class World:
 
     def _refused(self, machine: Machine, reason: str) -> None:
         """A process ended for a reason, or did not start: because of its disk, or by a fault."""
+        if "was removed from the group" in reason:
+            return
         if not machine.excused:
             raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")
         machine.excused = machine.journal is not None and machine.journal.full

@@ -164,12 +164,14 @@ class Fetching:
 
     def _next_question(self, reading: _Reading) -> Message:
         fetch, timeout_ms = reading.fetch, int((WAIT_MS / 1000 + SLACK) * 1000)
+        meant = reading.topic_id or 0
         if reading.offset is None:
             start = reading.start
             if start == "last":
-                return Offsets(0, int(SLACK * 1000), fetch.topic, [fetch.queue])
+                return Offsets(0, int(SLACK * 1000), fetch.topic, [fetch.queue], meant)
             if isinstance(start, ReadAt):
-                return OffsetForTime(0, int(SLACK * 1000), fetch.topic, fetch.queue, int(start))
+                left_ms = int(SLACK * 1000)
+                return OffsetForTime(0, left_ms, fetch.topic, fetch.queue, int(start), meant)
             self._place(reading, start if isinstance(start, int) else 0)
         return Pull(
             0,
@@ -181,7 +183,7 @@ class Fetching:
             WAIT_MS,
             0,
             fetch.tags,
-            fetch.max_offset,
+            meant,
         )
 
     def _place(self, reading: _Reading, offset: int) -> None:

@@ -7,7 +7,7 @@ A flow yields a call of `logboom.client.calls` and is sent its value, or has its
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,8 +42,18 @@ from logboom.wire.messages import (
 )
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView, View
 
+ATTEMPT_S: Final = 3.0
+"""What one name server gets to answer a change of the group."""
+ROUNDS: Final = 3
+"""How often all are asked for it."""
+
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
+
+STATS_S: Final = 2.0
+"""Seconds that a node has to tell its counters: a live one takes milliseconds."""
+FENCED_STATS_S: Final = 0.5
+"""The same for a broker that is fenced, and most likely down."""
 
 
 def propose(command: AnyCommand, timeout: float) -> Flow[Result]:
@@ -157,13 +167,16 @@ def remove_name_server(name: str, timeout: float) -> Flow[None]:
 
 
 def _ask_raft_leader(message: AddNameServer | RemoveNameServer, timeout: float) -> Flow[None]:
-    message.timeout_ms = int(timeout * 1000)
+    # The one that is to be removed may be the one that seems to lead, and be dead: nobody is waited
+    # for long, and as such a change may be repeated, all are asked more than once.
+    attempt = min(timeout, ATTEMPT_S)
+    message.timeout_ms = int(attempt * 1000)
     view = yield from latest_view(timeout)
     servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
     last: LogboomError = InternalError("the cluster shows no name server: please report it")
-    for server in servers:
+    for server in servers * ROUNDS:
         try:
-            yield AskNode(server.endpoint, message, timeout)
+            yield AskNode(server.endpoint, message, attempt)
         except LogboomError as error:
             if not error.retryable:
                 raise
@@ -177,11 +190,14 @@ def stats(timeout: float) -> Flow[list[NodeStats]]:
     """Counters of every node; of one that does not answer, why."""
     view: View = yield WholeView(timeout)
     found = []
-    nodes = [(s.id, "name-server", s.endpoint) for s in view.name_servers]
-    nodes += [(b.id, "broker", b.endpoint) for b in view.brokers]
-    for node, role, endpoint in sorted(nodes):
+    nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
+    nodes += [
+        (b.id, "broker", b.endpoint, STATS_S if b.alive else FENCED_STATS_S) for b in view.brokers
+    ]
+    for node, role, endpoint, patience in sorted(nodes):
+        patience = min(patience, timeout)
         try:
-            answer, _ = yield AskNode(endpoint, Stats(0, int(timeout * 1000)), timeout)
+            answer, _ = yield AskNode(endpoint, Stats(0, int(patience * 1000)), patience)
         except LogboomError as error:
             found.append(NodeStats(node, role, endpoint, {}, str(error)))
             continue

@@ -59,6 +59,7 @@ class QueueSender:
         self._turn = turn
         self._rng = rng
         self._topic = line.topic.name
+        self._topic_id = line.topic.topic_id
         self._queue = line.queue
         self._waiting: deque[Parcel] = deque()
         """Taken from the lane, never sent in this epoch."""
@@ -191,7 +192,14 @@ class QueueSender:
         parcel.attempts += 1
         parcel.ticket = self._connections.request(
             self._endpoint,
-            Produce(0, int(left * 1000), self._topic, self._queue, self._options.acks),
+            Produce(
+                0,
+                int(left * 1000),
+                self._topic,
+                self._queue,
+                self._options.acks,
+                self._topic_id,
+            ),
             [parcel.batch],
             lambda reply: self._answered(parcel, reply),
             left,
@@ -207,7 +215,7 @@ class QueueSender:
             except LogboomError as error:
                 self._give_up(self._waiting.popleft(), error)
                 continue
-            message = Produce(0, 0, self._topic, self._queue, "none")
+            message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id)
             if not self._connections.tell(endpoint, message, [parcel.batch]):
                 self._pause_for(0.01)
                 return

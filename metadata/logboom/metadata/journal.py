@@ -14,6 +14,7 @@ after each sync (in place, not synced itself: an older number only sees less).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from typing import TYPE_CHECKING, Final
@@ -84,7 +85,9 @@ class RocksJournal:
                 os.fsync(self._synced_file)
                 _write_durably(path / "identity.json", _json(identity))
         except JournalError:
-            self._release()
+            # What it found tells more than what closing says of the same damage.
+            with contextlib.suppress(JournalError):
+                self._release()
             raise
 
     # -- reading ----------------------------------------------------------------------------
@@ -248,7 +251,10 @@ class RocksJournal:
 
     def _release(self) -> None:
         os.close(self._synced_file)
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise self._damaged(str(error)) from error
 
 
 def _claim(path: Path, wanted: _Identity, *, create: bool) -> bool:

@@ -76,13 +76,15 @@ def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
         before = queue.standing
         if command.mended:
             after = mend(before, broker.id)
-        elif broker.id in before.damaged:
+        elif broker.id in before.damaged and before.leader == broker.id:
             continue
         else:
             after = damage(before, broker.id, queue.topic.need)
         if after.leader is None:
             after = _elect(cluster, queue, after)
-        cluster.place(queue, after, anew=after.leader == broker.id and not command.mended)
+        # The replica will be cut: a new epoch ends what its positions of before are worth to the
+        # leader, which would let it into the ISR again for what it held once (Q4, Q6).
+        cluster.place(queue, after, anew=not command.mended)
     return DONE
 
 

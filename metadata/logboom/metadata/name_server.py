@@ -42,7 +42,7 @@ from logboom.metadata.watch_desk import WatchDesk
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode
-from logboom.wire.gate import Gate, Peer, refusal
+from logboom.wire.gate import Gate, Peer, refusal, removed_text
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
@@ -119,6 +119,8 @@ class NameServer:
         self._out = Effects()
         """Of the turn under way: raft's results are answered into it."""
         self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
+        self.sends_dropped = self.sends_waiting_bytes = 0
+        """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
 
     @property
     def serving(self) -> bool:
@@ -204,8 +206,10 @@ class NameServer:
                 break
 
     def _end(self, out: Effects) -> None:
-        refused = self.links.refusal()
-        if refused is not None:
+        refused = self.links.refusal() or self.links.removal()
+        if self.config.id in gone(self.state.cluster):
+            out.stop = removed_text(self.config.id)
+        elif refused is not None:
             out.stop = refused.text
         elif self._stop_at is not None and (
             not self.raft.is_leader or self._now.mono >= self._stop_at
@@ -242,6 +246,7 @@ class NameServer:
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
         self._gate.cluster_id = cluster.cluster_id
+        self._gate.expel(gone(cluster))
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
         everybody = restored or shown <= 0 or views != self._desk.members
@@ -372,6 +377,8 @@ class NameServer:
             sessions=len(self._gate),
             raft_links_up=self.links.up_count(),
             raft_link_gaps=self.links.gaps,
+            sends_dropped=self.sends_dropped,
+            sends_waiting_bytes=self.sends_waiting_bytes,
         )
         figures.update({f"raft_{name}": value for name, value in self.raft.status().items()})
         return figures

@@ -167,6 +167,11 @@ class RaftLinks:
             return None
         return refusals[0]
 
+    def removal(self) -> LogboomError | None:
+        """What a peer says that knows this node as removed."""
+        refusals = [link.session.refusal for link in self._links.values()]
+        return next((r for r in refusals if r is not None and r.code == "FENCED"), None)
+
     def send(self, peer: str, payload: bytes, out: Effects, now: float) -> None:
         """Send a raft frame; if the link is not up it is dropped, as the raft node was told."""
         link = self._links.get(peer)

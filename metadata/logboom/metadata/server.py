@@ -112,11 +112,13 @@ class NameServerProcess:
                 told = True
                 events.append(Call("stop"))
             effects = core.handle(events, _now())
-            for endpoint in effects.hangups:
-                sockets.hang_up(endpoint)
             for endpoint in effects.redials:
                 sockets.redial(endpoint)
             sockets.send(effects.sends)
+            for endpoint in effects.hangups:
+                sockets.hang_up(endpoint)
+            core.sends_dropped = sockets.dropped
+            core.sends_waiting_bytes = sockets.waiting
             if effects.stop is not None:
                 return effects.stop
 

@@ -84,6 +84,8 @@ class Broker:
         self.stats = Statistics()
         self.stores_set_aside = 0
         """Damaged stores kept in the data folder, for STATS. (The skin knows.)"""
+        self.sends_dropped = self.sends_waiting_bytes = 0
+        """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
         self.routes = Routes()
         self.queues = Queues(storage, config.cache_bytes)
         self.gate = Gate(config.id, cluster_key, rng)
@@ -458,6 +460,8 @@ class Broker:
             ),
             damaged=len(self.damages),
             stores_set_aside=self.stores_set_aside,
+            sends_dropped=self.sends_dropped,
+            sends_waiting_bytes=self.sends_waiting_bytes,
             holds=len(self.pulling.holds),
             watches=len(self.told),
             sessions=len(self.gate),

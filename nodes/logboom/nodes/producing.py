@@ -9,7 +9,7 @@ from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership, Waiting
 from logboom.nodes.lease import Lease
 from logboom.nodes.queues import Queues
-from logboom.nodes.refusals import no_lease, not_leader
+from logboom.nodes.refusals import check_topic, no_lease, not_leader
 from logboom.nodes.replica import Replica
 from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
@@ -63,7 +63,8 @@ class Producing:
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if replica is None or leading is None:
-            raise not_leader(self._routes, message.topic, message.queue, me=self._me)
+            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
+        check_topic(replica, message.topic_id)
         if replica.damage is not None:
             # A good copy may come back any moment: the producer keeps what it has until then.
             raise Unavailable(self._refusal(replica).text)

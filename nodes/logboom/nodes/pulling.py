@@ -16,7 +16,7 @@ from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged, collect
-from logboom.nodes.refusals import catching_up, no_lease, not_leader
+from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
@@ -71,7 +71,7 @@ class Pulling:
         self._stats = stats
         self._on_index = on_index
 
-    def _readable(self, topic: str, queue: int) -> Replica:
+    def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is not None:
@@ -79,14 +79,15 @@ class Pulling:
                 return replica
             if self._config.follower_reads and replica.role == "follower":
                 return replica
-        raise not_leader(self._routes, topic, queue, me=self._config.id)
+        raise not_leader(self._routes, topic, queue, self._config.id, meant)
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
     def pull(self, address: Inbound, message: Pull, turn: Turn) -> None:
         """Answer a pull now, or hold it."""
         try:
-            replica = self._readable(message.topic, message.queue)
+            replica = self._readable(message.topic, message.queue, message.topic_id)
+            check_topic(replica, message.topic_id)
             if not self._serve(address, message, replica, turn):
                 wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS)
                 if wait == 0:
@@ -214,11 +215,11 @@ class Pulling:
 
     # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
 
-    def _ended(self, topic: str, queue: int, now: float) -> Replica:
+    def _ended(self, topic: str, queue: int, now: float, meant: int) -> Replica:
         """The replica that may say where its queue ends (Q8, Q11)."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is None or replica.leading is None:
-            raise not_leader(self._routes, topic, queue, me=self._config.id)
+            raise not_leader(self._routes, topic, queue, self._config.id, meant)
         if not self._lease.holds(now):
             raise no_lease("end offsets are")
         if self._damages.may_move(replica):
@@ -230,7 +231,12 @@ class Pulling:
     def offsets(self, address: Inbound, message: Offsets, turn: Turn) -> None:
         """First offset and HW of queues that this broker leads."""
         try:
-            found = [self._ended(message.topic, queue, turn.mono) for queue in message.queues]
+            found = [
+                self._ended(message.topic, queue, turn.mono, message.topic_id)
+                for queue in message.queues
+            ]
+            for replica in found:
+                check_topic(replica, message.topic_id)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
@@ -253,7 +259,8 @@ class Pulling:
     def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
         """The first message at or after a message time."""
         try:
-            replica = self._ended(message.topic, message.queue, turn.mono)
+            replica = self._ended(message.topic, message.queue, turn.mono, message.topic_id)
+            check_topic(replica, message.topic_id)
             with self._index_of(replica, turn):
                 offset, time_ms = replica.index.offset_for_time(
                     message.timestamp_ms, replica.start, replica.hw

@@ -35,6 +35,8 @@ class Queues:
         self.cache = TailCache(cache_bytes)
         self.replicas: dict[QueueKey, Replica] = {}
         self.by_name: dict[tuple[str, int], Replica] = {}
+        self._held: dict[str, dict[QueueKey, Replica]] = {}
+        """Topic name → its replicas; for a moment also those of an older topic of this name."""
         self.token = 0
         """Number of the last turn that wrote."""
         self._dirty: dict[QueueKey, Replica] = {}
@@ -77,6 +79,11 @@ class Queues:
         """Metadata tells the topic's name."""
         replica.topic = topic
         self.by_name[topic, replica.queue] = replica
+        self._held.setdefault(topic, {})[replica.key] = replica
+
+    def held(self, topic: str) -> list[Replica]:
+        """All replicas that are known under this topic's name."""
+        return list(self._held.get(topic, {}).values())
 
     def drop(self, replica: Replica, turn: Turn) -> None:
         """The topic is gone, or this broker is no replica: remove all of it."""
@@ -85,6 +92,10 @@ class Queues:
         self._dirty.pop(replica.key, None)
         if self.by_name.get((replica.topic, replica.queue)) is replica:
             del self.by_name[replica.topic, replica.queue]
+        held = self._held.get(replica.topic, {})
+        held.pop(replica.key, None)
+        if not held:
+            self._held.pop(replica.topic, None)
 
     def touch(self, replica: Replica) -> None:
         """The replica's log changed this turn."""

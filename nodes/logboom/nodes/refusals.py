@@ -7,11 +7,14 @@ from logboom.wire.errors import DataDamaged, LogboomError, NotLeader, Unavailabl
 from logboom.wire.routes import Routes
 
 
-def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) -> LogboomError:
+def not_leader(
+    routes: Routes, topic: str, queue: int, me: str | None = None, meant: int = 0
+) -> LogboomError:
     """NOT_LEADER with who leads instead.
 
     A queue that is not known here is refused in the same way: the asker had it from metadata that
-    may be newer than ours, and whether it exists its own WATCH tells.
+    may be newer than ours, and whether it exists its own WATCH tells. But ids of topics only grow:
+    where a later one than `meant` (0: not said) was known, that topic was too, and is gone.
     `me`: this broker, which does not lead any more though its metadata may still say so.
     """
     if routes.version < 0:
@@ -19,6 +22,8 @@ def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) ->
     try:
         view = routes.queue(topic, queue)
     except LogboomError as error:
+        if topic not in routes.topics and 0 < meant <= routes.newest_topic:
+            return error
         return NotLeader(f"not known to this broker: {error.text}", leader=None, epoch=-1)
     leader = None if view.leader == me else view.leader
     broker = routes.brokers.get(leader) if leader is not None else None
@@ -31,6 +36,21 @@ def not_leader(routes: Routes, topic: str, queue: int, me: str | None = None) ->
         endpoint=broker.endpoint if broker is not None else None,
         epoch=view.leader_epoch,
     )
+
+
+def check_topic(replica: Replica, meant: int) -> None:
+    """See that the asker means this topic, and no other of the same name; 0: it does not say.
+
+    Raises:
+        NotLeader: it was deleted and made anew, and one of both has not heard of it yet.
+    """
+    if meant not in (0, replica.topic_id):
+        raise NotLeader(
+            f"topic {replica.topic!r} was deleted and made anew: its id is {replica.topic_id} "
+            f"here, and not {meant}",
+            leader=None,
+            epoch=-1,
+        )
 
 
 def no_lease(what: str) -> LogboomError:

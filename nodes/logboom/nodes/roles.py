@@ -85,17 +85,13 @@ class Roles:
             self._swept = True
             self._sweep(turn)
             names = [*names, *self._routes.topics]
-        gone = set()
         for name in dict.fromkeys(names):
             topic = self._routes.topics.get(name)
-            if topic is None:
-                gone.add(name)
-            else:
+            if topic is not None:
                 self._apply_topic(topic, turn)
-        if gone:
-            for replica in self._queues:
-                if replica.topic in gone:
-                    self._drop(replica, turn)
+                continue
+            for replica in self._queues.held(name):
+                self._drop(replica, turn)
 
     def _sweep(self, turn: Turn) -> None:
         """Once per registration: queues of which metadata knows nothing were deleted meanwhile."""
@@ -104,11 +100,11 @@ class Roles:
                 self._drop(replica, turn)
 
     def _apply_topic(self, topic: TopicView, turn: Turn) -> None:
-        for number, view in enumerate(topic.queues):
-            older = self._queues.by_name.get((topic.name, number))
-            if older is not None and older.topic_id != topic.id:
-                # Deleted and made again under the same name.
+        for older in self._queues.held(topic.name):
+            if older.topic_id != topic.id:
+                # Deleted and made again under the same name, maybe with fewer queues.
                 self._drop(older, turn)
+        for number, view in enumerate(topic.queues):
             replica = self._queues.replicas.get((topic.id, number))
             if self._me in view.replicas:
                 if replica is None:

@@ -161,6 +161,8 @@ class BrokerProcess:
         for endpoint in effects.redials:
             sockets.redial(endpoint)
         sockets.send(effects.sends)
+        self._core.sends_dropped = sockets.dropped
+        self._core.sends_waiting_bytes = sockets.waiting
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
         if effects.stop:

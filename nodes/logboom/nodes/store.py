@@ -115,16 +115,37 @@ class RocksStorage:
             self.folder.close()
             raise
 
-    def _open(self) -> None:
+    def _take_handles(self) -> tuple[bytes | None, bytes | None]:
+        """Open the database; its id and the number of its last write."""
         self._database = _open_database(self.folder)
         self._families = {name: self._database.get_column_family(name) for name in FAMILIES}
         self._handles = {name: self._database.get_column_family_handle(name) for name in FAMILIES}
+        return self._database.get(_STORE_ID), self._database.get(_NUMBER)
+
+    def _drop_handles(self) -> None:
+        # Each keeps the database and its lock alive.
+        self._handles.clear()
+        for handle in (*self._families.values(), self._database):
+            self._let_go(handle)
+        self._families.clear()
+
+    def _open(self) -> None:
+        self._families, self._handles = {}, {}
+        try:
+            stored, number = self._take_handles()
+        except StartError:
+            raise
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            # A store that cannot say which one it is has nothing that may be believed.
+            reason = _damage_in(self.folder, error)
+            self._drop_handles()
+            self.condemn(reason)
+            stored, number = self._take_handles()
         self._removed: dict[bytes, bytes] = {}
         self._removed_lock = threading.Lock()
         self._closed = self._failed = False
-        stored = self._database.get(_STORE_ID)
         self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
-        self._number = int.from_bytes(self._database.get(_NUMBER) or b"", "big")
+        self._number = int.from_bytes(number or b"", "big")
         synced = self.folder.synced()
         if stored is not None and self._number < synced:
             lost = f"write {synced} was synced, but the store ends at {self._number}"
@@ -278,11 +299,7 @@ class RocksStorage:
             if not self._failed:
                 self.sync()
         finally:
-            # Each handle keeps the database and its lock alive.
-            self._handles.clear()
-            for handle in (*self._families.values(), self._database):
-                self._let_go(handle)
-            self._families.clear()
+            self._drop_handles()
             self.folder.close()
 
     def _let_go(self, handle: Rdict) -> None:

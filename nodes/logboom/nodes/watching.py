@@ -125,6 +125,9 @@ class Told:
         self._changes: deque[tuple[int, str]] = deque()
         self._floor = -1
         """Deltas reach back to this version."""
+        self._brokers: set[str] = set()
+        self._brokers_gone: dict[str, int] = {}
+        """Removed brokers, and the version from which on they are not there."""
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -142,6 +145,13 @@ class Told:
         self._changes.extend((self._routes.version, name) for name in names)
         while len(self._changes) > REMEMBERED:
             self._floor = self._changes.popleft()[0]
+        brokers = self._routes.brokers
+        for broker in self._brokers - brokers.keys():
+            self._brokers_gone[broker] = self._routes.version
+        self._brokers = set(brokers)
+        while len(self._brokers_gone) > REMEMBERED:
+            oldest = next(iter(self._brokers_gone))
+            self._floor = max(self._floor, self._brokers_gone.pop(oldest))
         for hold in self._holds.take(None):
             if not self._answer(hold.address, hold.message, turn, ripe=False):
                 self._holds.add(None, hold.message.id, hold)
@@ -185,10 +195,15 @@ class Told:
             [b for b in routes.brokers.values() if full or b.version > since],
             topics,
             deleted,
-            [],
+            [] if full else self._gone_since(since),
             routes.name_servers,
             routes.raft_leader,
         )
+
+    def _gone_since(self, version: int) -> list[str]:
+        """Brokers that were removed after `version` and did not come back."""
+        gone = self._brokers_gone.items()
+        return [b for b, at in gone if at > version and b not in self._routes.brokers]
 
     def _since(self, version: int) -> dict[str, None]:
         """Names of topics that changed or went after `version`."""
@@ -201,4 +216,4 @@ class Told:
 
 
 def _says_something(view: View) -> bool:
-    return bool(view.topics or view.brokers or view.deleted)
+    return bool(view.topics or view.brokers or view.deleted or view.deleted_brokers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,26 +11,15 @@ import pytest
 import zmq
 
 from bench.idle import resident_mb
-from logboom.client import Client, connect
+from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.frames import encode
 from logboom.wire.messages import Hello, Message, Ping, Pull, Stats, Watch
+from tests.integration.fuzz.conftest import slowest_pull
 
 CONNECTIONS = 5_000
 PATIENT_S = 1.0
 """Longest wait of a healthy client that is taken for being served."""
-
-
-@pytest.fixture(scope="module", name="cluster")
-def cluster_of_one() -> Iterator[Cluster]:
-    """One name server, one broker, and a topic "f" with 30 MB in it."""
-    with Cluster(name_servers=1, brokers=1) as cluster:
-        with connect(cluster.endpoints) as boom:
-            boom.admin.create_topic("f", 1, 1)
-            with boom.producer() as producer:
-                for sent in [producer.send("f", b"x" * 1_000_000) for _ in range(30)]:
-                    sent.result(30)
-        yield cluster
 
 
 @contextmanager
@@ -65,17 +53,6 @@ def hello(name: str) -> Hello:
     return Hello(1, 1, 1, name, "client", 0)
 
 
-def slowest_pull(boom: Client, seconds: float) -> float:
-    """The longest that a healthy client waits for a message, over some seconds."""
-    slowest, until = 0.0, time.monotonic() + seconds
-    while time.monotonic() < until:
-        began = time.monotonic()
-        assert boom.pull("f", queue=0, offset=0, wait_ms=0).status == "FOUND"
-        slowest = max(slowest, time.monotonic() - began)
-        time.sleep(0.02)
-    return slowest
-
-
 def test_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else(cluster: Cluster) -> None:
     pid = cluster.pid("broker-1")
     with connect(cluster.endpoints) as boom, dealers(cluster.endpoints[0], 1) as (peer,):
@@ -86,6 +63,21 @@ def test_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else(cluster: C
             tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
         assert slowest_pull(boom, 4.0) < PATIENT_S
         assert resident_mb(pid) - before < 400
+
+
+def test_all_who_never_read_together_cost_bounded_memory(cluster: Cluster) -> None:
+    pid = cluster.pid("broker-1")
+    with connect(cluster.endpoints) as boom, dealers(cluster.endpoints[0], 60) as peers:
+        before = resident_mb(pid)
+        for at, peer in enumerate(peers):
+            tell(peer, hello(f"never reads {at}"))
+            for number in range(3):
+                tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
+        # 180 answers of 16 MB are asked for: each alone is far from its own bound.
+        assert slowest_pull(boom, 4.0) < PATIENT_S
+        assert resident_mb(pid) - before < 700
+        told = {stats.node: stats.counters for stats in boom.admin.stats()}
+        assert told["broker-1"]["sends_dropped"]
 
 
 @pytest.mark.parametrize("node", ["broker-1", "name-1"])

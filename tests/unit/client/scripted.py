@@ -286,6 +286,8 @@ class Cluster:
 
     def _produce(self, endpoint: str, message: Produce, batch: Frame) -> Message | None:
         log = self._leads(endpoint, message.topic, message.queue)
+        if message.topic_id != self.topic_ids.get(message.topic, message.topic_id):
+            log = Failure(0, "NOT_LEADER", "another topic of this name", retryable=True)
         if isinstance(log, Failure):
             return log if message.acks != "none" else None
         offset = log.append(batch, check(batch, stamped=False))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.client.calls import FindTopic, OpenFetch, Start
+from logboom.client.calls import FindTopic, OpenFetch, ReadAt, Start
 from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.intake import Intake
 from logboom.wire.batch import check, encode_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource
-from logboom.wire.messages import AnyMessage, Failure, Pull, Watch
+from logboom.wire.messages import AnyMessage, Failure, OffsetForTime, Offsets, Pull, Watch
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
 
@@ -243,6 +243,31 @@ def test_a_topic_made_anew_is_read_from_its_beginning(cluster: Cluster) -> None:
     fill(cluster, 0, 50, 3)
     assert reader.read(3) == numbers(50, 3)
     assert reader.intake.fetches[0].corrections == 1
+
+
+@pytest.mark.parametrize("start", ["first", "last", ReadAt(1)])
+def test_a_reader_says_which_topic_of_the_name_it_means(cluster: Cluster, start: Start) -> None:
+    """Else a broker that hears late of the new one answers from the old one."""
+    asked: list[int] = []
+
+    def listen(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, Pull | Offsets | OffsetForTime):
+            asked.append(message.topic_id)
+        if isinstance(message, OffsetForTime):
+            return Failure(0, "NOT_LEADER", "hears late", retryable=True)
+        return None
+
+    cluster.intercept = listen
+    first = cluster.topic_ids["t"]
+    Reader(cluster, start=start)
+    cluster.run(1)
+    assert set(asked) == {first}
+    asked.clear()
+    cluster.drop_topic("t")
+    cluster.add_topic("t")
+    cluster.run(1)
+    assert asked[-1] == cluster.topic_ids["t"]
+    assert first != cluster.topic_ids["t"]
 
 
 @settings(max_examples=40, deadline=None)

@@ -362,6 +362,28 @@ def test_q14_an_eligible_replica_that_returns_takes_over_from_a_damaged_leader()
     assert standing(tables) == ("c", ("c",), ())
 
 
+def test_q14_what_a_damaged_follower_had_counts_no_more() -> None:
+    # It is cut where it is damaged: by its positions of before, its leader would let it back into
+    # the ISR for what it held once, and ack what it does not hold.
+    tables = three_brokers()
+    tables.report_damage("b")
+    assert standing(tables) == ("a", ("a", "c"), ())
+    assert tables.queue().epoch == 2, "only positions compared in the new epoch count"
+    tables.report_damage("b")
+    assert tables.queue().epoch == 3, "it was damaged again before it was whole"
+    tables.report_damage("b", mended=True)
+    assert tables.queue().epoch == 3
+    assert tables.change_isr("a", "c", "b") == ""
+
+
+def test_q14_a_damaged_leader_that_nobody_can_relieve_keeps_its_epoch() -> None:
+    tables = three_brokers(replicas=1)
+    tables.report_damage("a")
+    epoch = tables.queue().epoch
+    tables.report_damage("a")
+    assert tables.queue().epoch == epoch
+
+
 def test_q14_mended_the_only_copy_leads_on() -> None:
     tables = three_brokers(replicas=1)
     tables.report_damage("a")

@@ -130,6 +130,17 @@ def test_a_torn_write_of_a_turn_that_was_not_synced_is_dropped(tmp_path: Path) -
     after.close()
 
 
+def refusal(path: Path, last: int) -> str:
+    """Why a folder is not opened; "" if it is, with the entries 1 to `last`."""
+    try:
+        journal = opened(path)
+    except JournalError as error:
+        return str(error)
+    assert [at for _, at, _ in journal.load().entries] == [*range(1, last + 1)]
+    journal.close()
+    return ""
+
+
 def test_damage_in_a_table_file_is_refused(tmp_path: Path) -> None:
     """Wherever it is: in entries, in the index, or in what RocksDB reads first of all."""
     filled(tmp_path / "a", 30).close()
@@ -141,15 +152,41 @@ def test_damage_in_a_table_file_is_refused(tmp_path: Path) -> None:
         bad = bytearray(raw)
         bad[position] ^= 4
         table.write_bytes(bad)
-        try:
-            journal = opened(tmp_path / "a")
-        except JournalError as error:
-            refused.append(str(error))
-        else:
-            # Nothing that is read lies there.
-            assert [at for _, at, _ in journal.load().entries] == [*range(1, 31)]
-            journal.close()
+        # Nothing that is read lies where it is not.
+        refused.append(refusal(tmp_path / "a", 30))
+    refused = [text for text in refused if text]
     assert len(refused) > 10
+    assert [text for text in refused if "is damaged" not in text] == []
+
+
+def copied(path: Path, copy: Path) -> Path:
+    """A copy of a folder in use, in which a compaction may remove a table at any moment."""
+    while True:
+        try:
+            return shutil.copytree(path, copy)
+        except shutil.Error:
+            shutil.rmtree(copy)
+
+
+def test_damage_that_a_compaction_meets_is_told_in_the_same_words(tmp_path: Path) -> None:
+    filled(tmp_path / "a", 1).close()
+    refused: list[str] = []
+    for index in range(2, 8):
+        # Each opening makes a table of what the log held; the fourth lets them be merged.
+        journal = opened(tmp_path / "a")
+        journal.put_entry(entry(index))
+        journal.sync()
+        folder = copied(tmp_path / "a", tmp_path / f"{index}")
+        journal.close()
+        for table in (folder / "journal").glob("*.sst"):
+            work = tmp_path / f"{index}-{table.stem}"
+            shutil.copytree(folder, work)
+            raw = bytearray(table.read_bytes())
+            raw[20] ^= 4
+            (work / "journal" / table.name).write_bytes(raw)
+            refused.append(refusal(work, index))
+    refused = [text for text in refused if text]
+    assert len(refused) >= 5
     assert [text for text in refused if "is damaged" not in text] == []
 
 

@@ -430,6 +430,25 @@ def test_r12_a_name_server_joins_and_one_leaves() -> None:
     assert "never used before" in answer.text
 
 
+def test_r12_a_name_server_that_was_removed_ends_and_says_why() -> None:
+    group = Group()
+    group.register("b")
+    running, down = group.followers()
+    group.kill(down)
+    request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
+    group.start("name-4")
+    assert isinstance(group.ask(group.leader(), request), Done)
+    for gone in (running, down):
+        assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone)), Done)
+    group.run(8.0)
+    assert "was removed from the group" in group.ended[running]
+    # It was down when it was removed: it hears of it when it greets.
+    group.start(down)
+    group.run(8.0)
+    assert "never used before" in group.ended[down]
+    assert set(group.ended) == {running, down}
+
+
 def test_r12_a_leader_does_not_remove_itself_but_hands_over() -> None:
     group = Group()
     leader = group.leader()

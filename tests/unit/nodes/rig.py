@@ -346,16 +346,22 @@ def entry(
     return stamp(plain, offset, epoch, time_ms)
 
 
-def produce(acks: Acks = "all", queue: int = 0, topic: str = "flights") -> Produce:
+def produce(
+    acks: Acks = "all", queue: int = 0, topic: str = "flights", topic_id: int = 0
+) -> Produce:
     """A PRODUCE without its batch."""
-    return Produce(0, 30_000, topic, queue, acks)
+    return Produce(0, 30_000, topic, queue, acks, topic_id)
 
 
 def pull(
-    offset: int, wait_ms: int = 0, max_bytes: int = 1 << 20, tags: list[str] | None = None
+    offset: int,
+    wait_ms: int = 0,
+    max_bytes: int = 1 << 20,
+    tags: list[str] | None = None,
+    topic_id: int = 0,
 ) -> Pull:
     """A PULL of queue 0."""
-    return Pull(0, 30_000, "flights", 0, offset, max_bytes, wait_ms, 0, tags)
+    return Pull(0, 30_000, "flights", 0, offset, max_bytes, wait_ms, 0, tags, topic_id=topic_id)
 
 
 def fetch(

@@ -68,6 +68,24 @@ def test_a_message_larger_than_the_topic_takes_is_refused() -> None:
     assert code(rig, [batch(value=b"x" * 1_001)]) == "TOO_LARGE"
 
 
+def test_what_is_meant_for_another_topic_of_this_name_is_refused() -> None:
+    """It was deleted and made anew, and this broker does not know: the message would go with it."""
+    rig = Rig()
+    rig.lead()
+    known = rig.replica().topic_id
+    client = rig.client()
+    client.ask(produce(topic_id=known + 1), [batch()])
+    with pytest.raises(LogboomError) as caught:
+        client.answer()
+    assert caught.value.code == "NOT_LEADER"
+    assert caught.value.retryable
+    assert rig.replica().end == Position(0)
+    for meant in (known, 0):
+        client.ask(produce(topic_id=meant), [batch()])
+        assert isinstance(client.answer(), Produced)
+    assert rig.replica().end == Position(2)
+
+
 def test_acks_none_gets_no_answer_and_is_stored() -> None:
     rig = Rig()
     rig.lead()
@@ -135,3 +153,26 @@ def test_many_producers_waiting_are_answered_in_order() -> None:
         client.ask(produce(), [batch(2)])
     rig.sync()
     assert [client.answer().base_offset for client in clients] == list(range(0, 40, 2))
+
+
+def test_a_topic_that_is_gone_is_told_from_one_not_heard_of_yet() -> None:
+    rig = Rig()
+    rig.lead()
+    known = rig.replica().topic_id
+
+    def refused(meant: int) -> str:
+        client = rig.client()
+        client.ask(produce(topic="later", topic_id=meant), [batch()])
+        with pytest.raises(LogboomError) as caught:
+            client.answer()
+        return caught.value.code
+
+    assert refused(known + 1) == "NOT_LEADER", "our metadata may be older than the topic"
+    assert refused(0) == "NOT_LEADER", "nor can be told what is meant"
+    rig.publish()
+    assert refused(known) == "UNKNOWN_TOPIC"
+    client = rig.client()
+    client.ask(pull(0, topic_id=known))
+    with pytest.raises(LogboomError) as caught:
+        client.answer()
+    assert caught.value.code == "UNKNOWN_TOPIC"

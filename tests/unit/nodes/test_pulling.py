@@ -6,13 +6,15 @@ import pytest
 
 from logboom.nodes.keys import Position
 from logboom.wire.batch import encode_batch
-from logboom.wire.errors import NotLeader
+from logboom.wire.errors import LogboomError, NotLeader
 from logboom.wire.hashing import murmur3
 from logboom.wire.messages import (
     FindKey,
     FindKeyResult,
+    Message,
     OffsetForTime,
     OffsetForTimeResult,
+    Offsets,
     Pull,
     Pulled,
     Stats,
@@ -56,6 +58,33 @@ def test_statuses_and_next_offsets() -> None:
     before = ask(rig, pull(-3))
     assert (before.status, before.next_offset) == ("OFFSET_ILLEGAL", 0)
     assert ask(rig, pull(0, tags=["x"])).status == "NO_MATCHED_MESSAGE"
+
+
+def test_who_means_another_topic_of_this_name_is_refused() -> None:
+    """It was made anew, and this broker has the old one's messages under the same offsets."""
+    rig = Rig()
+    rig.lead()
+    known = rig.replica().topic_id
+    client = rig.client()
+    client.ask(produce(), [batch(2)])
+    rig.settle()
+    client.taken()
+
+    def questions(meant: int) -> list[Message]:
+        return [
+            pull(0, topic_id=meant),
+            Offsets(0, 1_000, "flights", [0], meant),
+            OffsetForTime(0, 1_000, "flights", 0, 1, meant),
+        ]
+
+    for question in questions(known + 1):
+        client.ask(question)
+        with pytest.raises(LogboomError) as caught:
+            client.answer()
+        assert caught.value.code == "NOT_LEADER"
+    for question in (*questions(known), *questions(0)):
+        client.ask(question)
+        client.answer()
 
 
 def test_a_hold_wakes_with_its_message_and_no_other_queues_does() -> None:

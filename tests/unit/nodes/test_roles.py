@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from logboom.wire.errors import NotLeader
+from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.unit.nodes.rig import ME, Rig, batch, produce
 
 BOTH = (ME, "broker-2")
@@ -30,6 +34,28 @@ def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() 
     rig.publish()
     rig.settle()
     assert rig.storage.content("log") == {}
+
+
+def test_a_topic_made_again_with_fewer_queues_leaves_none_of_the_others_behind() -> None:
+    """Deleted and made again between two looks: metadata shows the new one only."""
+    rig = Rig()
+    rig.lead(queues=3)
+    client = rig.client()
+    for queue in range(3):
+        client.ask(produce(queue=queue), [batch(3)])
+    view = QueueView([ME], ME, 1, rig.version + 1, [ME], [])
+    config = TopicConfig(retention_ms=-1)
+    rig.publish(TopicView("flights", 2, config, [view], rig.version + 1))
+    rig.settle()
+    assert set(rig.broker.queues.replicas) == {(2, 0)}
+    assert rig.storage.content("log") == {}
+    client.ask(produce(queue=2), [batch(1)])
+    with pytest.raises(NotLeader):
+        client.answer()
+    rig.publish()
+    rig.settle()
+    assert rig.broker.queues.replicas == {}
+    assert rig.broker.queues.held("flights") == []
 
 
 def test_a_topic_made_again_under_its_name_is_empty() -> None:

@@ -1,6 +1,7 @@
 """The RocksDB body of a broker's store: atomic writes, ordered reads, and what a bad start finds."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -216,6 +217,26 @@ def test_q14_a_store_that_cannot_be_opened_begins_anew_under_a_new_id(tmp_path: 
     assert not again.suspect
     assert (tmp_path / "damaged-1" / "CURRENT").exists()
     again.close()
+
+
+def test_q14_a_store_that_cannot_say_which_it_is_begins_anew(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    store.write(one(0))
+    store.close()
+    found = set()
+    for table in sorted((tmp_path / "db").glob("*.sst")):
+        work = tmp_path.with_name(f"{tmp_path.name}-{table.stem}")
+        shutil.copytree(tmp_path, work)
+        damage(work / "db" / table.name, 20)
+        damaged = RocksStorage(work, "broker-1")
+        found.add(damaged.store_id)
+        damaged.write(one(1))
+        damaged.close()
+        again = RocksStorage(work, "broker-1")
+        assert again.store_id == damaged.store_id
+        again.close()
+    # One of them held the id.
+    assert found - {store.store_id}
 
 
 def test_q14_a_damaged_blob_is_told_and_never_served(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from logboom.wire.errors import Unavailable
@@ -53,6 +54,27 @@ def test_a_client_gets_what_changed_and_what_went() -> None:
     assert view.version == rig.version
     assert "c" in {t.name for t in view.topics}
     assert view.deleted == ["a"]
+
+
+def test_a_client_hears_of_brokers_that_were_removed() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    before = rig.version
+    waiting = rig.client("waits")
+    assert waiting.ask(watch(before, [])) == []
+    assert rig.view is not None
+    rig.version += 1
+    brokers = [broker for broker in rig.view.brokers if broker.id != "broker-3"]
+    rig.view = msgspec.structs.replace(rig.view, version=rig.version, brokers=brokers)
+    rig.tell()
+    assert waiting.answer().view.deleted_brokers == ["broker-3"]
+    view = told(rig, "c", watch(before))
+    assert view is not None
+    assert view.deleted_brokers == ["broker-3"]
+    rig.publish(topic("a", 1))
+    view = told(rig, "d", watch(before))
+    assert view is not None
+    assert view.deleted_brokers == [], "it came back"
 
 
 def test_a_client_that_is_up_to_date_waits_for_its_topics_or_its_time() -> None:

@@ -228,6 +228,7 @@ def test_a_head_rules_a_batch_out(where: str) -> None:
         "KEYS IS NULL",
         "region IS NULL",
         "NOT region IS NOT NULL",
+        "NOT (region = 5 AND TAGS = 'absent')",
         "_timestamp >= 1000",
         "_timestamp < 5000",
         "KEYS < TAGS",
@@ -239,6 +240,13 @@ def test_a_head_lets_through_what_may_match(where: str) -> None:
     columns = open_batch(encode_batch([b"v"] * 2, [b"k", None], ["late", "early"], now_ms=1000))
     assert head_says(Filter.of(where=where), columns)
     assert Filter.of(where=where).matcher().match(columns).passed > 0
+
+
+def test_a_head_does_not_judge_tags_as_numbers() -> None:
+    columns = tagged("05")
+    for where in ("TAGS IN ('absent', 5)", "TAGS = 5"):
+        assert head_says(Filter.of(where=where), columns)
+        assert Filter.of(where=where).matcher().match(columns).passed == 1
 
 
 def test_a_head_knows_the_tags_of_a_batch() -> None:

@@ -220,14 +220,16 @@ def test_not_and_doubled_not(node: Condition, row: Row) -> None:
     assert holds(f"NOT ({node})", row) is {True: False, False: True, None: None}[judged(node, row)]
 
 
-def test_more_tags_than_a_byte_can_name() -> None:
-    messages = [Row(tag=None if i % 7 == 0 else f"tag-{i}") for i in range(600)]
+@pytest.mark.parametrize("distinct", [256, 257, 600])
+def test_as_many_tags_as_a_byte_can_name_and_more(distinct: int) -> None:
+    messages = [Row(tag=None if i % 7 == 0 else f"tag-{i % distinct}") for i in range(1800)]
+    expected = [i for i in range(1800) if i % 7 and i % distinct % 10 == 9]
     columns = columns_of(messages)
-    assert passing("TAGS ENDSWITH '9'", columns) == [i for i in range(600) if i % 7 and i % 10 == 9]
+    assert passing("TAGS ENDSWITH '9'", columns) == expected
     assert passing("TAGS ENDSWITH '9'", columns.slice(300)) == [
-        i - 300 for i in range(300, 600) if i % 7 and i % 10 == 9
+        i - 300 for i in expected if i >= 300
     ]
-    assert passing("TAGS IS NULL", columns) == list(range(0, 600, 7))
+    assert passing("TAGS IS NULL", columns) == list(range(0, 1800, 7))
 
 
 def test_batches_without_columns() -> None:

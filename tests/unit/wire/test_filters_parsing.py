@@ -82,6 +82,11 @@ def test_the_canonical_text_is_one_however_it_was_written(expression: str, text:
     assert str(parse(expression)) == text
 
 
+@pytest.mark.parametrize("term", ["(a)", "NOT a", "a = (1)", "(NOT (a = ((1))))"])
+def test_depth_is_not_length(term: str) -> None:
+    assert len(str(parse(" AND ".join([term] * 100))).split(" AND ")) == 100
+
+
 @given(conditions)
 @settings(max_examples=300, deadline=None)
 def test_the_text_of_a_tree_is_parsed_to_the_same_tree(node: Condition) -> None:

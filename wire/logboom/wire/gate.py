@@ -8,7 +8,7 @@ NEED_HELLO (W1); one that is silent for `IDLE` seconds is forgotten and must gre
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,6 +95,17 @@ class Gate:
         self._peers: dict[Inbound, Peer] = {}
         self._greetings: dict[Inbound, _Greeting] = {}
         self._swept = 0.0
+        self._expelled: frozenset[str] = frozenset()
+
+    def expel(self, name_servers: Collection[str]) -> None:
+        """These were removed from the group for good: they have no session here any more, and are
+        told so when they greet."""
+        if len(name_servers) == len(self._expelled):
+            return
+        self._expelled = frozenset(name_servers)
+        for address, peer in list(self._peers.items()):
+            if peer.kind == "name-server" and peer.client_id in self._expelled:
+                del self._peers[address]
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -182,6 +193,10 @@ class Gate:
             error = Refused(text, "UNAUTHENTICATED")
             out.sends.append(Send(address, refusal(message.id, error)))
             return
+        if hello.kind == "name-server" and hello.client_id in self._expelled:
+            error = Refused(removed_text(hello.client_id), "FENCED")
+            out.sends.append(Send(address, refusal(message.id, error)))
+            return
         self._open(address, hello, greeting.version, out, now)
 
     def _open(self, address: Inbound, hello: Hello, version: int, out: Effects, now: float) -> None:
@@ -189,6 +204,14 @@ class Gate:
             address, hello.client_id, hello.kind, hello.instance_epoch, version, now
         )
         out.sends.append(Send(address, encode(Welcome(0, version, self.node_id, self.cluster_id))))
+
+
+def removed_text(name_server: str) -> str:
+    """What a name server is told that was removed."""
+    return (
+        f"{name_server} was removed from the group of name servers: it serves nobody any more; to "
+        "take part again, join with an empty data folder under an id never used before"
+    )
 
 
 def _open_to_clients(message: Message) -> bool:

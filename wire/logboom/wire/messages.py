@@ -111,6 +111,9 @@ class Produce(Request, array_like=True):
     topic: str
     queue: int
     acks: Acks
+    topic_id: int = 0
+    """Of the topic that is meant (0: whichever has this name): a broker that has not heard yet that
+    it was deleted and made anew must not take the batch, which would go with the old one."""
 
 
 class Produced(Message, array_like=True):
@@ -132,8 +135,8 @@ class Pull(Request, array_like=True):
     """A hint to stop early (0: none); whole batches move, the client cuts."""
     tags: list[str] | None = None
     """Batches that cannot hold any of these tags are left out."""
-    min_end: int = -1
-    """Greatest max_offset this reader has seen; a smaller one here is never a correction (Q8)."""
+    topic_id: int = 0
+    """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
 
 
 class Pulled(Message, array_like=True):
@@ -152,6 +155,8 @@ class Offsets(Request, array_like=True):
 
     topic: str
     queues: list[int]
+    topic_id: int = 0
+    """As in Produce."""
 
 
 class OffsetsResult(Message, array_like=True):
@@ -167,6 +172,8 @@ class OffsetForTime(Request, array_like=True):
     topic: str
     queue: int
     timestamp_ms: int
+    topic_id: int = 0
+    """As in Produce."""
 
 
 class OffsetForTimeResult(Message, array_like=True):

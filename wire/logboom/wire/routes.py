@@ -15,6 +15,8 @@ class Routes:
         self.topics: dict[str, TopicView] = {}
         self.names: dict[int, str] = {}
         """Topic id → name."""
+        self.newest_topic = 0
+        """The greatest topic id ever seen; ids are given in growing order and never again."""
         self.brokers: dict[str, BrokerView] = {}
         self.name_servers: list[NameServerView] = []
         self.raft_leader: str | None = None
@@ -43,6 +45,7 @@ class Routes:
                 self.names.pop(known.id, None)
             self.topics[topic.name] = topic
             self.names[topic.id] = topic.name
+            self.newest_topic = max(self.newest_topic, topic.id)
             changed.append(topic.name)
         for broker in view.brokers:
             self.brokers[broker.id] = broker

@@ -2,7 +2,8 @@
 
 Owned by one thread; only `wake` may be called from others. Sends never block: what a peer cannot
 take yet waits in an outbox of its own with a bound, and a peer past the bound loses what is newest
-(its requests end by their deadlines, and are sent again). One `poll` hands out at most
+(its requests end by their deadlines, and are sent again). All who dialled us share one more bound:
+past it, whoever has something waiting gets nothing more until it reads. One `poll` hands out at most
 `TURN_MESSAGES` messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
 """
 
@@ -25,12 +26,18 @@ TURN_MESSAGES: Final = 256
 TURN_BYTES: Final = 2 * 1024 * 1024
 OUTBOX_BYTES: Final = 64 * 1024 * 1024
 """Bytes that may wait for one slow peer, here and in ZeroMQ each."""
-LARGE: Final = 64 * 1024
-"""Bytes from which on a message to a peer that dialled us is followed until ZeroMQ has sent it."""
-FOLLOWED: Final = 1_000
-"""Peers with large messages after which those that have all of theirs are forgotten."""
+SHARED_BYTES: Final = 256 * 1024 * 1024
+"""Bytes that may wait for all who dialled us together; as much again is for those of them for whom
+nothing waits yet: a healthy peer is answered while others never read."""
+FOLLOWED_BYTES: Final = 16 * 1024
+"""Bytes to a peer, in one message or many, after which one is followed until
+ZeroMQ has sent it, and with it all before it."""
+KNOWN_PEERS: Final = 100_000
+"""Peers remembered by their routing ids; past it they are learned anew."""
 HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound per peer, in messages."""
+DIALLED_HIGH_WATER: Final = 1_000
+"""The same for what waits for a peer that we dial."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -55,8 +62,12 @@ class Sockets:
         self._inbound: dict[tuple[str, bytes], Inbound] = {}
         self._outboxes: dict[Address, deque[list[Frame]]] = {}
         self._outbox_bytes: dict[Address, int] = {}
-        self._leaving: dict[Inbound, deque[tuple[zmq.MessageTracker, int]]] = {}
-        """Large messages that ZeroMQ may still hold for a peer, with their sizes."""
+        self._leaving: dict[Address, deque[tuple[zmq.MessageTracker, int]]] = {}
+        """What ZeroMQ may still hold for a peer: the last of some messages, and their size."""
+        self._unfollowed: dict[Address, int] = {}
+        """Bytes sent to a peer since the last message that was followed."""
+        self._reaped = False
+        """Whether this turn has looked for what ZeroMQ has sent."""
         self._more: list[zmq.Socket[bytes]] = []
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -66,7 +77,9 @@ class Sockets:
         self.endpoints: dict[str, str] = {}
         """Listener name → the "host:port" it is bound to."""
         self.dropped = 0
-        """Messages that found their peer's outbox full, or the peer gone."""
+        """Messages that found their peer's outbox or the shared bound full, or the peer gone."""
+        self.waiting = 0
+        """Bytes that wait for those who dialled us, as far as they are followed."""
         try:
             for name, address in (listeners or {}).items():
                 self._listen(name, address)
@@ -111,6 +124,7 @@ class Sockets:
 
         `listening` False leaves alone whoever dialled us: their messages wait, and at last they do.
         """
+        self._reaped = False
         self._flush()
         wait = 0 if self._more else timeout
         if self._outboxes:
@@ -152,8 +166,9 @@ class Sockets:
         key = (listener, routing_id)
         peer = self._inbound.get(key)
         if peer is None:
-            if len(self._inbound) > 100_000:
+            if len(self._inbound) > KNOWN_PEERS:
                 self._inbound.clear()
+                self._unfollowed.clear()
             peer = self._inbound[key] = Inbound(listener, routing_id)
         return peer
 
@@ -168,11 +183,12 @@ class Sockets:
         """False: the peer cannot take it now."""
         try:
             if isinstance(peer, Inbound):
-                return self._answer(peer, frames)
+                listener = self._listening[peer.listener]
+                return self._hand_over(listener, peer, [peer.routing_id, *frames])
             dialled = self._dialled.get(peer)
             if dialled is None:
                 dialled = self._dial(peer)
-            dialled.send_multipart(frames, zmq.NOBLOCK)
+            return self._hand_over(dialled, peer, frames)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
@@ -181,38 +197,68 @@ class Sockets:
             self.dropped += 1
         return True
 
-    def _answer(self, peer: Inbound, frames: Sequence[Frame]) -> bool:
-        """Send to who dialled us; False while ZeroMQ holds an outbox full of large messages for it
-        (its own bound counts messages, and ten thousand of them may be any number of bytes)."""
-        socket = self._listening[peer.listener]
+    def _hand_over(self, socket: zmq.Socket[bytes], peer: Address, frames: Sequence[Frame]) -> bool:
+        """Give ZeroMQ a message; False while it holds an outbox full for the peer (its own bound
+        counts messages, and ten thousand of them may be any number of bytes)."""
         size = sum(map(len, frames))
-        if size < LARGE:
-            socket.send_multipart([peer.routing_id, *frames], zmq.NOBLOCK)
+        leaving = self._leaving.get(peer)
+        if leaving is not None:
+            self._reap_one(peer, leaving)
+            if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
+                return False
+        if isinstance(peer, Inbound) and self._full(peer, size):
+            self.dropped += 1
             return True
-        leaving = self._leaving.setdefault(peer, deque())
-        while leaving and leaving[0][0].done:
-            leaving.popleft()
-        if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
-            return False
+        unfollowed = self._unfollowed.get(peer, 0) + size
+        if unfollowed < FOLLOWED_BYTES:
+            socket.send_multipart(frames, zmq.NOBLOCK)
+            self._unfollowed[peer] = unfollowed
+            return True
         # Frames leave in order: the last one tells of all.
         last = zmq.Frame(frames[-1], track=True, copy=False, copy_threshold=0)
         assert isinstance(last.tracker, zmq.MessageTracker)
-        try:
-            socket.send_multipart([peer.routing_id, *frames[:-1], last], zmq.NOBLOCK)
-        finally:
-            if not leaving:
-                del self._leaving[peer]
-        self._leaving.setdefault(peer, leaving).append((last.tracker, size))
-        if len(self._leaving) > FOLLOWED:
-            self._leaving = {p: q for p, q in self._leaving.items() if not q[-1][0].done}
+        socket.send_multipart([*frames[:-1], last], zmq.NOBLOCK)
+        self._leaving.setdefault(peer, deque()).append((last.tracker, unfollowed))
+        self._unfollowed.pop(peer, None)
+        self._count(peer, unfollowed)
         return True
+
+    def _full(self, peer: Inbound, size: int) -> bool:
+        """Whether a message to `peer` must be dropped for the sake of the others."""
+        if self.waiting + size <= SHARED_BYTES:
+            return False
+        if not self._reaped:
+            self._reaped = True
+            for other, leaving in list(self._leaving.items()):
+                self._reap_one(other, leaving)
+            if self.waiting + size <= SHARED_BYTES:
+                return False
+        return (
+            peer in self._leaving
+            or peer in self._outboxes
+            or self.waiting + size > 2 * SHARED_BYTES
+        )
+
+    def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
+        """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
+        while leaving and leaving[0][0].done:
+            self._count(peer, -leaving.popleft()[1])
+        if not leaving:
+            del self._leaving[peer]
+
+    def _count(self, peer: Address, size: int) -> None:
+        """So much more waits for a peer; only those who dialled us share a bound."""
+        if isinstance(peer, Inbound):
+            self.waiting += size
 
     def _queue(self, peer: Address, frames: list[Frame]) -> None:
         size = sum(map(len, frames))
         waiting = self._outbox_bytes.get(peer, 0)
-        if waiting + size > OUTBOX_BYTES:
+        shared = isinstance(peer, Inbound)
+        if waiting + size > OUTBOX_BYTES or (shared and self.waiting + size > SHARED_BYTES):
             self.dropped += 1
             return
+        self._count(peer, size)
         self._outboxes.setdefault(peer, deque()).append(frames)
         self._outbox_bytes[peer] = waiting + size
 
@@ -220,9 +266,14 @@ class Sockets:
         for peer in list(self._outboxes):
             outbox = self._outboxes[peer]
             while outbox and self._try(peer, outbox[0]):
-                self._outbox_bytes[peer] -= sum(map(len, outbox.popleft()))
+                self._taken(peer, sum(map(len, outbox.popleft())))
             if not outbox:
                 self._forget(peer)
+
+    def _taken(self, peer: Address, size: int) -> None:
+        """So much of an outbox went to ZeroMQ, or is gone."""
+        self._outbox_bytes[peer] -= size
+        self._count(peer, -size)
 
     def backlog(self, peer: Address) -> int:
         """Bytes that wait for a peer."""
@@ -232,8 +283,11 @@ class Sockets:
         socket = self._socket(zmq.DEALER)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_LAST_MS)
-        # Only a finished connection takes messages, so that none wait for a dead peer.
-        socket.setsockopt(zmq.IMMEDIATE, 1)
+        # Not IMMEDIATE, though nothing should wait for a dead peer: with it a connection that
+        # breaks takes its messages away from under the reader, and where one of many frames is
+        # half read libzmq 4.3.5 aborts the process ("Assertion failed: !_more"). What waits here
+        # goes with the next redial; what arrives late meets NEED_HELLO (W1).
+        socket.setsockopt(zmq.SNDHWM, DIALLED_HIGH_WATER)
         socket.connect(f"tcp://{endpoint}")
         self._dialled[endpoint] = socket
         self._sources[socket] = endpoint
@@ -248,6 +302,8 @@ class Sockets:
     def hang_up(self, endpoint: str) -> None:
         """Close the connection to an endpoint."""
         self._forget(endpoint)
+        self._leaving.pop(endpoint, None)
+        self._unfollowed.pop(endpoint, None)
         socket = self._dialled.pop(endpoint, None)
         if socket is None:
             return
@@ -259,8 +315,9 @@ class Sockets:
         socket.close(linger=0)
 
     def _forget(self, peer: Address) -> None:
-        self._outboxes.pop(peer, None)
-        self._outbox_bytes.pop(peer, None)
+        if self._outboxes.pop(peer, None) is not None:
+            self._taken(peer, self._outbox_bytes[peer])
+            del self._outbox_bytes[peer]
 
     def wake(self) -> None:
         """End a `poll` now; callable from any thread."""

@@ -1,0 +1,224 @@
+"""Every safety rule broken on purpose, and who notices: `python -m tests.sim.broken [RULE …]`.
+
+Prints a table: rule, how it is broken, the promise that goes red, the seed. Each break must be
+noticed within its stated number of seeds; a run without the break keeps every promise at the same
+seed (`test_broken.py`). Where no seed can notice, because the rule is about bytes, real disks or
+speed, a directed test must go red.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from tests.sim import breaks_queues as q
+from tests.sim import breaks_raft as r
+from tests.sim import breaks_stores as s
+from tests.sim import breaks_wire as w
+from tests.sim.attacks_raft import an_old_answer
+from tests.sim.breaks_queues import Patch
+from tests.sim.harnesses import Cluster, Directed, Harness, Raft, Script, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """One rule broken in one way."""
+
+    rule: str
+    by: Callable[[Patch], None]
+    harness: Harness
+    seeds: tuple[int, ...] = (0,)
+    """Known to notice."""
+    within: int = 1
+    """Some seed of so many from 0 on notices."""
+
+    @property
+    def how(self) -> str:
+        """What is broken, in words."""
+        text = " ".join((self.by.__doc__ or "").split()).partition(": ")[2]
+        return text[:1].upper() + text[1:].rstrip(".")
+
+    def __str__(self) -> str:
+        return f"{self.rule}-{self.by.__name__}"
+
+    def noticed(self, seed: int) -> str:
+        """Run one seed with the rule broken: the promise that goes red, or ""."""
+        with pytest.MonkeyPatch.context() as patch:
+            self.by(patch)
+            return verdict(self.harness, seed)
+
+
+RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
+RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
+RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
+BREAKS: Final = (
+    Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
+    Break("Q1", q.a_leader_counts_itself_alone, Cluster(), within=20),
+    Break("Q1", q.the_leaders_disk_does_not_count, Cluster(), seeds=(1,), within=20),
+    Break("Q2", q.leads_by_old_metadata, Cluster("restart unseen"), within=20),
+    Break("Q2", q.a_start_ends_no_leadership, Cluster("restart unseen"), within=20),
+    Break("Q3", q.another_store_changes_nothing, Cluster("empty disk"), within=20),
+    Break("Q4", q.positions_count_uncompared, Cluster("two histories"), within=20),
+    Break("Q4", q.nothing_is_ever_cut, Cluster("two histories"), within=20),
+    Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
+    Break("Q6", q.who_is_asked_for_does_not_count, Cluster("lost growth"), within=20),
+    Break("Q6", q.older_processes_join, Cluster("late growth"), within=20),
+    Break("Q7", q.one_copy_is_enough, Cluster("last one"), within=20),
+    Break("Q7", q.nobody_stays_eligible, Cluster("last one"), within=20),
+    Break("Q8", q.beyond_the_hw_is_illegal, Cluster(), within=20),
+    Break("Q8", q.ends_told_too_early, Cluster(), within=20),
+    Break(
+        "Q8",
+        q.followers_hear_no_hw,
+        Directed(RULES_AT_BROKERS + "test_q8_an_hw_move_wakes_held_replicates"),
+    ),
+    Break("Q9", q.producers_without_windows, Cluster(), within=20),
+    Break("Q9", q.duplicates_answered_at_once, Cluster("sent again"), within=20),
+    Break("Q10", s.the_end_is_written_later, Cluster(), within=20),
+    Break("Q10", s.append_time_follows_the_clock, Cluster(), within=20),
+    Break("Q11", s.leases_never_end, Cluster("forgotten leader"), within=20),
+    Break(
+        "Q11",
+        s.leases_from_the_answer,
+        Directed(RULES_AT_BROKERS + "test_q11_the_lease_counts_from_sending_the_heartbeat"),
+    ),
+    Break(
+        "Q12",
+        s.state_runs_ahead,
+        Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
+    ),
+    Break("Q13", s.suspects_are_trusted, Cluster("suspect"), within=20),
+    Break(
+        "Q13",
+        s.logs_open_in_the_default_mode,
+        Directed(
+            "nodes.test_store:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
+        ),
+    ),
+    Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),
+    Break("Q14", s.failed_syncs_are_repeated, Cluster("failed sync"), within=20),
+    Break(
+        "R1",
+        r.gaps_go_unseen,
+        Directed("metadata.test_raft_links:test_r1_nothing_behind_a_gap_is_delivered"),
+    ),
+    Break("R2", r.appends_cut_every_overlap, Raft(), seeds=(6,), within=80),
+    Break("R3", r.rejections_step_back, Raft(), within=40),
+    Break("R4", r.votes_are_forgotten, Raft(), seeds=(3,), within=80),
+    Break(
+        "R5",
+        r.commits_wait_for_the_heartbeat,
+        Directed(
+            RULES_OF_RAFT + "test_r5_a_command_is_committed_by_one_exchange_without_a_heartbeat"
+        ),
+    ),
+    Break("R6", r.every_snapshot_is_installed, Raft(), seeds=(12,), within=80),
+    Break("R7", r.openings_wipe_the_journal, Raft(), within=40),
+    Break("R8", r.messages_leave_before_the_sync, Raft(), within=40),
+    Break(
+        "R9",
+        r.an_empty_folder_is_taken,
+        Directed("metadata.test_journal:test_an_empty_folder_needs_an_explicit_creation"),
+    ),
+    Break("R10", r.answers_of_any_term_count, Script(an_old_answer)),
+    Break(
+        "R10",
+        r.votes_count_as_often_as_they_come,
+        Directed(RULES_OF_RAFT + "test_r10_a_vote_counts_once_per_member"),
+    ),
+    Break(
+        "R10",
+        r.old_sessions_are_heard,
+        Directed(
+            RULES_OF_RAFT + "test_r10_a_new_session_empties_the_outbox_and_old_frames_are_dropped"
+        ),
+    ),
+    Break(
+        "R11",
+        r.hints_ask_for_the_first,
+        Directed(
+            RULES_OF_RAFT + "test_r11_a_hint_names_what_is_surely_missing_at_most_once_a_heartbeat"
+        ),
+    ),
+    Break(
+        "R11",
+        r.commits_are_forgotten,
+        Directed(RULES_OF_RAFT + "test_r11_the_commit_index_survives_a_restart"),
+    ),
+    Break("R12", r.changes_come_all_at_once, Raft(changing=True), seeds=(30,), within=80),
+    Break(
+        "R13",
+        r.the_silence_is_the_brokers,
+        Directed(RULES_AT_NAME_SERVERS + "test_r13_a_paused_leader_that_wakes_up_fences_nobody"),
+    ),
+    Break(
+        "R13",
+        r.fences_of_any_term,
+        Directed("metadata.test_elections:test_r13_a_fence_of_another_term_is_refused"),
+    ),
+    Break("R14", r.watches_answer_older, Cluster(), within=20),
+    Break("R14", r.metadata_goes_back, Cluster(), within=20),
+    Break(
+        "W1",
+        w.strangers_get_no_answer,
+        Directed(
+            "wire.test_session:test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again"
+        ),
+    ),
+    Break(
+        "W1",
+        w.requests_are_not_sent_again,
+        Directed(
+            "wire.test_session:test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again"
+        ),
+    ),
+    Break("W2", w.checksums_are_not_compared, Cluster(rot=True), within=20),
+    Break(
+        "W3",
+        w.lengths_are_not_bounded,
+        Directed("wire.test_compression:test_a_zstd_bomb_costs_no_memory", (True,)),
+    ),
+)
+
+
+def search(broken: Break, seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first seed that notices, and the promise that it says is broken."""
+    for seed in seeds:
+        found = broken.noticed(seed)
+        if found:
+            return seed, found
+    return None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Break the rules; 1 if somebody slept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rules", nargs="*", metavar="RULE", help="as SAFETY names them; all")
+    parser.add_argument("--seeds", type=int, help="look at so many seeds instead of the stated")
+    chosen = parser.parse_args(arguments)
+    slept = 0
+    sys.stdout.write("| rule | broken on purpose | noticed by | what goes red | first seed |\n")
+    sys.stdout.write("|---|---|---|---|---|\n")
+    for broken in BREAKS:
+        if chosen.rules and broken.rule not in chosen.rules:
+            continue
+        tried = (
+            1 if isinstance(broken.harness, Directed | Script) else chosen.seeds or broken.within
+        )
+        found = search(broken, range(tried))
+        slept += found is None
+        promise, seed = (found[1], str(found[0])) if found else (f"nothing in {tried} seeds", "")
+        seed = "" if isinstance(broken.harness, Directed | Script) else seed
+        row = (broken.rule, broken.how, str(broken.harness), promise, seed)
+        sys.stdout.write(f"| {' | '.join(row)} |\n")
+        sys.stdout.flush()
+    return 1 if slept else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Who may notice that a rule is broken: simulations, and directed tests.
+
+A harness runs one seed and raises when a promise is broken; `verdict` says which.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import pytest
+
+from logboom.metadata.raft_config import RaftError
+from tests.sim.attacks import attacked
+from tests.sim.raft_world import BrokenPromiseError, RaftWorld
+from tests.sim.scenario import Scenario
+from tests.sim.trace import BrokenProperty
+from tests.sim.verdict import Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The simulation of whole clusters."""
+
+    attack: str = ""
+    rot: bool = False
+
+    def __str__(self) -> str:
+        if self.attack:
+            return f"cluster, attack “{self.attack}”"
+        return "cluster, `--rot`" if self.rot else "cluster"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        if self.attack:
+            attacked(seed, self.attack).run()
+        else:
+            Scenario(seed, rot=self.rot).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Raft:
+    """The simulation of the raft group alone."""
+
+    members: int = 3
+    changing: bool = False
+
+    def __str__(self) -> str:
+        words = [f"raft, {self.members} members"]
+        words += ["changing"] if self.changing else []
+        return ", ".join(words)
+
+    def run(self, seed: int) -> None:
+        """Raises `BrokenPromiseError`, or what the node itself raises."""
+        world = RaftWorld(seed, self.members, spare=2 if self.changing else 0)
+        world.changing = self.changing
+        world.run_until(2.0)
+        world.run(12.0)
+        world.heal()
+        world.check()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A schedule in which nothing is left to chance; its seed means nothing."""
+
+    play: Callable[[], None]
+
+    def __str__(self) -> str:
+        return f"script “{self.play.__name__.replace('_', ' ')}”"
+
+    def run(self, _seed: int) -> None:
+        """Raises `BrokenPromiseError`."""
+        self.play()
+
+
+@dataclass(frozen=True, slots=True)
+class Directed:
+    """One test function; its seed means nothing."""
+
+    test: str
+    """"module:function", below tests/unit."""
+    arguments: tuple[object, ...] = ()
+
+    def __str__(self) -> str:
+        return f"`{self.test.partition(':')[2]}`"
+
+    def run(self, _seed: int) -> None:
+        """Raises `AssertionError` if the test fails in any way."""
+        module, _, name = self.test.partition(":")
+        test = getattr(import_module(f"tests.unit.{module}"), name)
+        with tempfile.TemporaryDirectory() as folder:
+            wants_folder = "tmp_path" in inspect.signature(test).parameters
+            arguments = (Path(folder),) if wants_folder else self.arguments
+            try:
+                test(*arguments)
+            except (Exception, pytest.fail.Exception) as error:
+                raise AssertionError(f"{name} fails") from error
+
+
+Harness: TypeAlias = Cluster | Raft | Script | Directed
+RAFT_PROMISES: Final = {
+    "acknowledged on": "what is acknowledged is on a majority's disks",
+    "applied twice": "nothing is applied twice",
+    " applied b": "one history",
+    "restored another": "one history",
+    "restored an older": "applied state never goes back",
+    "rolled back": "applied state never goes back",
+    "two leaders": "one leader per term",
+    "leaders after healing": "a healed group agrees",
+    " commands and members": "a healed group agrees",
+    "acknowledged and lost": "nothing acknowledged is lost",
+}
+"""What the raft world says → the promise."""
+
+
+def verdict(harness: Harness, seed: int) -> str:
+    """What a harness says of a seed: the broken promise, or ""."""
+    try:
+        harness.run(seed)
+    except Failed as error:
+        if not isinstance(error.__cause__, BrokenProperty):
+            # A program that falls over has not noticed anything.
+            raise
+        return error.promise
+    except (BrokenPromiseError, RaftError) as error:
+        return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
+    except AssertionError as error:
+        return "the test fails" if isinstance(harness, Directed) else str(error)
+    return ""
