@@ -20,10 +20,11 @@ logs: $(BASE) ## show what the nodes logged
 	@.venv/bin/logboom cluster logs $(ARGS)
 test: $(BASE) ## run the tests: unit, sim, integration, chaos
 	@.venv/bin/python -m pytest --ignore=tests/spark $(ARGS)
-chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 RATE=6000 FAULTS=kill-leader
+chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(LINKS),--links $(LINKS)) $(ARGS)
+	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
 bench: $(BASE) ## measure, print a table, write JSON
 	@.venv/bin/python -m bench $(ARGS)
 check: $(BASE) ## lint, format and types

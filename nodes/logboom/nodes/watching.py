@@ -140,8 +140,8 @@ class Told:
 
     def changed(self, names: list[str], turn: Turn) -> None:
         """Our copy went forward; `names` of topics changed or went."""
-        if self._floor < 0:
-            self._floor = self._routes.version
+        # What came and went between our last version and a whole was never heard of here.
+        self._floor = max(self._floor, self._routes.whole_at)
         self._changes.extend((self._routes.version, name) for name in names)
         while len(self._changes) > REMEMBERED:
             self._floor = self._changes.popleft()[0]

@@ -10,6 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.keys import Position
@@ -239,14 +241,19 @@ class Rig:
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, *topics: TopicView) -> None:
-        """Let the broker learn this metadata, at a new version."""
+    def publish(self, *topics: TopicView, whole: bool = False) -> None:
+        """Let the broker learn this metadata, at a new version; as a whole or as what changed."""
         self.version += 1
         brokers = [
             BrokerView(ME, "b1:7711", "", self.instance_epoch, True, self.version),
             *(BrokerView(f"broker-{n}", f"b{n}:7711", "", 50, True, 1) for n in (2, 3)),
         ]
-        self.view = View(self.version, True, "cluster", brokers, list(topics), [], [], [], "name-1")
+        before = self.view.topics if self.view is not None else []
+        gone = sorted({topic.name for topic in before} - {topic.name for topic in topics})
+        whole = whole or self.view is None
+        self.view = View(
+            self.version, whole, "cluster", brokers, list(topics), gone, [], [], "name-1"
+        )
         self.tell()
 
     def tell(self) -> None:
@@ -258,7 +265,10 @@ class Rig:
             if watch.version >= self.view.version:
                 self.ns.asked.append((watch, ()))
                 return
-            self.reply(watch, WatchResult(0, self.view))
+            view = self.view
+            if watch.version < 0:
+                view = msgspec.structs.replace(view, full=True, deleted=[])
+            self.reply(watch, WatchResult(0, view))
 
     def lead(
         self,

@@ -56,6 +56,19 @@ def test_a_client_gets_what_changed_and_what_went() -> None:
     assert view.deleted == ["a"]
 
 
+def test_after_a_whole_nothing_is_told_of_what_went_before() -> None:
+    """Simulation, seed 1400564: a topic came and went between the broker's last version and the
+    whole it was given; a client that knew the topic was told a delta without its end."""
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    rig.version += 1
+    between = rig.version
+    rig.publish(topic("a", 1), whole=True)
+    view = told(rig, "c", watch(between))
+    assert view is not None
+    assert view.full
+
+
 def test_a_client_hears_of_brokers_that_were_removed() -> None:
     rig = Rig()
     rig.publish(topic("a", 1))
@@ -65,7 +78,9 @@ def test_a_client_hears_of_brokers_that_were_removed() -> None:
     assert rig.view is not None
     rig.version += 1
     brokers = [broker for broker in rig.view.brokers if broker.id != "broker-3"]
-    rig.view = msgspec.structs.replace(rig.view, version=rig.version, brokers=brokers)
+    rig.view = msgspec.structs.replace(
+        rig.view, version=rig.version, full=False, brokers=brokers, deleted_brokers=["broker-3"]
+    )
     rig.tell()
     assert waiting.answer().view.deleted_brokers == ["broker-3"]
     view = told(rig, "c", watch(before))

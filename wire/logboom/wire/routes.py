@@ -11,6 +11,8 @@ class Routes:
 
     def __init__(self) -> None:
         self.version = -1
+        self.whole_at = -1
+        """Version of the last whole that was taken: what went before it may never have been told."""
         self.cluster_id = ""
         self.topics: dict[str, TopicView] = {}
         self.names: dict[int, str] = {}
@@ -32,6 +34,7 @@ class Routes:
             return []
         changed: list[str] = []
         if view.full:
+            self.whole_at = view.version
             kept = {topic.name for topic in view.topics}
             changed += self._drop([name for name in self.topics if name not in kept])
             self.brokers.clear()
