@@ -67,7 +67,7 @@ class Asker:
         received = self._sockets.poll(pause)
         out, now = Effects(), time.monotonic()
         replies: list[Reply] = []
-        for peer, frames in received:
+        for peer, frames, _ in received:
             if isinstance(peer, str) and peer in self._sessions:
                 replies += self._sessions[peer].receive(frames, out, now)
         for session in self._sessions.values():

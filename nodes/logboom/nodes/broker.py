@@ -245,6 +245,8 @@ class Broker:
         if isinstance(peer, str):
             self.links.receive(peer, event.frames, turn)
             return
+        if event.untaken:
+            turn.untaken[peer] = event.untaken
         admitted = self.gate.admit(peer, event.frames, turn.out, turn.mono)
         if admitted is None:
             return
@@ -295,6 +297,7 @@ class Broker:
             self.feeder.hw_moved(replica, turn.mono)
             self._to_index[replica.key] = replica
         self._moved.clear()
+        self.pulling.step(turn)
         self.isr.step(turn)
         self.feeder.step(turn)
         self.fetching.step(turn)
@@ -324,7 +327,7 @@ class Broker:
 
     def deadline(self) -> float | None:
         """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
-        if self._more:
+        if self._more or self.pulling.postponed:
             return float("-inf")
         return min(
             self.links.deadline(),
@@ -463,6 +466,7 @@ class Broker:
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
             holds=len(self.pulling.holds),
+            pulls_postponed=len(self.pulling.postponed),
             watches=len(self.told),
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,

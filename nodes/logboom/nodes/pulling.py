@@ -14,6 +14,7 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
+from logboom.nodes.postponed import Postponed, Waiting
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged, collect
 from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
@@ -42,7 +43,10 @@ LONGEST_HOLD_MS: Final = 60_000
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of batches in one answer, whatever is asked; one batch always goes."""
 TURN_BYTES: Final = 32 * 1024 * 1024
-"""Bytes that one turn reads for one peer: hundreds of large pulls at once would be gigabytes."""
+"""Bytes that one turn reads; pulls beyond wait for the next."""
+UNTAKEN_BYTES: Final = 32 * 1024 * 1024
+"""Answers that a peer may leave untaken and still ask for more: for one that never reads, nothing
+is read."""
 MOST_KEYS: Final = 1_000
 SLOW_SHARE: Final = 0.4
 """Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
@@ -63,6 +67,9 @@ class Pulling:
     ) -> None:
         """`on_index` is called when a queue's index was thrown away and is to be made anew."""
         self.holds: Holds[QueueKey, Pull] = Holds()
+        self.postponed = Postponed()
+        self._serving: Inbound | None = None
+        """The peer whose postponed pull is being served."""
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -84,8 +91,13 @@ class Pulling:
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
     def pull(self, address: Inbound, message: Pull, turn: Turn) -> None:
-        """Answer a pull now, or hold it."""
+        """Answer a pull now, or hold it, or let it wait for another turn."""
         try:
+            if turn.untaken.get(address, 0) >= UNTAKEN_BYTES:
+                text = (
+                    f"{UNTAKEN_BYTES >> 20} MiB of answers wait to be read: read them, then go on"
+                )
+                raise Unavailable(text, "BUSY")
             replica = self._readable(message.topic, message.queue, message.topic_id)
             check_topic(replica, message.topic_id)
             if not self._serve(address, message, replica, turn):
@@ -109,10 +121,33 @@ class Pulling:
                 self._answer(address, message, replica, "OFFSET_ILLEGAL", hw, turn)
                 return True
             return False
-        if turn.read.get(address, 0) >= TURN_BYTES:
-            text = f"more than {TURN_BYTES >> 20} MiB pulled at once: wait for answers, then go on"
+        if turn.read >= TURN_BYTES or (self.postponed and self._serving is None):
+            self._postpone(address, message, turn)
+        else:
+            self._read(address, message, replica, turn)
+        return True
+
+    def _postpone(self, address: Inbound, message: Pull, turn: Turn) -> None:
+        """Let a pull wait for another turn, unless its peer does not take what it is sent."""
+        waiting = Waiting(address, message, turn.mono + message.timeout_ms / 1000)
+        if not self.postponed.add(waiting):
+            text = "too many pulls wait at this broker: wait for answers, then go on"
             turn.refuse(address, message.id, Unavailable(text, "BUSY"))
-            return True
+
+    def step(self, turn: Turn) -> None:
+        """Serve postponed pulls, as many as the turn has room for."""
+        while self.postponed and turn.read < TURN_BYTES:
+            address, message, deadline = self.postponed.take()
+            before = turn.read
+            if turn.mono < deadline:
+                self._serving = address
+                self.pull(address, message, turn)
+                self._serving = None
+            self.postponed.done(address, turn.read - before)
+
+    def _read(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
+        """Read what a pull asks for, and answer."""
+        offset, hw = message.offset, replica.hw.offset
         try:
             found = collect(
                 replica,
@@ -125,8 +160,8 @@ class Pulling:
         except Damaged as error:
             self._damages.found(replica, error)
             turn.refuse(address, message.id, self._damages.refusal(replica))
-            return True
-        turn.read[address] = turn.read.get(address, 0) + sum(map(len, found.batches))
+            return
+        turn.read += sum(map(len, found.batches))
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
@@ -139,7 +174,6 @@ class Pulling:
             Pulled(message.id, status, found.next_offset, replica.start, hw, suggested),
             found.batches,
         )
-        return True
 
     def _knows_the_end(self, replica: Replica, now: float) -> bool:
         """Whether a reader beyond our end is certainly wrong: only a leader that holds its lease

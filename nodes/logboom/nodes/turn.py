@@ -15,15 +15,17 @@ from logboom.wire.messages import Message
 class Turn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("mono", "now", "out", "read", "writes")
+    __slots__ = ("mono", "now", "out", "read", "untaken", "writes")
 
     def __init__(self, now: Instant) -> None:
         self.now = now
         self.mono = now.mono
         self.out = Effects()
         self.writes = WriteSet()
-        self.read: dict[Inbound, int] = {}
-        """Bytes of batches read for each peer's pulls."""
+        self.read = 0
+        """Bytes of batches read for pulls."""
+        self.untaken: dict[Inbound, int] = {}
+        """Bytes that peers heard in this turn have not taken yet, where there are any."""
 
     def answer(self, address: Inbound, message: Message, batches: Sequence[Frame] = ()) -> None:
         """Send a message to a peer that dialled us."""

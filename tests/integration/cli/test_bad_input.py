@@ -127,7 +127,7 @@ def ask(endpoint: str, message: Produce, batch: bytes, identity: Identity) -> Lo
             sockets.send(out.sends)
             received = sockets.poll(0.1)
             out, now = Effects(), time.monotonic()
-            replies = [r for _, frames in received for r in session.receive(frames, out, now)]
+            replies = [r for _, frames, _ in received for r in session.receive(frames, out, now)]
             for reply in [*replies, *session.tick(out, now)]:
                 return reply.error
     finally:
@@ -164,7 +164,7 @@ def node_of_another_version() -> Iterator[str]:
     def serve() -> None:
         while not done.is_set():
             out = Effects()
-            for peer, frames in sockets.poll(0.05):
+            for peer, frames, _ in sockets.poll(0.05):
                 assert isinstance(peer, Inbound)
                 gate.admit(peer, frames, out, time.monotonic())
             sockets.send(out.sends)

@@ -18,8 +18,10 @@ from logboom.wire.messages import Hello, Message, Ping, Pull, Stats, Watch
 from tests.integration.fuzz.conftest import slowest_pull
 
 CONNECTIONS = 5_000
-PATIENT_S = 1.0
-"""Longest wait of a healthy client that is taken for being served."""
+PATIENT_S = 5.0
+"""A healthy client that waits longer is not served. Far more than it takes, for this may run on a
+busy machine; that it comes before whoever asks for more is tested without clocks, in
+tests/unit/nodes/test_postponed.py."""
 
 
 @contextmanager
@@ -71,9 +73,9 @@ def test_all_who_never_read_together_cost_bounded_memory(cluster: Cluster) -> No
         before = resident_mb(pid)
         for at, peer in enumerate(peers):
             tell(peer, hello(f"never reads {at}"))
-            for number in range(3):
+            for number in range(10):
                 tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
-        # 180 answers of 16 MB are asked for: each alone is far from its own bound.
+        # 600 answers of 16 MB are asked for: each alone is far from its own bound.
         assert slowest_pull(boom, 4.0) < PATIENT_S
         assert resident_mb(pid) - before < 700
         told = {stats.node: stats.counters for stats in boom.admin.stats()}

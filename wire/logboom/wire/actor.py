@@ -41,6 +41,8 @@ class Received(NamedTuple):
 
     peer: Address
     frames: Sequence[Frame]
+    untaken: int = 0
+    """Bytes sent to this peer that it has not taken yet, as far as they are followed."""
 
 
 class Synced(NamedTuple):

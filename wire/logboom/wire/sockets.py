@@ -32,6 +32,8 @@ nothing waits yet: a healthy peer is answered while others never read."""
 FOLLOWED_BYTES: Final = 16 * 1024
 """Bytes to a peer, in one message or many, after which one is followed until
 ZeroMQ has sent it, and with it all before it."""
+SHARED_FROM: Final = 64 * 1024
+"""Bytes of a message from which its frames go to ZeroMQ without a copy, if they are as large."""
 KNOWN_PEERS: Final = 100_000
 """Peers remembered by their routing ids; past it they are learned anew."""
 HIGH_WATER: Final = 10_000
@@ -64,6 +66,7 @@ class Sockets:
         self._outbox_bytes: dict[Address, int] = {}
         self._leaving: dict[Address, deque[tuple[zmq.MessageTracker, int]]] = {}
         """What ZeroMQ may still hold for a peer: the last of some messages, and their size."""
+        self._leaving_bytes: dict[Address, int] = {}
         self._unfollowed: dict[Address, int] = {}
         """Bytes sent to a peer since the last message that was followed."""
         self._reaped = False
@@ -154,8 +157,8 @@ class Sockets:
                 share -= 1
                 size -= sum(map(len, frames))
                 if listening:
-                    routing_id = frames[0]
-                    received.append(Received(self._peer(source, routing_id), frames[1:]))
+                    peer = self._peer(source, frames[0])
+                    received.append(Received(peer, frames[1:], self.untaken(peer)))
                 else:
                     received.append(Received(source, frames))
             else:
@@ -204,7 +207,7 @@ class Sockets:
         leaving = self._leaving.get(peer)
         if leaving is not None:
             self._reap_one(peer, leaving)
-            if sum(waiting for _, waiting in leaving) >= OUTBOX_BYTES:
+            if self._leaving_bytes.get(peer, 0) >= OUTBOX_BYTES:
                 return False
         if isinstance(peer, Inbound) and self._full(peer, size):
             self.dropped += 1
@@ -217,8 +220,10 @@ class Sockets:
         # Frames leave in order: the last one tells of all.
         last = zmq.Frame(frames[-1], track=True, copy=False, copy_threshold=0)
         assert isinstance(last.tracker, zmq.MessageTracker)
-        socket.send_multipart([*frames[:-1], last], zmq.NOBLOCK)
+        # Large frames are not copied: sixty peers that wait for the same batch share its memory.
+        socket.send_multipart([*frames[:-1], last], zmq.NOBLOCK, copy=size < SHARED_FROM)
         self._leaving.setdefault(peer, deque()).append((last.tracker, unfollowed))
+        self._leaving_bytes[peer] = self._leaving_bytes.get(peer, 0) + unfollowed
         self._unfollowed.pop(peer, None)
         self._count(peer, unfollowed)
         return True
@@ -242,9 +247,11 @@ class Sockets:
     def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
         """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
         while leaving and leaving[0][0].done:
-            self._count(peer, -leaving.popleft()[1])
+            size = leaving.popleft()[1]
+            self._leaving_bytes[peer] -= size
+            self._count(peer, -size)
         if not leaving:
-            del self._leaving[peer]
+            del self._leaving[peer], self._leaving_bytes[peer]
 
     def _count(self, peer: Address, size: int) -> None:
         """So much more waits for a peer; only those who dialled us share a bound."""
@@ -276,8 +283,15 @@ class Sockets:
         self._count(peer, -size)
 
     def backlog(self, peer: Address) -> int:
-        """Bytes that wait for a peer."""
+        """Bytes that wait for a peer in its outbox."""
         return self._outbox_bytes.get(peer, 0)
+
+    def untaken(self, peer: Address) -> int:
+        """Bytes that a peer has not taken yet, in its outbox or in ZeroMQ, as far as followed."""
+        leaving = self._leaving.get(peer)
+        if leaving is not None:
+            self._reap_one(peer, leaving)
+        return self.backlog(peer) + self._leaving_bytes.get(peer, 0)
 
     def _dial(self, endpoint: str) -> zmq.Socket[bytes]:
         socket = self._socket(zmq.DEALER)
@@ -303,6 +317,7 @@ class Sockets:
         """Close the connection to an endpoint."""
         self._forget(endpoint)
         self._leaving.pop(endpoint, None)
+        self._leaving_bytes.pop(endpoint, None)
         self._unfollowed.pop(endpoint, None)
         socket = self._dialled.pop(endpoint, None)
         if socket is None:
