@@ -130,7 +130,7 @@ def test_a_wait_with_a_time_limit_is_as_long_as_it_was_meant(machine: Machine) -
     machine.launcher("h")
     machine.set_clock("h", -100_000)
     waits = "import threading; a = time.monotonic(); threading.Event().wait(0.2)"
-    assert 0.2 <= float(run(machine, "h", waits, "print(time.monotonic() - a)")) < 2.0
+    assert 0.2 <= float(run(machine, "h", waits, "print(time.monotonic() - a)")) < 20.0
 
 
 def test_other_folders_are_left_alone(machine: Machine, tmp_path: Path) -> None:

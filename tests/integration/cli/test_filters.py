@@ -92,7 +92,7 @@ def test_a_signal_ends_it_quietly(servers: str, number: signal.Signals, code: in
         _, said = reader.communicate(timeout=20)
         assert reader.returncode == code
         assert said == b""
-        assert time.monotonic() - begun < 5.0
+        assert time.monotonic() - begun < 15.0
 
 
 def test_a_bad_line_is_named(servers: str) -> None:

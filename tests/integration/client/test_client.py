@@ -369,7 +369,7 @@ def test_nobody_listens() -> None:
     began = time.monotonic()
     with pytest.raises(TimedOut, match="is the cluster up"):
         connect("127.0.0.1:1", timeout_s=0.5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
 
 
 FORK = """
