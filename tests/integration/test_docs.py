@@ -1,0 +1,55 @@
+"""Every Python example that README and docs print runs as it stands, as a script of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logboom.deploy import Cluster
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+DEFAULT_ENDPOINT = "127.0.0.1:7711"
+"""Where the examples expect a broker; it is told apart from whatever runs on this machine."""
+
+EXAMPLES = [
+    pytest.param(found.group(1), id=f"{page.name}-{at}")
+    for page in PAGES
+    for at, found in enumerate(FENCED.finditer(page.read_text("utf-8")))
+]
+
+
+@pytest.fixture(scope="module", name="endpoint")
+def broker_endpoint() -> Iterator[str]:
+    """A broker of a cluster that all examples share."""
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        yield cluster.endpoint("broker-1")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_runs(example: str, endpoint: str, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example.replace(DEFAULT_ENDPOINT, endpoint), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+def test_there_are_examples() -> None:
+    pages = {str(parameters.id).rpartition("-")[0] for parameters in EXAMPLES}
+    assert {"README.md", "CLIENT.md"} <= pages
