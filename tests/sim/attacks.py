@@ -308,5 +308,5 @@ def attacked(seed: int, mix: str) -> Scenario:
     vars(scenario)["_rate"] = max(RATE, vars(scenario)["_rate"])
     rng = random.Random(f"attack of {seed}")
     scenario.faults = Attack(scenario.world, rng, mix)
-    scenario.options = f" (attack: {mix})"
+    scenario.options = f' --attack "{mix}"'
     return scenario

@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.sim.attacks import MIXES, attacked
 from tests.sim.scenario import Scenario
 from tests.sim.verdict import Failed
 
@@ -39,9 +40,11 @@ class Ran(NamedTuple):
         return json.dumps(kept, sort_keys=True)
 
 
-def ran(seed: int, *, rot: bool = False, single: str = "", echo: bool = False) -> Ran:
-    """Run one seed to its end."""
-    scenario = Scenario(seed, rot=rot, single=single)
+def ran(
+    seed: int, *, rot: bool = False, single: str = "", attack: str = "", echo: bool = False
+) -> Ran:
+    """Run one seed to its end; under an attack, `rot` and `single` are the attack's own affair."""
+    scenario = attacked(seed, attack) if attack else Scenario(seed, rot=rot, single=single)
     if echo:
         scenario.world.trace.echo = _echo
     begun = time.process_time()
@@ -106,18 +109,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true", help="no events")
     parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
     parser.add_argument("--single", default="", help="this fault alone, once, e.g. crash")
+    parser.add_argument("--attack", default="", choices=MIXES, help="under this attack")
     chosen = parser.parse_args(arguments)
     if chosen.sum:
         sys.stdout.write(added_up(_lines(chosen.sum)))
         return 0
+    one = partial(ran, rot=chosen.rot, single=chosen.single, attack=chosen.attack)
     if chosen.seed is not None:
         echo = not chosen.quiet
-        found = ran(chosen.seed, rot=chosen.rot, single=chosen.single, echo=echo)
+        found = one(chosen.seed, echo=echo)
         sys.stdout.write(f"hash {found.digest}\n")
         results: Iterable[Ran] = [found]
     else:
         seeds = range(chosen.first, chosen.first + chosen.count)
-        one = partial(ran, rot=chosen.rot, single=chosen.single)
         results = _hunt(seeds, one, chosen.jobs)
     return _tell(results, chosen.log)
 

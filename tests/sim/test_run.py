@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.sim import run
+from tests.sim.attacks import attacked
 from tests.sim.run import Ran, added_up
 
 
@@ -34,3 +36,16 @@ def test_a_hunt_appends_to_its_log(tmp_path: Path, capsys: pytest.CaptureFixture
     assert kept["totals"]["acked"] > 0
     assert run.main(["--sum", str(log)]) == 0
     assert "1 seeds, broken: []" in capsys.readouterr().out
+
+
+def test_the_line_that_an_attack_prints_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = attacked(3, "last one")
+    arguments = ["--seed", "3", "--quiet", *shlex.split(scenario.options)]
+    assert run.main(arguments) == 0
+    assert f"hash {scenario.run().digest}\n" in capsys.readouterr().out
+
+
+def test_an_attack_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["--seed", "3", "--attack", "of nobody"])
+    assert "'last one'" in capsys.readouterr().err
