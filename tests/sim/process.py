@@ -28,6 +28,7 @@ TURN_COST = (0.000_01, 0.000_06)
 HICCUP = (0.01, 0.15)
 """Seconds of a rare long turn: a garbage collection, a stolen core."""
 SYNC_COST = (0.000_1, 0.001_5)
+_NOTHING = Effects()
 
 
 class Ended(Protocol):
@@ -112,7 +113,8 @@ class Process:
     # -- the loop ---------------------------------------------------------------------------
 
     def _plan(self, when: float) -> None:
-        when = max(when, self._free_at)
+        if when < self._free_at:
+            when = self._free_at
         if when >= self._due:
             return
         if self._timer is not None:
@@ -124,7 +126,12 @@ class Process:
         self._due = float("inf")
         if not self.running or self.paused:
             return
-        events = [self._inbox.popleft() for _ in range(min(len(self._inbox), TURN_EVENTS))]
+        inbox = self._inbox
+        if len(inbox) <= TURN_EVENTS:
+            events = list(inbox)
+            inbox.clear()
+        else:
+            events = [inbox.popleft() for _ in range(TURN_EVENTS)]
         try:
             effects = self.core.handle(events, self.clock.instant())
         except PowerLossError:
@@ -181,7 +188,7 @@ class Process:
             self._sync()
 
     def _watch_spinning(self, events: list[Event], effects: Effects) -> None:
-        if events or effects != Effects():
+        if events or effects != _NOTHING:
             self._spins = 0
             return
         self._spins += 1

@@ -37,7 +37,7 @@ class Scheduler:
         """Do `action` at a true time (at once, after what is due already, if it has passed)."""
         self._asked += 1
         timer = Timer(action)
-        heapq.heappush(self._heap, (max(when, self.now), self._asked, timer))
+        heapq.heappush(self._heap, (when if when > self.now else self.now, self._asked, timer))
         return timer
 
     def after(self, seconds: float, action: Callable[[], None]) -> Timer:
@@ -46,8 +46,9 @@ class Scheduler:
 
     def run(self, until: float, done: Callable[[], bool] | None = None) -> bool:
         """Run to a true time, or until `done` says so (asked after each step): its last answer."""
-        while self._heap and self._heap[0][0] <= until:
-            self.now, _, timer = heapq.heappop(self._heap)
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until:
+            self.now, _, timer = pop(heap)
             action = timer.action
             if action is None:
                 continue

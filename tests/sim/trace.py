@@ -38,9 +38,7 @@ class Trace:
 
     def mix(self, *pieces: bytes) -> None:
         """Something that only has to be the same in every run of the seed."""
-        self._hash.update(repr(self._now()).encode())
-        for piece in pieces:
-            self._hash.update(piece)
+        self._hash.update(b"".join((repr(self._now()).encode(), *pieces)))
 
     def count(self, what: str, times: int = 1) -> None:
         """Add to the totals."""

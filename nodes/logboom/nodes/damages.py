@@ -157,6 +157,8 @@ class Damages:
             self._cut_reported(turn)
         if self._mending:
             self._look_after(turn)
+        if not (self._unreported or self._mended):
+            return
         if not self._asking and self._registration.registered:
             self._report_next(turn)
 

@@ -149,7 +149,8 @@ class Fetching:
     def step(self, turn: Turn) -> None:
         """Send every request that is due."""
         for fetcher in self._fetchers.values():
-            self._wake_stale(fetcher, turn.mono)
+            if fetcher.stale:
+                self._wake_stale(fetcher, turn.mono)
             if fetcher.asked is not None:
                 if not (fetcher.changed or fetcher.gone):
                     continue

@@ -170,6 +170,9 @@ class Session:
 
     def tick(self, out: Effects, now: float) -> list[Reply]:
         """End what is past its deadline, ping a silent peer, redial a dead one."""
+        # Called for every turn of a node, of every session: nearly always nothing is due.
+        if self._due_known and (self._due is None or now < self._due):
+            return []
         self._due_known = False
         replies = self._expire(now)
         if self._redial_at is not None:
