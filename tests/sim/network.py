@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from logboom.wire.actor import Address, Inbound, Received
@@ -104,7 +105,7 @@ class Network:
 
     def send(self, host: Host, peer: Address, frames: Sequence[Frame]) -> None:
         """Send as ZeroMQ does: never blocks, tells nothing."""
-        copied = tuple(bytes(frame) for frame in frames)
+        copied = tuple(map(bytes, frames))
         if isinstance(peer, Inbound):
             connection = self._connections.get((host, peer))
             if connection is None:
@@ -188,13 +189,14 @@ class Network:
         self._travel(lane)
 
     def _travel(self, lane: _Lane) -> None:
-        span = SLOW if self._rng.random() < 0.01 else FAST
-        arrival = self._scheduler.now + self._rng.uniform(*span)
+        dice = self._rng.random
+        least, most = SLOW if dice() < 0.01 else FAST
+        arrival = self._scheduler.now + (least + (most - least) * dice())
         if self.lags:
             arrival += self.lags.get((lane.source, lane.target), 0.0)
-        arrival = max(lane.last, arrival)
+        arrival = max(arrival, lane.last)
         lane.last = arrival
-        self._scheduler.at(arrival, lambda: self._arrive(lane))
+        self._scheduler.at(arrival, partial(self._arrive, lane))
 
     def _arrive(self, lane: _Lane) -> None:
         if not lane.queue:
@@ -231,8 +233,8 @@ class Network:
             socket,
             host,
             inbound,
-            _Lane(here, there, lambda frames: self._hand(host, inbound, frames)),
-            _Lane(there, here, lambda frames: self._hand(socket.host, socket.endpoint, frames)),
+            _Lane(here, there, partial(self._hand, host, inbound)),
+            _Lane(there, here, partial(self._hand, socket.host, socket.endpoint)),
         )
         socket.connection = self._connections[host, inbound] = connection
         while socket.outbox:

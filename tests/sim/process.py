@@ -85,7 +85,8 @@ class Process:
         """Put an event before the core's next turn."""
         if self.running:
             self._inbox.append(event)
-            self.wake()
+            if self._due > self._free_at:
+                self.wake()
 
     def wake(self) -> None:
         """Take a turn as soon as the process is free."""
@@ -113,8 +114,7 @@ class Process:
     # -- the loop ---------------------------------------------------------------------------
 
     def _plan(self, when: float) -> None:
-        if when < self._free_at:
-            when = self._free_at
+        when = max(when, self._free_at)
         if when >= self._due:
             return
         if self._timer is not None:
@@ -138,8 +138,9 @@ class Process:
             self.lost_power(self)
             return
         self._watch_spinning(events, effects)
-        span = HICCUP if self._rng.random() < 0.0005 else TURN_COST
-        self._free_at = self._scheduler.now + self._rng.uniform(*span)
+        dice = self._rng.random
+        least, most = HICCUP if dice() < 0.0005 else TURN_COST
+        self._free_at = self._scheduler.now + (least + (most - least) * dice())
         self._perform(effects)
         if not self.running:
             return

@@ -37,7 +37,7 @@ class Scheduler:
         """Do `action` at a true time (at once, after what is due already, if it has passed)."""
         self._asked += 1
         timer = Timer(action)
-        heapq.heappush(self._heap, (when if when > self.now else self.now, self._asked, timer))
+        heapq.heappush(self._heap, (max(self.now, when), self._asked, timer))
         return timer
 
     def after(self, seconds: float, action: Callable[[], None]) -> Timer:
