@@ -21,7 +21,8 @@ LOADED: Final = ("coming-1", "coming-2")
 """Topics that get messages while they are there."""
 REST_S: Final = 0.5
 ANSWER_S: Final = 2.0
-RETRY_S: Final = 0.3
+RETRY_S: Final = (0.3, 2.4)
+"""A send waits this long after an error: twice as long each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class PassingLoad(WireClient):
             self._waiting.add(sent)
             self._post(sent)
 
-    def _post(self, sent: _Sent) -> None:
+    def _post(self, sent: _Sent, rest_s: float = RETRY_S[0]) -> None:
         topic = self.routes.topics.get(sent.queue.topic)
         if topic is None or topic.id != sent.topic_id:
             # UNKNOWN_TOPIC, a client would say.
@@ -83,8 +84,9 @@ class PassingLoad(WireClient):
             self.ended += 1
             return
         leader = self.routes.leader(*sent.queue)
+        longer = min(2 * rest_s, RETRY_S[1])
         if leader is None:
-            self.later(RETRY_S, lambda: self._post(sent))
+            self.later(rest_s, lambda: self._post(sent, longer))
             return
 
         def answered(
@@ -103,7 +105,7 @@ class PassingLoad(WireClient):
                 return
             if not error.retryable:
                 raise BrokenProperty("retries succeed", f"{self.name} {sent.queue}: {error}")
-            self.later(RETRY_S, lambda: self._post(sent))
+            self.later(rest_s, lambda: self._post(sent, longer))
 
         batch = encode_batch([sent.value], now_ms=self.now.wall_ms)
         message = Produce(0, int(ANSWER_S * 1000), *sent.queue, "all", sent.topic_id)
