@@ -207,6 +207,7 @@ def e2e(
         def send() -> None:
             begun = time.perf_counter()
             for number in range(total):
+                # Nothing is waited for: this is the pace of the open loop, `rate` a second.
                 time.sleep(max(0.0, begun + number / rate - time.perf_counter()))
                 stamp = time.perf_counter_ns().to_bytes(_STAMP, "little")
                 producer.send(topic, stamp + filler)

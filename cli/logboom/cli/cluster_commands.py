@@ -223,6 +223,7 @@ def logs(
         paths = {node: paths[node]}
     ends = {name: _print_last(name, path, lines, len(paths) > 1) for name, path in paths.items()}
     while follow:
+        # A file tells nobody that it grew, short of inotify; Ctrl-C is what ends it.
         time.sleep(LOG_PAUSE_S)
         ends = {name: _print_from(name, p, ends[name], len(paths) > 1) for name, p in paths.items()}
 

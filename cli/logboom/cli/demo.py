@@ -151,6 +151,7 @@ class _Blow(Thread):
     def run(self) -> None:
         try:
             self._strike()
+        # An exception ends only this thread: `finish` must tell the one that waits.
         except BaseException as error:  # noqa: BLE001 - raised again by `finish`
             self.error = error
 

@@ -44,4 +44,5 @@ def dev(
         note("Ctrl-C ends it" + ("" if data else ", and removes its messages."))
         while True:
             node.check()
+            # The main thread has only Ctrl-C to wait for, and a look now and then at the nodes.
             time.sleep(0.5)

@@ -122,6 +122,7 @@ def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: 
             if time.monotonic() > deadline:
                 text = f"{name} is in the group, but has applied {applied} of {goal} entries"
                 raise Unavailable(f"{text} after {wait:.0f} s: look at its log")
+            # How far another process has applied is known only by asking it again.
             time.sleep(PAUSE_S)
 
 

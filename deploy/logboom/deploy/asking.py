@@ -10,9 +10,8 @@ import random
 import time
 import uuid
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
+from logboom.deploy.closing import Closing
 from logboom.wire.actor import Effects
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.hello import Identity
@@ -22,7 +21,7 @@ from logboom.wire.sockets import Sockets
 from logboom.wire.view import View
 
 
-class Asker:
+class Asker(Closing):
     """Connections to some nodes; used by one thread at a time."""
 
     def __init__(self) -> None:
@@ -31,15 +30,8 @@ class Asker:
         self._rng = random.Random()
         self._identity = Identity(f"asker-{uuid.uuid4().hex[:12]}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self._sockets.close()
 
     def ask(

@@ -14,17 +14,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 from logboom.deploy.asking import Asker
+from logboom.deploy.closing import Closing
 from logboom.deploy.layout import Adjust, Layout, lay_out
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
+from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import StartError, UnknownResource
 from logboom.wire.view import QueueView, View
 
@@ -34,7 +34,7 @@ ASK_S: Final = 0.5
 """Seconds that one node gets for an answer."""
 
 
-class Cluster:
+class Cluster(Closing):
     """Name servers and brokers as processes of this machine; a context manager."""
 
     def __init__(
@@ -94,19 +94,9 @@ class Cluster:
             self.wait_ready()
             self._layout.mark_founded()
         except BaseException:
+            # Ctrl-C too: no node outlives a failed start. It is raised on.
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def endpoints(self) -> list[str]:
@@ -217,15 +207,18 @@ class Cluster:
         Raises:
             StartError: a node ended, or they are not ready in time.
         """
-        deadline = time.monotonic() + timeout_s
         with Asker() as asker:
-            while (missing := self._not_ready(asker, newer_than or {})) is not None:
-                if time.monotonic() > deadline:
-                    # They tell why: not even `close` takes them away now.
-                    self._temporary = False
-                    text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
-                    raise StartError(f"{text}; logs are under {self.data}")
-                time.sleep(0.01)
+            missing = ask_until(
+                lambda: self._not_ready(asker, newer_than or {}),
+                lambda missing: missing is None,
+                timeout_s,
+                pause_s=0.01,
+            )
+        if missing is not None:
+            # They tell why: not even `close` takes them away now.
+            self._temporary = False
+            text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
+            raise StartError(f"{text}; logs are under {self.data}")
 
     def _not_ready(self, asker: Asker, newer_than: Mapping[str, int]) -> str | None:
         """What is still missing; None when nothing is."""
@@ -315,11 +308,9 @@ class Cluster:
         return self._wait(agreed, "the name servers agree on no raft leader", timeout_s)
 
     def _wait(self, ask: Callable[[], str | None], problem: str, timeout_s: float) -> str:
-        deadline = time.monotonic() + timeout_s
-        while (answer := ask()) is None:
-            if time.monotonic() > deadline:
-                raise StartError(f"{problem} after {timeout_s:.0f} s; logs are under {self.data}")
-            time.sleep(0.02)
+        answer = ask_until(ask, lambda answer: answer is not None, timeout_s)
+        if answer is None:
+            raise StartError(f"{problem} after {timeout_s:.0f} s; logs are under {self.data}")
         return answer
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────

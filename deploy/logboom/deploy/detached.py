@@ -6,7 +6,6 @@ if its start time fits too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from logboom.deploy.asking import Asker
 from logboom.deploy.layout import Layout, check_numbers, lay_out
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
+from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import StartError
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import View
@@ -95,6 +95,7 @@ def up(
         _wait_ready(layout)
         layout.mark_founded()
     except BaseException:
+        # Ctrl-C too: nothing half-started stays behind. It is raised on.
         for process in started:
             process.kill()
         raise
@@ -130,23 +131,22 @@ def _check_same(
 
 
 def _wait_ready(layout: Layout) -> None:
-    deadline = time.monotonic() + READY_S
     ends = {spec.endpoint: spec.id for spec in layout.nodes}
     brokers = {spec.id for spec in layout.brokers}
     with Asker() as asker:
-        while True:
+
+        def ask() -> list[str]:
             views = asker.views(list(ends), ASK_S, topics=[])
-            silent = [
+            return [
                 name
                 for end, name in ends.items()
                 if end not in views or not brokers <= {b.id for b in views[end].brokers if b.alive}
             ]
-            if not silent:
-                return
-            if time.monotonic() > deadline:
-                text = f"not ready after {READY_S:.0f} s: {', '.join(silent)}"
-                raise StartError(f"{text}; look at `logboom cluster logs`")
-            time.sleep(0.02)
+
+        silent = ask_until(ask, lambda silent: not silent, READY_S)
+    if silent:
+        text = f"not ready after {READY_S:.0f} s: {', '.join(silent)}"
+        raise StartError(f"{text}; look at `logboom cluster logs`")
 
 
 def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[str]:

@@ -11,18 +11,18 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from logboom.deploy.asking import Asker
+from logboom.deploy.closing import Closing
 from logboom.deploy.config_files import load
 from logboom.deploy.keys import read_key
 from logboom.deploy.layout import lay_out
 from logboom.deploy.ports import Ports
+from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import LogboomError, StartError
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class _NodeThread(threading.Thread):
     def run(self) -> None:
         try:
             self.node.run()
+        # Whatever it is, even SystemExit, it ends only this thread: it must reach who waits.
         except BaseException as error:  # noqa: BLE001 - told by `Embedded.check`
             self.error = error
 
 
-class Embedded:
+class Embedded(Closing):
     """A running name server and broker; a context manager. Made by `embedded`."""
 
     def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
@@ -59,19 +60,9 @@ class Embedded:
         try:
             self._start()
         except BaseException:
+            # Ctrl-C too: threads and ports are given back. It is raised on.
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _start(self) -> None:
         # Here, so that who only starts processes does not load RocksDB and the rest.
@@ -98,16 +89,15 @@ class Embedded:
         thread.start()
 
     def _wait_ready(self) -> None:
-        deadline = time.monotonic() + READY_S
         with Asker() as asker:
-            while True:
+
+            def alive() -> bool:
                 self.check()
                 views = asker.views(self.endpoints, 0.5, topics=[])
-                if any(b.alive for view in views.values() for b in view.brokers):
-                    return
-                if time.monotonic() > deadline:
-                    raise StartError(f"the node is not ready after {READY_S:.0f} s")
-                time.sleep(0.01)
+                return any(b.alive for view in views.values() for b in view.brokers)
+
+            if not ask_until(alive, bool, READY_S, pause_s=0.01):
+                raise StartError(f"the node is not ready after {READY_S:.0f} s")
 
     def check(self) -> None:
         """Raise what ended a node, if one ended by itself.

@@ -188,6 +188,8 @@ class NodeProcess:
         while self.alive:
             if time.monotonic() > deadline:
                 return False
+            # It may be no child of ours (`cluster down`), so there is no `wait` to sleep in.  Most
+            # end within milliseconds, others take seconds: hence the growing pause.
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         return True

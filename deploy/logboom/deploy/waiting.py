@@ -1,0 +1,27 @@
+"""The one loop that waits for what nothing can wake us for: an answer of other processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def ask_until(
+    ask: Callable[[], T], good: Callable[[T], bool], timeout_s: float, pause_s: float = 0.02
+) -> T:
+    """Ask again and again; the first good answer, else the last one when the time is over.
+
+    Args:
+        ask: Looks once; what it raises ends the wait.
+        good: Whether an answer is what we wait for.
+        timeout_s: It is asked at least once, and for the last time after this.
+        pause_s: Between an answer and the next question.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not good(answer := ask()) and time.monotonic() <= deadline:
+        # Other processes' state changes without a signal to us: to ask again is the only way.
+        time.sleep(pause_s)
+    return answer
