@@ -10,6 +10,7 @@ from bench.latency import percentile
 from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.waiting import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -32,6 +33,11 @@ def rows(count: int) -> list[Row]:
     return [Row(f"{count:,} idle holds, wake p99", value, "ms", 5.0, "less")]
 
 
+def holds(boom: Client) -> int:
+    """How many pulls the brokers hold."""
+    return sum(int((node.counters or {}).get("holds", 0)) for node in boom.admin.stats())
+
+
 def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
     """Milliseconds from the send to each wake."""
     woken: list[tuple[int, float]] = []
@@ -45,11 +51,15 @@ def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
     threads = [threading.Thread(target=hold, args=(clients[n % CLIENTS], n)) for n in range(count)]
     for thread in threads:
         thread.start()
+    held = ask_until(lambda: holds(boom), lambda held: held == count, 60.0, pause_s=0.25)
+    assert held == count, f"{held} of {count} pulls wait"
+    # The last of them are answered by nothing: the loops need a moment to be idle again.
     time.sleep(3.0)
     with boom.producer() as producer:
         for queue in range(count):
             sent[queue] = time.monotonic()
             producer.send("holds", b"wake", queue=queue).result(10)
+            # The pace: each wake is measured alone.
             time.sleep(PACE_S)
     for thread in threads:
         thread.join(60)

@@ -16,6 +16,7 @@ from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.asking import Asker
+from logboom.deploy.waiting import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -43,6 +44,7 @@ class Prober(threading.Thread):
                     began = time.monotonic()
                     if asker.stats([endpoint], 5.0):
                         self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                # The pace of the probe: without it the questions would be the load.
                 time.sleep(0.01)
 
     def end(self) -> float:
@@ -72,11 +74,8 @@ def wait_in_sync(boom: Client, brokers: int) -> None:
     Raises:
         TimeoutError: it is not, for a minute.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    while not in_sync(boom, brokers):
-        if time.monotonic() > deadline:
-            raise TimeoutError("queues are not in sync")
-        time.sleep(0.25)
+    if not ask_until(lambda: in_sync(boom, brokers), bool, PATIENCE_S, pause_s=0.25):
+        raise TimeoutError("queues are not in sync")
 
 
 def restart(cluster: Cluster, boom: Client, broker: str) -> tuple[float, float]:
@@ -100,10 +99,13 @@ def fail_over(cluster: Cluster, boom: Client) -> float:
     victim = max(led, key=lambda broker: led[broker])
     cluster.kill(victim)
     began = time.monotonic()
-    while any(q.leader in (victim, None) for t in boom.admin.topics() for q in t.queues):
-        if time.monotonic() - began > PATIENCE_S:
-            raise TimeoutError(f"{victim} still leads")
-        time.sleep(0.1)
+
+    def led_by_others() -> bool:
+        topics = boom.admin.topics()
+        return not any(q.leader in (victim, None) for topic in topics for q in topic.queues)
+
+    if not ask_until(led_by_others, bool, PATIENCE_S, pause_s=0.1):
+        raise TimeoutError(f"{victim} still leads")
     return time.monotonic() - began
 
 
@@ -115,8 +117,10 @@ def rows(topics: int) -> list[Row]:
         prober.start()
         found = [Row(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
         wait_in_sync(boom, 3)
+        # The work behind the creations ebbs away; that it is over is no event.
         time.sleep(5.0)
         before = {node: cpu_seconds(cluster.pid(node)) for node in cluster.nodes}
+        # The span that is measured.
         time.sleep(5.0)
         for node in ("name-1", "broker-1"):
             share = 20 * (cpu_seconds(cluster.pid(node)) - before[node])

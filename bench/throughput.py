@@ -18,7 +18,7 @@ from logboom.deploy import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from logboom.client import Client, Producer
+    from logboom.client import Client, ManyFuture, Producer
 
 IN_FLIGHT: Final = 64
 """Batches asked for at once; the client sends at most five of them per queue."""
@@ -28,11 +28,11 @@ Send = "Callable[[Producer, str, Sequence[bytes]], None]"
 
 def send_batches(producer: Producer, topic: str, items: Sequence[bytes]) -> None:
     """send_many, 1,000 a batch."""
-    waiting: deque[object] = deque()
+    waiting: deque[ManyFuture] = deque()
     for chunk in load.chunks(items):
         waiting.append(future := producer.send_many(topic, chunk, queue=0))
         if len(waiting) >= IN_FLIGHT:
-            waiting.popleft().result(60)  # type: ignore[attr-defined]  # futures differ by call
+            waiting.popleft().result(60)
         del future
     producer.flush()
 

@@ -1,6 +1,5 @@
 """`doctor` on a cluster that has something: each trouble is found, with its fix."""
 
-import time
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from logboom.client import connect
 from logboom.deploy import Cluster
 from tests.integration.cli.command import logboom
+from tests.integration.waiting import wait_until
 
 
 def findings(servers: str, code: int) -> dict[str, dict[str, Any]]:
@@ -31,8 +31,11 @@ def test_a_dead_broker_and_a_lost_majority_are_found() -> None:
             cluster.kill("broker-3")
             # Only a session later is it fenced, and its queues without leader.
             cluster.leader("flights", 0)
-            while cluster.queue("flights", 0).isr.count("broker-3"):
-                time.sleep(0.05)
+            wait_until(
+                lambda: "broker-3" not in cluster.queue("flights", 0).isr,
+                "it stays in the ISR",
+                60.0,
+            )
             ill = findings(",".join(cluster.endpoints[:2]), 1)
             assert ill["node broker-3"]["result"] == "failed"
             assert "start broker-3" in ill["node broker-3"]["fix"]

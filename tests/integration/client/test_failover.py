@@ -25,18 +25,22 @@ def test_a_killed_leader_costs_nothing_but_time() -> None:
                     sent.append(producer.send("flights", b"%07d" % n, queue=n % 2))
                     if stop.is_set():
                         return
+                    # The pace: about 2,000 a second, so that some are under way at the kill.
                     time.sleep(0.0005)
 
         sender = threading.Thread(target=send)
         sender.start()
+        # Writes as usual for a while before the kill.
         time.sleep(1)
         cluster.kill(cluster.leader("flights", 0))
         began, before = time.monotonic(), len(sent)
         while len(sent) < before + 2:
+            # The other thread's list: its next sends come within a millisecond.
             time.sleep(0.001)
         # The first message for queue 0 after the kill tells when writes have resumed.
         sent[before + before % 2].result(30)
         resumed_s = time.monotonic() - began
+        # Writes to the new leader for a while after it: what is sent then must be stored too.
         time.sleep(0.5)
         stop.set()
         sender.join(60)

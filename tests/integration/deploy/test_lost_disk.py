@@ -1,9 +1,7 @@
 """A lost disk, mended as docs/OPERATING.md says: of a broker, and of a name server."""
 
 import shutil
-import time
 import tomllib
-from collections.abc import Callable
 
 import pytest
 
@@ -14,18 +12,11 @@ from logboom.deploy.config_files import write
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
+from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
 COUNT = 2_000
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Wait up to 30 s."""
-    deadline = time.monotonic() + 30.0
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def test_a_broker_with_an_empty_disk_copies_everything() -> None:

@@ -45,7 +45,9 @@ class Load:
                     values = [b"%d" % n + bytes(500) for n in range(first, first + 20)]
                     producer.send_many("flights", values, keys=[b"one"] * 20).result()
                     self.acked += values
+                    # The pace: a load that leaves a core for the replacement.
                     time.sleep(0.02)
+        # Ends only this thread: `stop` raises it in the test's.
         except BaseException as error:  # noqa: BLE001 - told by `stop`
             self._failure = error
 

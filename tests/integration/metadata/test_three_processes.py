@@ -59,6 +59,7 @@ class Trio:
                 answer = self.asker.ask({endpoint: question}, 1.0)[endpoint]
                 if isinstance(answer, Proposed):
                     return answer.result
+            # Nobody leads yet, and an election calls nobody: ask again.
             time.sleep(0.02)
         raise AssertionError(f"no name server took the proposal in {within_s} s")
 
@@ -77,6 +78,7 @@ class Trio:
             for stats in self.asker.stats(endpoints, 1.0).values():
                 if stats.role == "raft leader":
                     return stats.node
+            # As above.
             time.sleep(0.02)
         raise AssertionError("no raft leader in 10 s")
 
@@ -122,8 +124,10 @@ def test_a_proposal_sent_again_after_a_crash_gets_the_first_result(trio: Trio) -
 
 def test_idle_it_takes_little(trio: Trio) -> None:
     trio.propose(Barrier(), 1)
+    # What the start left to do ebbs away; that it is over is no event.
     time.sleep(1.0)
     before = {name: _cpu_seconds(node.pid) for name, node in trio.running.items()}
+    # The span that is measured.
     time.sleep(3.0)
     for name, node in trio.running.items():
         share = (_cpu_seconds(node.pid) - before[name]) / 3.0

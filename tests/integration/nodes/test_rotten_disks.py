@@ -85,6 +85,7 @@ class Rotten:
             assert time.monotonic() < deadline, f"{what}\n{self.cluster.log(self.victim)}"
             if not self.cluster.running(self.victim):
                 self.restart()
+            # Other processes' state changes without a signal to us.
             time.sleep(0.1)
 
     def restart(self) -> None:

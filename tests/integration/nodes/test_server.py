@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.server import BrokerProcess
 from logboom.nodes.store import RocksStorage
 from logboom.wire.errors import DataDamaged, LogboomError, StartError, TimedOut
+from tests.integration.waiting import wait_until
 
 KEY = b"k" * 32
 
@@ -82,7 +83,7 @@ def broker(config: BrokerConfig) -> Iterator[tuple[Running, Client]]:
     running = Running(node)
     try:
         with connect(node.endpoint) as boom:
-            until(lambda: counters(boom).get("lease") == 1)
+            wait_until(lambda: counters(boom).get("lease") == 1, "it has no lease", 10.0)
             yield running, boom
     finally:
         running.stop()
@@ -97,13 +98,6 @@ def counters(boom: Client) -> dict[str, int | float | str]:
     """The broker's; none while the name server does not know it."""
     found = [node.counters for node in boom.admin.stats() if node.role == "broker"]
     return found[0] if found else {}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert condition()
 
 
 def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -171,6 +165,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
             producer.send("t", b"before").result(10)
             real = RocksStorage.space
             monkeypatch.setattr(RocksStorage, "space", lambda store: real(store)._replace(free=0))
+            # It looks at the disk a few times a second; that it did so shows only by a write.
             time.sleep(0.25)
             waiting = producer.send("t", b"after")
             with pytest.raises(TimedOut):
@@ -192,6 +187,7 @@ def test_a_slow_disk_holds_writers_back_and_not_the_heartbeats(
             real = RocksStorage.sync
 
             def slow(store: RocksStorage) -> None:
+                # Nothing is waited for: this is the slow disk.
                 time.sleep(1.0)
                 real(store)
 
@@ -216,8 +212,8 @@ def test_a_suspect_store_is_told_to_the_name_server_once(tmp_path: Path) -> None
         marker.write_text("as after a damaged write-ahead log\n")
         with broker(config) as (running, boom):
             # The only replica: it leads again, with what it has.
-            until(lambda: values(boom) == [b"kept"])
-            until(lambda: not marker.exists())
+            wait_until(lambda: values(boom) == [b"kept"], "the message is not there", 10.0)
+            wait_until(lambda: not marker.exists(), "the marker stays", 10.0)
         assert running.error is None
 
 

@@ -25,6 +25,7 @@ def test_a_later_process_started_later() -> None:
     assert theirs > mine
     os.kill(child.pid, signal.SIGSTOP)
     while not is_paused(child.pid):
+        # The kernel tells a parent of a stop by `wait`, which would also reap; so /proc is asked.
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGKILL)
     while start_ticks(child.pid) is not None:

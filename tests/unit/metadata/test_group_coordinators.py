@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from logboom.metadata.state import State
-from logboom.wire.group_commands import AlterGroup, ExpireMembers
+from logboom.wire.group_commands import AlterGroup, DeleteGroup, ExpireMembers
 from tests.unit.metadata.group_tables import GroupTables
 
 
@@ -41,6 +41,18 @@ def test_a_fenced_brokers_groups_go_to_the_others_in_a_new_epoch() -> None:
     assert {name for name in after if after[name] > before[name]} == moved
     tables.step_down("b")
     assert coordinators(tables) == {"c": 6}
+
+
+def test_deleted_groups_weigh_nothing() -> None:
+    tables = GroupTables()
+    make(tables, 6)
+    own = [g.name for g in tables.state.cluster.groups.coordinated["a"]]
+    for name in own:
+        tables.done(DeleteGroup(name, 0))
+    assert coordinators(tables) == {"b": 2, "c": 2}
+    for name in own:
+        tables.done(AlterGroup(name, None, {"t": "*"}, True, 0))
+    assert coordinators(tables) == {"a": 2, "b": 2, "c": 2}
 
 
 def test_a_broker_that_begins_again_keeps_its_groups_in_a_new_epoch() -> None:

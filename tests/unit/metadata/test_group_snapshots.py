@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import msgspec
@@ -47,6 +48,21 @@ def test_a_restored_state_is_the_same() -> None:
         assert sorted(group.members[name].owned) == sorted(member.owned)
     assert group.names["left"] is group.members["process-1"]
     assert list(twin.cluster.groups.pending) == []
+
+
+def test_machines_of_either_byte_order_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = busy()
+    topic = next(iter(tables.group.topics.values()))
+    own = msgspec.msgpack.decode(tables.state.snapshot())
+    column = topic.committed[:]
+    # The columns of this machine's order look to the other kind as if each were turned around.
+    monkeypatch.setattr(sys, "byteorder", {"little": "big", "big": "little"}[sys.byteorder])
+    other = tables.state.snapshot()
+    assert msgspec.msgpack.decode(other) != own
+    assert topic.committed == column, "what is served is left alone"
+    twin = State()
+    twin.restore(other)
+    assert twin.cluster.groups.by_name["g"].topics[topic.id].committed == column
 
 
 def test_a_snapshot_of_before_there_were_groups_is_read() -> None:

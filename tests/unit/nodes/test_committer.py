@@ -34,6 +34,7 @@ def taken(committer: Committer, woken: threading.Event) -> list[Synced | SyncFai
 def until_called(disk: SlowDisk, calls: int) -> None:
     end = time.monotonic() + 10
     while disk.calls < calls and time.monotonic() < end:
+        # The other thread's counter: it calls `sync`, and only then waits for `go`.
         time.sleep(0.001)
     assert disk.calls == calls
 

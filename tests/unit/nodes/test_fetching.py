@@ -56,6 +56,17 @@ def test_a_held_request_is_replaced_when_a_queue_is_added() -> None:
     assert rig.replica().end == Position(1)
 
 
+def test_the_answer_to_a_request_that_was_replaced_is_not_taken() -> None:
+    rig = follower(queues=1)
+    replaced = rig.stations["b2:7711"].take(Replicate)
+    rig.lead(epoch=2, leader="broker-2", isr=ALL, replicas=ALL, queues=2)
+    assert waiting(rig) == 1
+    late = Replicated(0, [flowing(2, 0, 1)])
+    rig.reply(replaced, late, [entry(0, 2)], "b2:7711")
+    assert rig.replica().end == Position(0)
+    assert waiting(rig) == 0, "the one that replaced it is on its way still"
+
+
 @pytest.mark.parametrize("status", ["STALE", "UNKNOWN", "DAMAGED"])
 def test_a_queue_that_is_not_led_there_is_asked_for_again_soon(status: FetchStatus) -> None:
     rig = follower()
@@ -123,3 +134,21 @@ def test_a_full_disk_stops_fetching_and_recovers() -> None:
     rig.storage.total = 1 << 40
     rig.settle(1.0)
     assert waiting(rig) >= 1
+
+
+def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() -> None:
+    rig = follower(reserve=1 << 30)
+    rig.storage.total = 1 << 29
+    # The request is on its way still, and the next look at the disk is due.
+    rig.settle(1.1)
+    damaged = bytearray(entry(0, 2))
+    damaged[len(damaged) // 2] ^= 16
+    replicated(rig, flowing(2, 0, 1), frames=[bytes(damaged)])
+    # No room to ask meanwhile: what it would have said is out of date by then.
+    rig.settle(3.0)
+    assert rig.broker.space.full
+    rig.storage.total = 1 << 40
+    rig.settle(1.0)
+    request = rig.stations["b2:7711"].take(Replicate)
+    assert [queue.queue for queue in request.queues] == [0]
+    assert request.gone == []

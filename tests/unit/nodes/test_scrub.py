@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes import index_rows
+from logboom.nodes import index_rows, scrub
 from logboom.nodes.keys import EPOCHS, RECORD, Position, log_key, queue_key
 from logboom.nodes.scrub import CHECKPOINT, NOTE_EVERY
 from logboom.nodes.storage import WriteSet
@@ -131,6 +131,19 @@ def test_the_checkpoint_is_written_now_and_then() -> None:
     assert rig.broker.queues.token <= 8, "it must not keep the disk busy"
 
 
+def test_the_checkpoint_tells_how_far_in_the_queue_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An entry a turn, a note each turn.
+    monkeypatch.setattr(scrub, "TURN_BYTES", 1)
+    monkeypatch.setattr(scrub, "NOTE_EVERY", 1)
+    rig = Rig(filled(40), incarnation="two", scrub_every_s=1e9, scrub_bytes_per_s=20_000)
+    noted = []
+    for _ in range(20):
+        rig.settle(0.05)
+        noted.append(rig.storage.content("index")[CHECKPOINT])
+    assert noted == sorted(noted)
+    assert log_key(1, 0, 2) <= noted[0] < noted[-1] < log_key(1, 0, 80)
+
+
 def test_a_cut_under_its_feet_is_no_damage() -> None:
     rig = Rig(scrub_bytes_per_s=8_000, scrub_every_s=0.0)
     rig.lead(epoch=1, leader="broker-2", isr=BOTH, replicas=BOTH)
@@ -159,6 +172,7 @@ def test_a_state_record_that_the_disk_lost_is_written_again() -> None:
     writes.put("state", queue_key(1, 0, EPOCHS), b"nonsens")
     storage.write(writes)
     rig.settle(3.0)
+    assert rig.broker.stats.counters["scrub_finds"] == 1
     assert storage.content("state")[queue_key(1, 0, EPOCHS)] == sound[queue_key(1, 0, EPOCHS)]
     again = Rig(storage, incarnation="three", register=False)
     assert again.replica().damage is None

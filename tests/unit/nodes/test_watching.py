@@ -138,6 +138,19 @@ def test_a_silent_name_server_is_left_for_the_next() -> None:
     assert rig.ns.count(Watch) >= 1
 
 
+def test_who_is_refused_asks_once_around_at_full_speed_and_then_gently() -> None:
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    for _ in range(3):
+        rig.refuse(rig.ns.take(Watch), Unavailable("not yet"))
+        rig.settle(0.05)
+    rig.refuse(rig.ns.take(Watch), Unavailable("not yet"))
+    rig.settle(0.2)
+    assert rig.ns.count(Watch) == 0
+    rig.settle(0.1)
+    assert rig.ns.count(Watch) == 1
+
+
 def test_a_name_server_that_holds_back_what_the_raft_leader_knows_is_left() -> None:
     rig = Rig()
     rig.publish(topic("a", 1))

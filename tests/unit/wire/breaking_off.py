@@ -30,6 +30,7 @@ def bind(listener: zmq.Socket[bytes], endpoint: str) -> None:
         except zmq.ZMQError as error:
             if error.errno != zmq.EADDRINUSE:
                 raise
+            # libzmq closes ports in a thread of its own and tells nobody.
             time.sleep(0.001)
         else:
             return
@@ -50,7 +51,7 @@ def listen(endpoint: str, over: threading.Event) -> None:
                     try:
                         listener.send_multipart([dialler] + [b"frame"] * FRAMES, zmq.NOBLOCK)
                     except zmq.ZMQError:
-                        # Its queue is full, or the dialler has gone.
+                        # Its queue is full, or the dialler has gone; neither is waited for, as `end` bounds it.
                         time.sleep(0.0005)
     over.set()
 

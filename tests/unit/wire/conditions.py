@@ -1,7 +1,8 @@
 """Conditions for the tests of filters: strategies, and a slow judge that goes by the rules alone.
 
 The judge looks at one message at a time as a plain mapping and knows nothing of columns, bitmaps
-or memories. None is unknown.
+or memories. None is unknown. It repeats the table of signs and the walk over the conditions on
+purpose: a model that shared code with what it judges would share its mistakes.
 """
 
 from __future__ import annotations
