@@ -93,8 +93,8 @@ class Cluster(Closing):
             self._start(self._layout.nodes)
             self.wait_ready()
             self._layout.mark_founded()
+        # Ctrl-C too: no node outlives a failed start. It is raised on.
         except BaseException:
-            # Ctrl-C too: no node outlives a failed start. It is raised on.
             self.close()
             raise
 

@@ -94,8 +94,8 @@ def up(
         progress("waiting until all nodes see each other")
         _wait_ready(layout)
         layout.mark_founded()
+    # Ctrl-C too: nothing half-started stays behind. It is raised on.
     except BaseException:
-        # Ctrl-C too: nothing half-started stays behind. It is raised on.
         for process in started:
             process.kill()
         raise

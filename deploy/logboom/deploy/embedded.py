@@ -59,8 +59,8 @@ class Embedded(Closing):
         self._threads: list[_NodeThread] = []
         try:
             self._start()
+        # Ctrl-C too: threads and ports are given back. It is raised on.
         except BaseException:
-            # Ctrl-C too: threads and ports are given back. It is raised on.
             self.close()
             raise
 
