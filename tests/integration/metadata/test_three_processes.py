@@ -44,7 +44,7 @@ class Trio:
         self.running.pop(name).kill()
 
     def close(self) -> None:
-        self.asker.__exit__(None, None, None)
+        self.asker.close()
         for name in list(self.running):
             self.kill(name)
         self.ports.release()
