@@ -7,7 +7,7 @@ skins listed here, so that a whole cluster can run in one process from one seed.
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -168,6 +168,18 @@ def unexplained(source: str) -> list[str]:
     ]
 
 
+def uncommented(source: str) -> list[str]:
+    """The sleeps and broad excepts without a comment on the line or directly above it."""
+    lines = source.splitlines()
+    return [
+        line.strip()
+        for above, line in zip(["", *lines], lines, strict=False)
+        if re.search(r"time\.sleep\(|except (Base)?Exception", line)
+        and "  # " not in line
+        and not above.lstrip().startswith("# ")
+    ]
+
+
 @pytest.mark.parametrize("portion", MAY_IMPORT)
 def test_a_portion_imports_only_what_it_may(portion: str) -> None:
     crossed = {
@@ -252,18 +264,23 @@ def test_module_names_say_what_is_inside() -> None:
     assert named == []
 
 
-def test_a_silenced_checker_has_its_reason() -> None:
-    sources = [
-        path
-        for folder in (*MAY_IMPORT, "bench", "tests")
-        for path in (ROOT / folder).rglob("*.py")
-        if path != Path(__file__)
-    ]
-    found = {
+def found_in_sources(look: Callable[[str], list[str]]) -> dict[str, list[str]]:
+    """What `look` finds in each source of ours, this one left out: it names what is forbidden."""
+    return {
         str(path.relative_to(ROOT)): lines
-        for path in sources
-        if (lines := unexplained(path.read_text(encoding="utf-8")))
+        for folder in (*MAY_IMPORT, "bench", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path != Path(__file__) and (lines := look(path.read_text(encoding="utf-8")))
     }
+
+
+def test_a_sleep_and_a_broad_except_have_their_reason() -> None:
+    found = found_in_sources(uncommented)
+    assert found == {}, "say above it what it waits for, or why nothing narrower will do"
+
+
+def test_a_silenced_checker_has_its_reason() -> None:
+    found = found_in_sources(unexplained)
     assert found == {}, "write the reason behind it: `# type: ignore[code]  # why`"
 
 
@@ -341,3 +358,20 @@ def test_imports_of_skins_are_seen(module: str, source: str, skins: set[str]) ->
 )
 def test_silence_without_reason_is_seen(line: str, stopped: bool) -> None:
     assert bool(unexplained(line)) is stopped
+
+
+@pytest.mark.parametrize(
+    ("source", "stopped"),
+    [
+        ("time.sleep(1)", True),
+        ("# why\n\ntime.sleep(1)", True),
+        ("try:\n    f()\nexcept Exception:\n    # below\n    pass", True),
+        ("except BaseException as error:", True),
+        ("    # why\n    time.sleep(1)", False),
+        ("time.sleep(1)  # why", False),
+        ("# why\nexcept Exception as error:", False),
+        ("except ValueError:", False),
+    ],
+)
+def test_a_sleep_or_broad_except_without_reason_is_seen(source: str, stopped: bool) -> None:
+    assert bool(uncommented(source)) is stopped

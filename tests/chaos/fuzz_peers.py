@@ -136,6 +136,7 @@ def trickle(connections: Sequence[socket.socket], said: bytes, seconds: float) -
                 continue
         if time.monotonic() > until:
             return
+        # The pace of a trickle: nothing is waited for.
         time.sleep(0.01)
 
 

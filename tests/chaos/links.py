@@ -7,9 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+from logboom.deploy.closing import Closing
 from tests.chaos.proxy import CLIENT
 
 
@@ -66,7 +66,7 @@ def part(links: Links, one: Iterable[str], other: Iterable[str]) -> None:
             links.cut(b, a)
 
 
-class ProxyLinks:
+class ProxyLinks(Closing):
     """Every port of the cluster behind `tests.chaos.proxy`, a process of its own."""
 
     kind = "proxy"
@@ -82,17 +82,6 @@ class ProxyLinks:
         self._lock = threading.Lock()
         self._fronts: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def home(self, name: str, endpoint: str) -> str:
         """See `Links`."""

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from logboom.client import connect
+from logboom.deploy.closing import Closing
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
 from tests.chaos.disk import SmallDisk
@@ -37,7 +37,7 @@ COMMAND_S: Final = 90.0
 """What a command of an operator may take."""
 
 
-class Rig:
+class Rig(Closing):
     """Three name servers, some brokers, their links, machines and disks."""
 
     def __init__(
@@ -76,6 +76,7 @@ class Rig:
                 adjust=self._adjust,
                 launcher=self._launcher,
             )
+        # Ctrl-C too: processes and links are given back. It is raised on.
         except BaseException:
             self.links.close()
             self.disk.close()
@@ -88,6 +89,7 @@ class Rig:
             with connect(self.endpoints) as boom:
                 boom.admin.create_topic(TOPIC, queues=queues, replicas=3, retention_ms=-1)
             self.wait_whole()
+        # Ctrl-C too: processes and links are given back. It is raised on.
         except BaseException:
             self.close()
             raise
@@ -223,6 +225,7 @@ class Rig:
             left = end - time.monotonic()
             if left <= 0:
                 return False
+            # Other processes' state changes without a signal to us, and they must be tended.
             time.sleep(min(left, 0.1))
             self.tend()
         return True
@@ -277,14 +280,3 @@ class Rig:
         self.cluster.close()
         self.links.close()
         self.disk.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

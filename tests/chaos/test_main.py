@@ -50,4 +50,5 @@ def test_a_run_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     deadline = time.monotonic() + 10.0
     while left := left_over(tmp_path, process.pid):
         assert time.monotonic() < deadline, left
+        # Processes that are not our children tell us nothing when they end.
         time.sleep(0.05)

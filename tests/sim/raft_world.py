@@ -465,6 +465,7 @@ def play(
         world.run(seconds)
         world.heal()
         world.check()
+    # Whatever the story raises, the seed belongs to it. It is raised on.
     except Exception as error:
         error.add_note(f"seed {seed}, {members} members, changing={changing}")
         raise

@@ -148,6 +148,7 @@ class Scenario:
             self.work()
             self.heal()
             self.compare()
+        # Whatever an act raises, the seed and the trace belong to it.
         except Exception as error:
             raise Failed(self.seed, self.options, error, self.world.trace) from error
         trace = self.world.trace

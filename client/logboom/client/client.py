@@ -48,6 +48,7 @@ def connect(
     client = Client(parse_endpoints(endpoints), timeout_s, client_id, create_topics=create_topics)
     try:
         client.wait_connected()
+    # Ctrl-C too: its thread and sockets are given back. It is raised on.
     except BaseException:
         client.close()
         raise

@@ -63,6 +63,7 @@ def _not_yet(what: str, timeout: float | None) -> TimedOut:
 def _run_callback(callback: Callable[[Any], object], future: object) -> None:
     try:
         callback(future)
+    # The user's code may raise anything, and must not end the thread that runs the core.
     except Exception:
         LOG.exception("a callback of %r raised", future)
 

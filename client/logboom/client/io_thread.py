@@ -136,6 +136,7 @@ class IoThread:
         try:
             while not self._stopping:
                 self._turn()
+        # A fault of ours, whichever: all who wait must be told, or they wait for ever.
         except Exception as fault:
             LOG.exception("the client's core failed")
             error = InternalError(f"the client failed ({fault!r}): please report it")

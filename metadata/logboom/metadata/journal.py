@@ -109,6 +109,7 @@ class RocksJournal:
     def _read(self) -> StoredJournal:
         try:
             raw = self._db.get(_STATE_KEY)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
         if raw is not None:
@@ -135,6 +136,7 @@ class RocksJournal:
         try:
             # An iterator stops at a damaged block as if it were the end.
             iterator.status()
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
         return found
@@ -224,6 +226,7 @@ class RocksJournal:
             self._db.flush_wal(True)
             turn = _INDEX.pack(self._state.turn)[::-1]
             os.pwrite(self._synced_file, turn + _CRC.pack(crc32c(turn)), 0)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             # Never tried again: a retried fsync may "succeed" after an error (Q14).
             raise JournalError(f"the journal in {self._path} cannot be written: {error}") from error
@@ -253,6 +256,7 @@ class RocksJournal:
         os.close(self._synced_file)
         try:
             self._db.close()
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
 
@@ -310,6 +314,7 @@ def _open_rocks(path: Path) -> Rdict:
     (path / "rocksdict-config.json").unlink(missing_ok=True)
     try:
         return Rdict(str(path), options)
+    # rocksdict raises bare Exception for all that RocksDB refuses.
     except Exception as error:
         # Not any "lock": damage is told as "block checksum mismatch".
         if "lock hold" in str(error) or "While lock file" in str(error):

@@ -82,6 +82,7 @@ class RaftHost(RaftInbox):
                 results = [self._apply(command) for command in unpack_commands(entry)]
             except RaftError:
                 raise
+            # Whatever a handler raises: half an entry is applied, and the node must end.
             except Exception as error:
                 # Half an entry is applied: this state is not to be served or saved.
                 raise RaftError(f"the state failed on entry {index}: {error!r}") from error

@@ -56,12 +56,14 @@ class NameServerProcess:
                 self.core = NameServer(
                     self.config, self._journal, rng, cluster_key, _now(), raft_config
                 )
+            # Ctrl-C too: what was opened is given back. It is raised on.
             except BaseException:
                 self._journal.close()
                 raise
         except RaftError as error:
             self._sockets.close()
             raise _start_error(error) from None
+        # Ctrl-C too: what was opened is given back. It is raised on.
         except BaseException:
             self._sockets.close()
             raise

@@ -136,6 +136,7 @@ class State:
         self.cluster.begin()
         try:
             return _HANDLERS[type(entry.command)](self.cluster, entry.command)
+        # Whatever a handler raises is a fault of ours, and one command must not end all.
         except Exception as error:
             # A bug of ours is the same bug on every name server: they stay equal.
             logger.exception("command %s failed", type(entry.command).__name__)

@@ -50,12 +50,14 @@ class BrokerProcess:
         self._sockets = Sockets({"main": config.listen})
         try:
             self._storage = RocksStorage(Path(config.data), config.id)
+        # Ctrl-C too: the port is given back. It is raised on.
         except BaseException:
             self._sockets.close()
             raise
         self._config = effective(config, self.endpoint)
         try:
             self._core = self._make_core(cluster_key)
+        # Ctrl-C too: the port is given back. It is raised on.
         except BaseException:
             self._sockets.close()
             raise

@@ -111,6 +111,7 @@ class RocksStorage:
         self.folder = Folder(path, node_id)
         try:
             self._open()
+        # Ctrl-C too: the folder is given back. It is raised on.
         except BaseException:
             self.folder.close()
             raise
@@ -167,6 +168,7 @@ class RocksStorage:
         """See `storage.Storage.get`."""
         try:
             value: bytes | None = self._families[family].get(key)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise _damaged(error) from error
         return value
@@ -194,6 +196,7 @@ class RocksStorage:
                     rows.next()
             # An iterator that meets damage just ends; only its status tells.
             rows.status()
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise _damaged(error) from error
 
@@ -225,6 +228,7 @@ class RocksStorage:
         batch.put(_NUMBER, number.to_bytes(8, "big"))
         try:
             self._database.write(batch)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._refused(error) from error
         self._number = number
@@ -240,6 +244,7 @@ class RocksStorage:
         number = self._number
         try:
             self._database.flush_wal(True)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._refused(error) from error
         self.folder.put_synced(number)

@@ -37,5 +37,6 @@ def slowest_pull(boom: Client, seconds: float) -> float:
         began = time.monotonic()
         assert boom.pull("f", queue=0, offset=0, wait_ms=0).status == "FOUND"
         slowest = max(slowest, time.monotonic() - began)
+        # The pace: the probe must not be the load.
         time.sleep(0.02)
     return slowest

@@ -117,6 +117,7 @@ def test_slow_and_silent_connections_harm_nobody(cluster: Cluster, port: str) ->
 
             def silent(head: bytes = head) -> None:
                 with raw(endpoint, 10, head):
+                    # Nothing is waited for: so long the connection says nothing.
                     time.sleep(0.05)
 
             attacks.append(silent)

@@ -86,6 +86,7 @@ class Sockets:
         try:
             for name, address in (listeners or {}).items():
                 self._listen(name, address)
+        # Ctrl-C too: what is bound already is given back. It is raised on.
         except BaseException:
             self.close()
             raise

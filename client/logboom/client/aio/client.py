@@ -37,6 +37,7 @@ class Connecting:
         client = Client(self._endpoints, **self._options)
         try:
             await client.wait_connected()
+        # A cancellation too: it is closed and raised on.
         except BaseException:
             await client.close()
             raise
