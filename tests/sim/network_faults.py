@@ -9,6 +9,8 @@ from tests.sim.hand import Fault, Hand
 
 APART: Final = (0.3, 9.0)
 """Seconds that a partition lasts: short ones let messages arrive late, long ones break."""
+GOING_HOME: Final = (2.5, 6.0)
+"""Seconds after its end when a broker that came back at once gets its leaderships back."""
 LAG: Final = (0.1, 4.0)
 """Seconds that messages take longer: up to well beyond every request's time-out, so that answers
 come after their request was given up and sent again, also over a connection of before."""
@@ -28,6 +30,9 @@ class NetworkFaults:
             self.isolate: 2.5,
             self.split: 2,
             self.one_way: 1.5,
+            self.cut_apart: 1,
+            self.deafen: 0.5,
+            self.cut_going_home: 0.5,
             self.break_connections: 2,
             self.lag: 2,
         }
@@ -56,6 +61,26 @@ class NetworkFaults:
         towards = hand.rng.sample(rest, hand.rng.randint(1, len(rest)))
         sides = ([alone], towards) if hand.rng.random() < 0.5 else (towards, [alone])
         return self.part(*sides, both=False)
+
+    def cut_apart(self) -> bool:
+        """Two brokers hear each other no more; everybody else hears both."""
+        one, other = self._hand.rng.sample(self._hand.names("broker"), 2)
+        return self.part([one], [other])
+
+    def deafen(self) -> bool:
+        """One broker hears another no more, which hears it still."""
+        one, other = self._hand.rng.sample(self._hand.names("broker"), 2)
+        return self.part([one], [other], both=False)
+
+    def cut_going_home(self) -> bool:
+        """A broker was away; about when its leaderships go home, another cannot hear it."""
+        hand, rng = self._hand, self._hand.rng
+        home, other = rng.sample(hand.names("broker"), 2)
+        both = rng.random() < 0.7
+        ways = ([home], [other]) if rng.random() < 0.5 else ([other], [home])
+        wait, seconds = rng.uniform(*GOING_HOME), rng.uniform(4.0, APART[1])
+        hand.later(wait, lambda: self.part(*ways, both=both, seconds=seconds))
+        return hand.down(home, 0.2)
 
     def part(
         self,

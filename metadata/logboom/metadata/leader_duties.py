@@ -3,9 +3,11 @@ and the queues of consumer groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
+from logboom.metadata.cluster import Broker
 from logboom.metadata.config import LEASE_MS, NameServerConfig
 from logboom.metadata.group_targets import GroupTargets
 from logboom.metadata.liveness import Liveness
@@ -65,6 +67,11 @@ class LeaderDuties:
     def follow(self, now: float) -> None:
         """Brokers changed in the replicated state."""
         self.liveness.follow(self._node.state.cluster.brokers.values(), now)
+
+    def heard(self, broker: Broker, unheard: Iterable[str], now: float) -> bool:
+        """A heartbeat of the current registration; False if it is being fenced already."""
+        self._rebalance.heard(broker.id, unheard)
+        return self.liveness.heard(broker, now)
 
     def perform(self, now: Instant) -> None:
         """Begin the term, fence silent brokers, send leaderships home, allocate to groups."""

@@ -319,7 +319,7 @@ class NameServer:
             broker is None
             or not broker.alive
             or broker.instance_epoch != message.instance_epoch
-            or not self._duties.liveness.heard(broker, self._now.mono)
+            or not self._duties.heard(broker, message.unheard, self._now.mono)
         ):
             return Refused(f"broker {message.broker!r} is fenced: it must register again")
         return HeartbeatGranted(0, LEASE_MS, self.state.version)

@@ -1,10 +1,13 @@
 """Leadership goes home: queues return to their preferred replica once it is safely back.
 
-Soft state of the raft leader. Without it the broker restarted last would lead nothing.
+Soft state of the raft leader. Without it the broker restarted last would lead nothing. No queue
+goes to a broker that does not hear, or is not heard by, its other replicas: a new leader waits a
+full period before it does without them, on top of what the old one has waited already.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from logboom.metadata.cluster import Cluster, Queue
@@ -23,10 +26,17 @@ class Rebalance:
         self._after = after_s
         self._since: dict[Queue, float] = {}
         self._look_at = 0.0
+        self._unheard: dict[str, frozenset[str]] = {}
+        """Broker → those that should replicate from it and are silent, as it said last."""
+
+    def heard(self, broker: str, unheard: Iterable[str]) -> None:
+        """A broker's heartbeat said who is silent."""
+        self._unheard[broker] = frozenset(unheard)
 
     def restart(self, now: float) -> None:
         """A leadership of the raft group begins: nothing is known of before."""
         self._since.clear()
+        self._unheard.clear()
         self._look_at = now + PERIOD
 
     def take_moves(self, cluster: Cluster, now: float, time_ms: int) -> list[ElectLeader]:
@@ -37,7 +47,7 @@ class Rebalance:
         since: dict[Queue, float] = {}
         moves: list[ElectLeader] = []
         for queue in cluster.displaced:
-            if not _is_fit(cluster, queue):
+            if not _is_fit(cluster, queue) or self._is_cut_off(queue):
                 continue
             fit_since = self._since.get(queue, now)
             if now - fit_since >= self._after and len(moves) < MAX_MOVES:
@@ -46,6 +56,15 @@ class Rebalance:
                 since[queue] = fit_since
         self._since = since
         return moves
+
+    def _is_cut_off(self, queue: Queue) -> bool:
+        """Whether the preferred replica and another do not hear each other, as far as known."""
+        preferred = queue.standing.replicas[0]
+        silent = self._unheard.get(preferred, frozenset())
+        return any(
+            other in silent or preferred in self._unheard.get(other, frozenset())
+            for other in queue.standing.isr
+        )
 
     def deadline(self, cluster: Cluster) -> float | None:
         """When the next look is wanted."""

@@ -103,6 +103,7 @@ class Broker:
             self._registered,
             self._fenced,
             self._heard_of,
+            self._unheard,
         )
         lease, stats = self.registration.lease, self.stats
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
@@ -371,6 +372,9 @@ class Broker:
 
     def _heard_of(self, version: int, turn: Turn) -> None:
         self.watcher.heard_of(version, turn)
+
+    def _unheard(self, now: float) -> list[str]:
+        return self.feeder.unheard(now, self.roles.led)
 
     def _registered(self, turn: Turn) -> None:
         self.stats.count("registrations")

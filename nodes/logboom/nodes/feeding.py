@@ -7,7 +7,7 @@ what agrees counts as on the follower's disk, what differs is answered with wher
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 from logboom.nodes.config import BrokerConfig
@@ -25,6 +25,8 @@ from logboom.wire.routes import Routes
 
 UNSERVED: Final = (Position(0, -1), -1)
 """HW and start of which a follower was told nothing."""
+UNHEARD_S: Final = 1.2
+"""Seconds of silence after which a follower is said to be unheard: twice its long poll and more."""
 
 
 class Fetch:
@@ -92,10 +94,18 @@ class Feeder:
         """When each follower broker last asked."""
         return {broker: f.heard_at for broker, f in self._followers.items()}
 
-    def forgive(self, now: float) -> None:
-        """This loop was away: nobody could be heard meanwhile."""
+    def unheard(self, now: float, led: Container[QueueKey]) -> list[str]:
+        """Brokers that follow a queue of `led` and have not asked for `UNHEARD_S`."""
+        return [
+            broker
+            for broker, follower in self._followers.items()
+            if now - follower.heard_at > UNHEARD_S and any(key in led for key in follower.fetches)
+        ]
+
+    def forgive(self, now: float, away: float) -> None:
+        """This loop was away for so many seconds: nobody could be heard meanwhile."""
         for follower in self._followers.values():
-            follower.heard_at = now
+            follower.heard_at = min(now, follower.heard_at + away)
 
     # ── a request ───────────────────────────────────────────────────────────────────────────────
 

@@ -39,9 +39,11 @@ class Registration:
         on_registered: Callable[[Turn], None],
         on_fenced: Callable[[Turn], None],
         on_version: Callable[[int, Turn], None],
+        unheard: Callable[[float], list[str]],
     ) -> None:
         """`on_registered` follows each new instance epoch, `on_fenced` each loss of one;
-        `on_version` gets the metadata version that each grant names."""
+        `on_version` gets the metadata version that each grant names; `unheard` tells at a
+        monotonic time which brokers should replicate from this one and are silent."""
         self.lease = Lease()
         self.instance_epoch = -1
         """Of this registration; -1: not registered."""
@@ -59,6 +61,7 @@ class Registration:
         self._on_registered = on_registered
         self._on_fenced = on_fenced
         self._on_version = on_version
+        self._unheard = unheard
         self._attempts = 0
         self._asking = False
         self._heartbeat_at = 0.0
@@ -126,7 +129,9 @@ class Registration:
         self._asking = True
         sent_at, epoch = turn.mono, self.instance_epoch
         endpoint = self._servers.leader()
-        message = Heartbeat(0, int(HEARTBEAT * 1000), self._config.id, epoch)
+        message = Heartbeat(
+            0, int(HEARTBEAT * 1000), self._config.id, epoch, self._unheard(sent_at)
+        )
         self._links.request(
             endpoint,
             message,

@@ -51,6 +51,7 @@ def expire(
     keep: Retention,
     limit: int,
     wall_ms: int,
+    uncertain: int = 0,
 ) -> QueueRecord | None:
     """Stage the removal of what has expired; the queue's new record, or None if nothing has.
 
@@ -58,8 +59,9 @@ def expire(
         record: as of now, appends of this turn included. The new one is staged here too.
         limit: offset at which removal stops whatever its age: the HW, or the oldest parked batch.
         wall_ms: milliseconds since 1970.
+        uncertain: bytes above the HW; they may yet be cut, and do not count as kept.
     """
-    start, size = record.start, record.size
+    start, size = record.start, record.size - uncertain
     for _ in range(STEPS):
         if start >= limit:
             break
@@ -73,7 +75,7 @@ def expire(
         return None
     writes.delete_range("log", queue_key(topic_id, queue), log_key(topic_id, queue, start))
     index.trim(writes, start)
-    kept = msgspec.structs.replace(record, start=start, size=max(0, size))
+    kept = msgspec.structs.replace(record, start=start, size=max(0, size + uncertain))
     put_record(writes, topic_id, queue, kept)
     return kept
 

@@ -18,7 +18,7 @@ from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
 from logboom.nodes.producing import Producing
 from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged
+from logboom.nodes.reading import Damaged, entries
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.retention import Retention, expire
 from logboom.nodes.roles import Roles
@@ -76,14 +76,18 @@ class Upkeep:
         self._producers_at = float("inf")
 
     def returned(self, now: float) -> None:
-        """Called first in each turn: after an absence everybody gets a full period."""
-        if now - self._last_turn > AWAY:
+        """Called first in each turn: an absence of this loop is counted as nobody's silence.
+
+        The absence and no more: who was silent before it has that much less time left.
+        """
+        away = now - self._last_turn
+        if away > AWAY:
             self._stats.count("absences")
-            self._feeder.forgive(now)
+            self._feeder.forgive(now, away)
             for replica in self._roles.led.values():
                 assert replica.leading is not None
                 for progress in replica.leading.followers.values():
-                    progress.caught_up_at = now
+                    progress.caught_up_at = min(now, progress.caught_up_at + away)
         self._last_turn = now
 
     def step(self, turn: Turn) -> None:
@@ -146,6 +150,10 @@ class Upkeep:
             if limit <= replica.start:
                 return False
         try:
+            uncertain = 0
+            if replica.role == "leader" and keep.max_bytes is not None:
+                above = entries(replica, self._queues.storage, replica.hw, replica.end)
+                uncertain = sum(len(entry) for entry, _ in above)
             record = expire(
                 self._queues.storage,
                 turn.writes,
@@ -155,6 +163,7 @@ class Upkeep:
                 keep=keep,
                 limit=limit,
                 wall_ms=turn.now.wall_ms,
+                uncertain=uncertain,
             )
         except (DataDamaged, DamagedBatch) as error:
             self._damages.found(replica, Damaged(error.text, Position(replica.start)))

@@ -211,9 +211,12 @@ class Group:
         assert isinstance(value, int)
         return value
 
-    def heartbeat(self, broker: str, epoch: int, name: str = "") -> AnyMessage | LogboomError:
+    def heartbeat(
+        self, broker: str, epoch: int, name: str = "", unheard: Sequence[str] = ()
+    ) -> AnyMessage | LogboomError:
         """Send a broker's heartbeat."""
-        return self.ask(name or self.leader(), Heartbeat(0, 1_000, broker, epoch), "broker")
+        message = Heartbeat(0, 1_000, broker, epoch, list(unheard))
+        return self.ask(name or self.leader(), message, "broker")
 
     def view(self, name: str, version: int = -1, wait_ms: int = 500) -> View:
         """Ask a name server for metadata."""

@@ -405,6 +405,32 @@ def test_leaderships_go_home_once_the_preferred_replica_is_safely_back() -> None
     assert sorted(str(leader) for leader in leaders) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    ("who", "silent", "home"), [("b", "a", False), ("a", "b", False), ("a", "d", True)]
+)
+def test_no_leadership_goes_home_between_two_that_do_not_hear_each_other(
+    who: str, silent: str, *, home: bool
+) -> None:
+    group = Group(rebalance_after_s=5.0)
+    epochs = {broker: group.register(broker) for broker in "ab"}
+    group.propose(topic(queues=1, replicas=2))
+    (queue,) = group.view(group.leader()).topics[0].queues
+    names = dict(zip("ab", [queue.replicas[0], queue.replicas[1]], strict=True))
+    epochs[names["a"]] = group.register(names["a"])
+
+    def leader_after(seconds: int, told: dict[str, list[str]]) -> str | None:
+        for _ in range(seconds):
+            for broker, epoch in epochs.items():
+                group.heartbeat(broker, epoch, unheard=told.get(broker, []))
+            group.run(1.0)
+        return group.view(group.leader()).topics[0].queues[0].leader
+
+    told = {names[who]: [names.get(silent, silent)]}
+    assert leader_after(8, told) == names["a" if home else "b"]
+    assert leader_after(3, {}) == names["a" if home else "b"]
+    assert leader_after(6, {}) == names["a"]
+
+
 # ── the group itself ────────────────────────────────────────────────────────────────────────────
 
 

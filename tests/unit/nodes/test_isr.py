@@ -5,6 +5,7 @@ from __future__ import annotations
 from logboom.nodes.keys import Position
 from logboom.wire.commands import AlterIsr
 from logboom.wire.frames import encode
+from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from tests.unit.nodes.rig import ME, Rig, batch, fetch, produce
 
 ALL = (ME, "broker-2", "broker-3")
@@ -91,6 +92,43 @@ def test_a_loop_that_was_away_blames_nobody() -> None:
     rig.turn()
     assert rig.commands == []
     assert rig.broker.stats.counters["absences"] == 1
+
+
+def test_an_absence_is_given_back_and_no_more() -> None:
+    rig = Rig()
+    rig.lead(isr=ALL, replicas=ALL)
+    two = rig.follower()
+    two.ask(fetch(0, (Position(0), -1)))
+    for number in range(1, 6):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    # broker-3 has been silent for 2.5 s; then this loop is stopped for 1.6 s.
+    rig.mono += 1.6
+    rig.turn()
+    assert rig.broker.stats.counters["absences"] == 1
+    assert rig.commands == []
+    for number in range(6, 9):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    assert change(rig) == [[ME, "broker-2"]]
+
+
+def test_the_name_server_is_told_who_is_silent_of_those_that_follow() -> None:
+    rig = Rig()
+    rig.lead(isr=ALL, replicas=ALL)
+    two, three = rig.follower(), rig.follower("broker-3")
+    two.ask(fetch(0, (Position(0), -1)))
+    three.ask(fetch(0, (Position(0), -1), broker="broker-3"))
+    told: list[list[str]] = []
+    rig.granting = False
+    for number in range(1, 5):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+        if rig.ns.count(Heartbeat):
+            beat = rig.ns.take(Heartbeat)
+            told.append(beat.unheard)
+            rig.reply(beat, HeartbeatGranted(0, 2_000, rig.version))
+    assert (told[0], told[-1]) == ([], ["broker-3"])
 
 
 def test_more_changes_than_a_command_has_room_for_go_in_parts() -> None:

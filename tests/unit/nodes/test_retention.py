@@ -20,7 +20,9 @@ def a_log() -> Log:
     return Log(storage, new_index(storage))
 
 
-def run(log: Log, keep: Retention, wall_ms: int = 0, limit: int | None = None) -> bool:
+def run(
+    log: Log, keep: Retention, wall_ms: int = 0, limit: int | None = None, uncertain: int = 0
+) -> bool:
     """One call, its writes applied; whether something was removed."""
     assert isinstance(log.index, QueueIndex)
     writes = WriteSet()
@@ -34,6 +36,7 @@ def run(log: Log, keep: Retention, wall_ms: int = 0, limit: int | None = None) -
         keep=keep,
         limit=log.record.hw.offset if limit is None else limit,
         wall_ms=wall_ms,
+        uncertain=uncertain,
     )
     log.storage.write(writes)
     if found is None:
@@ -68,6 +71,16 @@ def test_bytes_are_cut_down_to_no_less_than_the_bound() -> None:
     assert run(log, Retention(None, 5 * piece - 1))
     assert log.record.start == 15
     assert log.record.size == stored_size(log) == 5 * piece
+
+
+def test_what_may_yet_be_cut_does_not_count_as_kept() -> None:
+    log = a_log()
+    for _ in range(20):
+        log.append(1, width=1_000)
+    piece = log.record.size // 20
+    assert run(log, Retention(None, 5 * piece), limit=16, uncertain=4 * piece)
+    assert log.record.start == 11
+    assert log.record.size == stored_size(log)
 
 
 def test_no_limit_keeps_everything() -> None:

@@ -31,6 +31,26 @@ def test_retention_by_age_moves_the_start_and_never_past_the_hw() -> None:
     assert len(rig.storage.content("log")) == 1
 
 
+def test_retention_by_bytes_does_not_count_what_may_yet_be_cut() -> None:
+    rig = Rig()
+    size = len(batch(3))
+    rig.lead(isr=BOTH, replicas=BOTH, config=TopicConfig(retention_bytes=2 * size))
+    client, two = rig.client(), rig.follower()
+    for _ in range(3):
+        client.ask(produce(), [batch(3)])
+    two.ask(fetch(0, (Position(6), 1)))
+    for number in range(1, 14):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    # Nine messages are here, six of them for good: these are the bytes that are to be kept.
+    assert (rig.replica().start, rig.replica().hw) == (0, Position(6))
+    two.ask(fetch(14, (Position(9), 1)))
+    for number in range(15, 28):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    assert rig.replica().start == 3
+
+
 def test_a_follower_deletes_what_its_leader_deleted() -> None:
     rig = Rig()
     rig.lead(epoch=2, leader="broker-2", isr=BOTH, replicas=BOTH)

@@ -344,6 +344,8 @@ class Heartbeat(Request, array_like=True):
 
     broker: str
     instance_epoch: int
+    unheard: list[str] = msgspec.field(default_factory=list)
+    """Brokers that should replicate from this one and have not asked for a while."""
 
 
 class HeartbeatGranted(Message, array_like=True):
