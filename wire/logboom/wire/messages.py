@@ -14,7 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
+from logboom.wire.message import Message as Message
+from logboom.wire.message import Request as Request
 from logboom.wire.view import View
 
 PROTOCOL_VERSION: Final = 1
@@ -27,18 +30,6 @@ MAX_MESSAGE_FRAME: Final = 16 * 1024 * 1024
 
 Acks: TypeAlias = Literal["none", "leader", "all"]
 PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE", "OFFSET_ILLEGAL"]
-
-
-class Message(Struct, tag_field="type", tag=str.lower, array_like=True):
-    """Base of all messages."""
-
-    id: int
-
-
-class Request(Message, array_like=True):
-    """Base of all requests that wait for one answer."""
-
-    timeout_ms: int
 
 
 # ── connection ──────────────────────────────────────────────────────────────────────────────────
@@ -137,6 +128,13 @@ class Pull(Request, array_like=True):
     """Batches that cannot hold any of these tags are left out."""
     topic_id: int = 0
     """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
+    group: str = ""
+    """The consumer group that reads, if one does."""
+    owner_epoch: int = 0
+    """Of the reading member for this queue; STALE_EPOCH if the leader saw a greater one of `group`."""
+    filter: str = ""
+    """A property filter (SQL-92 style, or tags); "": none. Batches without a match are passed over;
+    the answer says which messages of the others match."""
 
 
 class Pulled(Message, array_like=True):
@@ -148,6 +146,9 @@ class Pulled(Message, array_like=True):
     max_offset: int
     suggested: str | None = None
     """A broker to read from instead, when this reader is far behind."""
+    matches: list[bytes] | None = None
+    """With a `filter`: per batch which messages match, as bits (the lowest of the first byte is the
+    first message); empty: all of them. None: the broker did not look."""
 
 
 class Offsets(Request, array_like=True):
@@ -284,7 +285,7 @@ class Watch(Request, array_like=True):
     version: int
     topics: list[str] | None
     wait_ms: int
-    groups: list[str] | None = []
+    groups: list[str] | None = msgspec.field(default_factory=list)
     """Consumer groups wanted; None: all."""
     members_at: str = ""
     """Members are told only of groups that this broker coordinates, of others the head; "": of
@@ -438,6 +439,7 @@ AnyMessage = (
     | GroupsListed
     | DescribeGroup
     | GroupDescribed
+    | GroupMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
