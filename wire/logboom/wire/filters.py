@@ -3,7 +3,9 @@
     Filter.of("late || early")                         tags (`logboom.wire.filters_tags`)
     Filter.of(where="price > 3 AND region IS NULL")    properties (`logboom.wire.filters_parsing`)
 
-A `Filter` is plain, canonical and travels as it is; equal filters are equal values. Its `Matcher`
+    Filter.read("late WHERE price > 3")                both, as one text: what travels
+
+A `Filter` is plain and canonical; equal filters are equal values and have one `text`. Its `Matcher`
 does the work, the same at a broker, a client and in Spark: `may_match(head)` passes over whole
 batches by their heads, `match(columns)` gives a bitmap of the messages of a batch. A broker gives
 a `Budget`, so that no filter holds its loop: a match says how far it came.
@@ -35,7 +37,7 @@ from logboom.wire.filters_parsing import parse
 from logboom.wire.filters_rows import NO, YES, Reader, Rows, Truth
 from logboom.wire.filters_skipping import Guess, guesser
 from logboom.wire.filters_syntax import Condition, Property, Search, Source
-from logboom.wire.filters_tags import ALL, check_tags, parse_tags, tags_text
+from logboom.wire.filters_tags import ALL, check_tags, parse_tags, split_where, tags_text
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.unpacking import bits
@@ -75,6 +77,17 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
             None if where is None else str(parse(where)),
         )
 
+    @staticmethod
+    def read(text: str) -> Filter:
+        """The filter that one text says: `*` or "", `a || b`, `a || b WHERE price > 3`, or a
+        property expression alone behind WHERE. `read(wanted.text) == wanted`.
+
+        Raises:
+            InvalidFilter: it cannot be read; points at the character of the part that is wrong.
+        """
+        tags, where = split_where(text)
+        return Filter.of(tags if tags.strip() else ALL, where)
+
     @property
     def takes_all(self) -> bool:
         """Whether every message passes."""
@@ -82,7 +95,7 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def text(self) -> str:
-        """One line for people and for comparing: `*`, `a || b`, `* WHERE price > 3`."""
+        """One line for people, the wire and comparing: `*`, `a || b`, `* WHERE price > 3`."""
         where = "" if self.where is None else f" WHERE {self.where}"
         return f"{tags_text(self.tags)}{where}"
 

@@ -133,8 +133,8 @@ class Pull(Request, array_like=True):
     owner_epoch: int = 0
     """Of the reading member for this queue; STALE_EPOCH if the leader saw a greater one of `group`."""
     filter: str = ""
-    """A property filter (SQL-92 style, or tags); "": none. Batches without a match are passed over;
-    the answer says which messages of the others match."""
+    """Which messages are wanted, as the text of a `wire.filters.Filter`; "": all. Batches without a
+    match are passed over; the answer says which messages of the others match."""
 
 
 class Pulled(Message, array_like=True):
@@ -148,7 +148,8 @@ class Pulled(Message, array_like=True):
     """A broker to read from instead, when this reader is far behind."""
     matches: list[bytes] | None = None
     """With a `filter`: per batch which messages match, as bits (the lowest of the first byte is the
-    first message); empty: all of them. None: the broker did not look."""
+    first message); empty: all of them. Batches beyond this list were not looked at (a filter costs
+    too much, or only its tags were): the reader filters these itself. None: none was."""
 
 
 class Offsets(Request, array_like=True):
