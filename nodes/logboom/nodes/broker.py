@@ -295,6 +295,7 @@ class Broker:
             self.feeder.hw_moved(replica, turn.mono)
             self._to_index[replica.key] = replica
         self._moved.clear()
+        self.pulling.step(turn)
         self.isr.step(turn)
         self.feeder.step(turn)
         self.fetching.step(turn)
@@ -334,7 +335,7 @@ class Broker:
             self.damages.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
-            self.pulling.holds.deadline(),
+            self.pulling.deadline(),
             self.told.deadline(),
             self.feeder.deadline(),
             self.fetching.deadline(),

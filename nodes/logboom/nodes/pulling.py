@@ -1,7 +1,8 @@
 """PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
 
 Readers see what lies below the HW, and only that. A pull at or beyond the HW is held, never
-corrected, unless this broker is certain to know the true end (Q8).
+corrected, unless this broker is certain to know the true end (Q8). A pull with a filter goes on
+from turn to turn (`logboom.nodes.scanning`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
+from logboom.nodes.owners import Owners, stale_owner
 from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged, collect
+from logboom.nodes.reading import Damaged, Sifted, collect, sift
 from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.scanning import LONGEST, SLICE_BYTES, SLICE_UNITS, Scan, Scanning, Spent
+from logboom.nodes.sieves import Sieve, sieve_of
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import (
     FindKey,
     FindKeyResult,
@@ -60,9 +65,12 @@ class Pulling:
         damages: Damages,
         stats: Statistics,
         on_index: Callable[[Replica], None],
+        groups: GroupRoutes | None = None,
     ) -> None:
         """`on_index` is called when a queue's index was thrown away and is to be made anew."""
         self.holds: Holds[QueueKey, Pull] = Holds()
+        self.scanning = Scanning(self._go_on)
+        self._owners = Owners()
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -70,6 +78,8 @@ class Pulling:
         self._damages = damages
         self._stats = stats
         self._on_index = on_index
+        self.groups = GroupRoutes() if groups is None else groups
+        """What is known of consumer groups."""
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -88,15 +98,35 @@ class Pulling:
         try:
             replica = self._readable(message.topic, message.queue, message.topic_id)
             check_topic(replica, message.topic_id)
-            if not self._serve(address, message, replica, turn):
-                wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS)
+            sieve = sieve_of(message)
+            if message.group and self._owners.admit(
+                replica.key, message.group, message.owner_epoch
+            ):
+                self._turn_out(replica, message.group, message.owner_epoch, turn)
+            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
+            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+                self._scan(address, message, replica, sieve, turn.mono + wait, turn)
+            elif not self._serve(address, message, replica, turn):
                 if wait == 0:
                     self._nothing(address, message, replica, turn)
                 else:
-                    hold = Hold(address, message, turn.mono + wait / 1000)
-                    self.holds.add(replica.key, message.id, hold)
+                    self.holds.add(
+                        replica.key, message.id, Hold(address, message, turn.mono + wait)
+                    )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
+
+    def _turn_out(self, replica: Replica, group: str, epoch: int, turn: Turn) -> None:
+        """A newer owner of a group has come: the pulls of the older ones end here."""
+
+        def older(message: Pull) -> bool:
+            return message.group == group and message.owner_epoch < epoch
+
+        for waiting in (
+            *self.holds.take_if(replica.key, older),
+            *self.scanning.take_if(replica.key, older),
+        ):
+            turn.refuse(waiting.address, waiting.message.id, stale_owner(group, epoch))
 
     def _serve(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> bool:
         """Answer if there is an answer; False: nothing below the HW yet."""
@@ -120,7 +150,6 @@ class Pulling:
                 offset,
                 min(message.max_bytes, MOST_BYTES),
                 message.max_messages,
-                message.tags,
             )
         except Damaged as error:
             self._damages.found(replica, error)
@@ -130,10 +159,9 @@ class Pulling:
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
+        suggested = self._suggest(replica, message.group, found.next_offset)
+        # Without a batch the store does not show yet what was staged: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
-        suggested = None
-        if self._config.follower_reads:
-            suggested = self._suggest(replica, found.next_offset)
         turn.answer(
             address,
             Pulled(message.id, status, found.next_offset, replica.start, hw, suggested),
@@ -152,8 +180,17 @@ class Pulling:
             and not self._damages.may_move(replica)
         )
 
-    def _nothing(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
-        self._answer(address, message, replica, "NO_NEW_MESSAGE", message.offset, turn)
+    def _nothing(
+        self,
+        address: Inbound,
+        message: Pull,
+        replica: Replica,
+        turn: Turn,
+        *,
+        moved: bool = False,
+    ) -> None:
+        status: PullStatus = "NO_MATCHED_MESSAGE" if moved else "NO_NEW_MESSAGE"
+        self._answer(address, message, replica, status, message.offset, turn)
 
     @staticmethod
     def _answer(
@@ -168,48 +205,130 @@ class Pulling:
             address, Pulled(message.id, status, next_offset, replica.start, replica.hw.offset)
         )
 
-    def _suggest(self, replica: Replica, next_offset: int) -> str | None:
-        """A follower for a reader that is far behind; itself is no suggestion."""
-        leading = replica.leading
-        if leading is None:
+    def _suggest(self, replica: Replica, group: str, next_offset: int) -> str | None:
+        """A follower for a reader that is far behind; a follower keeps it as long as it is."""
+        if not self._config.follower_reads or not self._may_send_away(group):
             return None
         messages = max(1, replica.end.offset - replica.start)
         behind = (replica.hw.offset - next_offset) * replica.size // messages
         if behind <= SLOW_SHARE * self._config.memory_bytes:
             return None
+        leading = replica.leading
+        if leading is None:
+            return self._config.id
         return next((broker for broker in leading.isr if broker != leading.me), None)
+
+    def _may_send_away(self, group: str) -> bool:
+        """Whether a group lets its slow readers go to followers; readers without one always."""
+        if not group:
+            return True
+        known = self.groups.groups.get(group)
+        return known is not None and known.head.config.when_slow == "follower"
+
+    # ── pulls with a filter ─────────────────────────────────────────────────────────────────────
+
+    def _scan(
+        self,
+        address: Inbound,
+        message: Pull,
+        replica: Replica,
+        sieve: Sieve,
+        deadline: float,
+        turn: Turn,
+        *,
+        woken: bool = False,
+    ) -> None:
+        until = min(deadline, turn.mono + LONGEST)
+        self.scanning.add(Scan(address, message, replica.key, sieve, deadline, until, woken))
+
+    def _go_on(self, scan: Scan, spent: Spent, turn: Turn) -> bool:
+        """Let a scan go on; True once it is answered, or held."""
+        address, message, sieve = scan.address, scan.message, scan.sieve
+        try:
+            replica = self._readable(message.topic, message.queue, message.topic_id)
+            check_topic(replica, message.topic_id)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return True
+        if not replica.start <= message.offset < replica.hw.offset:
+            # Retention came past it, or the queue is led by another that knows less.
+            if not self._serve(address, message, replica, turn):
+                self.holds.add(replica.key, message.id, Hold(address, message, scan.deadline))
+            return True
+        granted = min(SLICE_UNITS, sieve.left)
+        budget = sieve.grant(granted)
+        try:
+            found = sift(replica, self._queues.storage, message, sieve, budget, SLICE_BYTES)
+        except Damaged as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return True
+        if sieve.looks:
+            spent.units += sieve.settle(granted, budget)
+        spent.size += found.size + found.passed
+        self._count(found)
+        scan.moved |= found.next_offset > message.offset
+        message.offset = found.next_offset
+        if not found.batches and message.offset < replica.hw.offset and turn.mono < scan.until:
+            return False
+        if not found.batches and scan.woken and turn.mono < scan.deadline:
+            hold = Hold(address, message, scan.deadline, moved=scan.moved)
+            self.holds.add(replica.key, message.id, hold)
+            return True
+        turn.answer(
+            address,
+            Pulled(
+                message.id,
+                "FOUND" if found.batches else "NO_MATCHED_MESSAGE",
+                found.next_offset,
+                replica.start,
+                replica.hw.offset,
+                self._suggest(replica, message.group, found.next_offset),
+                found.matches or None,
+            ),
+            found.batches,
+        )
+        return True
+
+    def _count(self, found: Sifted) -> None:
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        counters["filter_passed_over_bytes"] += found.passed
+        counters["filter_opened_batches"] += found.opened
+        counters["filter_unseen_batches"] += found.unseen
+
+    def step(self, turn: Turn) -> None:
+        """Let the filtered pulls go on."""
+        self.scanning.step(turn)
+
+    def deadline(self) -> float:
+        """When a hold ends; at once while a filtered pull is at work."""
+        return float("-inf") if len(self.scanning) else self.holds.deadline()
+
+    # ── holds ───────────────────────────────────────────────────────────────────────────────────
 
     def hw_moved(self, replica: Replica, turn: Turn) -> None:
         """Wake the holds of a queue whose HW moved."""
         for hold in self.holds.take(replica.key):
             message = hold.message
-            if message.tags is not None and message.offset < replica.hw.offset:
-                self._wake_filtered(hold, replica, turn)
+            sieve = sieve_of(message)
+            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+                # It sleeps on through batches that hold no match.
+                self._scan(hold.address, message, replica, sieve, hold.deadline, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
-
-    def _wake_filtered(self, hold: Hold[Pull], replica: Replica, turn: Turn) -> None:
-        """A reader of some tags sleeps on through batches that hold none of them."""
-        message = hold.message
-        try:
-            found = collect(replica, self._queues.storage, message.offset, 1, 1, message.tags)
-        except Damaged:
-            found = None
-        if found is None or found.batches:
-            self._serve(hold.address, message, replica, turn)
-            return
-        message.offset = found.next_offset
-        self.holds.add(replica.key, message.id, hold)
 
     def expire(self, turn: Turn) -> None:
         """Answer the holds whose time has come."""
         for key, hold in self.holds.expired(turn.mono):
             replica = self._queues.replicas.get(key)
             if replica is not None:
-                self._nothing(hold.address, hold.message, replica, turn)
+                self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
 
     def role_changed(self, replica: Replica, turn: Turn) -> None:
         """The queue may be led elsewhere now: its holds are to ask there."""
+        self._owners.forget(replica.key)
         for hold in self.holds.take(replica.key):
             self.pull(hold.address, hold.message, turn)
 
