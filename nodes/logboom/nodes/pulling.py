@@ -122,11 +122,10 @@ class Pulling:
         def older(message: Pull) -> bool:
             return message.group == group and message.owner_epoch < epoch
 
-        for waiting in (
-            *self.holds.take_if(replica.key, older),
-            *self.scanning.take_if(replica.key, older),
-        ):
-            turn.refuse(waiting.address, waiting.message.id, stale_owner(group, epoch))
+        ended: list[Hold[Pull] | Scan] = [*self.holds.take_if(replica.key, older)]
+        ended += self.scanning.take_if(replica.key, older)
+        for each in ended:
+            turn.refuse(each.address, each.message.id, stale_owner(group, epoch))
 
     def _serve(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> bool:
         """Answer if there is an answer; False: nothing below the HW yet."""
