@@ -12,7 +12,7 @@ from logboom.client.admin import Admin
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.flows import Flow
-from logboom.client.intake import check_start, parse_tags
+from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.options import ProducerOptions
 from logboom.client.producer import ABANDON_S, Producer
@@ -129,6 +129,7 @@ class Client:
         *,
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
     ) -> Consumer:
@@ -136,6 +137,8 @@ class Client:
 
         Args:
             tags: only messages with one of these tags: "a || b", or a list.
+            filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
+                whole `Filter`.
             start: "first", "last", or a message time in ms since 1970 UTC.
             prefetch_bytes: what is read ahead.
         """
@@ -145,7 +148,7 @@ class Client:
             names,
             queues,
             check_start(start),
-            parse_tags(tags),
+            wanted_of(tags, filter),
             prefetch_bytes,
             self._timeout_s,
             create_topics=self._create_topics,
@@ -154,15 +157,24 @@ class Client:
         return made
 
     def pull(
-        self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        *,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
     ) -> PullResult:
         """Read from one queue; waits up to `wait_ms` at its end for something new.
 
-        `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
+        `tags` and `filter` as in `consumer`. `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
         (then `next_offset` is the nearest that exists).
         """
+        wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
         )
         result: PullResult = self._drive(flow)
         return result

@@ -27,6 +27,9 @@ class Message(Struct, frozen=True, gc=False):
     """Message time, ms since 1970 UTC."""
     attempt: int = 1
     """Which delivery this is, from 1."""
+    read_from: tuple[str, int, int] | None = None
+    """Of a retry: topic, queue and offset of the copy that was read; all else is as it was sent
+    first."""
 
 
 class SendResult(Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.producer import Producer
 from logboom.client.calls import Connect
 from logboom.client.client import PREFETCH_BYTES, parse_endpoints
-from logboom.client.intake import check_start, parse_tags
+from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.options import ProducerOptions
 from logboom.client.producer import ABANDON_S
@@ -121,6 +121,7 @@ class Client:
         *,
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
     ) -> Consumer:
@@ -131,7 +132,7 @@ class Client:
             names,
             queues,
             check_start(start),
-            parse_tags(tags),
+            wanted_of(tags, filter),
             prefetch_bytes,
             self._timeout_s,
             create_topics=self._create_topics,
@@ -140,11 +141,20 @@ class Client:
         return made
 
     async def pull(
-        self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        *,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
+        wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
         )
         return await drive(self._io, flow)
 
