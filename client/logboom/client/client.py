@@ -5,19 +5,24 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from logboom.client import message_flows
 from logboom.client.admin import Admin
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.flows import Flow
+from logboom.client.group_consumer import GroupConsumer
+from logboom.client.group_options import member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
+from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.options import ProducerOptions
+from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.results import PullResult
 from logboom.wire.errors import InvalidRequest, LogboomError, StartError
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 
@@ -84,7 +89,7 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer] = weakref.WeakSet()
         self.admin = Admin(self._drive, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -123,6 +128,7 @@ class Client:
         self._open.add(made)
         return made
 
+    @overload
     def consumer(
         self,
         topics: str | Sequence[str],
@@ -132,29 +138,102 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
-    ) -> Consumer:
-        """A consumer of the given queues, or of all. It belongs to no group and commits nothing.
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        **settings: Any,
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Sequence[int] | None = None,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
+        """A consumer: of a group, or without one of the given queues or of all.
+
+        Without a group it commits nothing. As a member of `group` it shares the queues with the
+        group's other members, and what it acknowledges is the group's.
 
         Args:
             tags: only messages with one of these tags: "a || b", or a list.
             filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
                 whole `Filter`.
-            start: "first", "last", or a message time in ms since 1970 UTC.
+            start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
+                begins if it is new.
             prefetch_bytes: what is read ahead.
+            instance: a static member's name: it keeps its queues over a restart within the session.
+            room: where this process runs, for strategies by room.
+            subscription: "same" as the group's, or "replace" it for all members.
+            commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
+            settings: of the group if it is new, as `GroupConfig` names them: session_ms,
+                heartbeat_ms, drain_ms, max_attempts, strategy …
+
+        Raises:
+            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
+            UnknownResource: no such topic.
+            InvalidRequest: an argument or a setting that cannot be.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        made = Consumer(
-            self._io,
-            names,
-            queues,
-            check_start(start),
-            wanted_of(tags, filter),
-            prefetch_bytes,
-            self._timeout_s,
-            create_topics=self._create_topics,
+        wanted = wanted_of(tags, filter)
+        if group is None:
+            if settings or instance or room:
+                raise InvalidRequest("settings, instance and room are those of a group: name it")
+            names = [topics] if isinstance(topics, str) else list(topics)
+            made = Consumer(
+                self._io,
+                names,
+                queues,
+                check_start(start),
+                wanted,
+                prefetch_bytes,
+                self._timeout_s,
+                create_topics=self._create_topics,
+            )
+            self._open.add(made)
+            return made
+        if queues is not None:
+            raise InvalidRequest("a group gives its members their queues: name a group, or queues")
+        options = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            wanted=wanted,
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            prefetch_bytes=prefetch_bytes,
+            settings=settings,
         )
-        self._open.add(made)
-        return made
+        member = GroupConsumer(
+            self._io, options, self._timeout_s, create_topics=self._create_topics
+        )
+        self._open.add(member)
+        return member
 
     def pull(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
 from typing import TypeAlias, overload
 
 from msgspec import Struct
@@ -54,19 +54,34 @@ def messages_of(topic: str, queue: int, columns: Columns) -> list[Message]:
     )
 
 
+def _picked(messages: list[Message], picked: bytes | None) -> Iterable[Message]:
+    return messages if picked is None else compress(messages, picked)
+
+
 class Messages(Sequence[Message]):
     """The messages of a pull, decoded when first looked at."""
 
-    __slots__ = ("_batches", "_decoded", "_queue", "_topic")
+    __slots__ = ("_batches", "_decoded", "_queue", "_selected", "_topic")
 
-    def __init__(self, topic: str, queue: int, batches: list[Columns]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        queue: int,
+        batches: list[Columns],
+        selected: list[bytes | None] | None = None,
+    ) -> None:
+        """`selected`: as `PullResult.selectors` has it; None: everything."""
         self._topic = topic
         self._queue = queue
         self._batches = batches
+        self._selected = [None] * len(batches) if selected is None else selected
         self._decoded: list[Message] | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._batches))
+        return sum(
+            len(batch) if picked is None else picked.count(1)
+            for batch, picked in zip(self._batches, self._selected, strict=True)
+        )
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._all())
@@ -85,8 +100,8 @@ class Messages(Sequence[Message]):
         if self._decoded is None:
             self._decoded = [
                 message
-                for batch in self._batches
-                for message in messages_of(self._topic, self._queue, batch)
+                for batch, picked in zip(self._batches, self._selected, strict=True)
+                for message in _picked(messages_of(self._topic, self._queue, batch), picked)
             ]
         return self._decoded
 
@@ -94,7 +109,15 @@ class Messages(Sequence[Message]):
 class PullResult:
     """What one pull found."""
 
-    __slots__ = ("_batches", "max_offset", "messages", "min_offset", "next_offset", "status")
+    __slots__ = (
+        "_batches",
+        "_selected",
+        "max_offset",
+        "messages",
+        "min_offset",
+        "next_offset",
+        "status",
+    )
 
     def __init__(
         self,
@@ -104,6 +127,7 @@ class PullResult:
         next_offset: int,
         min_offset: int,
         max_offset: int,
+        selected: list[bytes | None] | None = None,
     ) -> None:
         self.status: PullStatus = status
         """FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL."""
@@ -114,10 +138,18 @@ class PullResult:
         self.max_offset = max_offset
         """The high watermark: the offset after the last message that can be read."""
         self._batches = batches
+        self._selected = [None] * len(batches) if selected is None else selected
 
     def columns(self) -> list[Columns]:
-        """The same messages as bare columns, one group a batch; decodes nothing by itself."""
+        """The same messages as bare columns, one group a batch; decodes nothing by itself.
+
+        With a filter the messages between those that match are there too: see `selectors`.
+        """
         return self._batches
+
+    def selectors(self) -> list[bytes | None]:
+        """Per group of `columns`, a byte a message, 1 where it matches; None: all do."""
+        return self._selected
 
     def __repr__(self) -> str:
         return (

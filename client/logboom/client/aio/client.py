@@ -17,8 +17,10 @@ from logboom.client.client import PREFETCH_BYTES, parse_endpoints
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.options import ProducerOptions
+from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import PullResult
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 
 
