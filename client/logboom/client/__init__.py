@@ -14,6 +14,7 @@ LogboomError.
 from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
 from logboom.client.futures import ManyFuture, SendFuture
+from logboom.client.group_consumer import GroupConsumer
 from logboom.client.producer import Producer
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
 from logboom.wire.errors import LogboomError, RetryableError
@@ -22,6 +23,7 @@ __all__ = [
     "Client",
     "ColumnBatch",
     "Consumer",
+    "GroupConsumer",
     "LogboomError",
     "ManyFuture",
     "Message",

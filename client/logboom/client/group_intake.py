@@ -48,8 +48,6 @@ class GroupIntake:
         self._later: list[tuple[float, int, Holding, Message]] = []
         """A heap: what comes again from here, and when."""
         self._order = count()
-        self.corrections = 0
-        """How often a position did not exist, in queues that went."""
         member.reader = self
 
     # Handing out.
@@ -118,7 +116,7 @@ class GroupIntake:
             fetch, columns = arrival.fetch, arrival.columns
             if columns is None or not isinstance(fetch, GroupFetch):
                 continue
-            messages = fetch.holding.open(columns)
+            messages = fetch.holding.open(columns, arrival.matches)
             if messages:
                 batch = _Batch(fetch.holding, messages)
                 self._batches.append(batch)

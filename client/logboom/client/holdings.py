@@ -11,12 +11,13 @@ from itertools import compress
 from typing import Final, Literal, TypeAlias
 
 from logboom.client.inbox import Inbox, QueueFetch
+from logboom.client.picking import matcher_of, pick, tags_of, text_of
 from logboom.client.progress import Progress
 from logboom.client.results import Message, messages_of
 from logboom.client.retries import restored
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters import Matcher
+from logboom.wire.filters import Filter
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import QueueStatus
 from logboom.wire.group_view import RETRY_PREFIX, OwnedQueue, QueueKey
@@ -51,18 +52,13 @@ class Matching:
 
     __slots__ = ("batch_tags", "matcher", "where")
 
-    def __init__(
-        self, batch_tags: list[str] | None, where: str, matcher: Matcher | None = None
-    ) -> None:
-        self.batch_tags = batch_tags
+    def __init__(self, wanted: Filter) -> None:
+        self.batch_tags = tags_of(wanted)
         """A broker may leave out batches without any of these tags."""
-        self.where = where
+        self.where = text_of(wanted)
         """What the broker is told of a property filter; "" if there is none."""
-        self.matcher = matcher
+        self.matcher = matcher_of(wanted)
         """None: every message is wanted."""
-
-
-EVERYTHING: Final = Matching(None, "")
 
 
 class Holding:
@@ -125,20 +121,17 @@ class Holding:
         """Whether this is the group's retry queue, whose messages show where they come from."""
         return self.topic == RETRY_PREFIX + self.group
 
-    def open(self, columns: Columns) -> list[Message]:
+    def open(self, columns: Columns, matches: bytes | None = None) -> list[Message]:
         """The messages of a batch that are to be handed out; all others are finished here."""
         first, stop = columns.base_offset, columns.next_offset
         self.pass_to(first)
         self.arrived = max(self.arrived, stop)
         self.seen_end = max(self.seen_end, stop)
         matcher = None if self.is_retry else self.matching.matcher
-        if matcher is None:
-            messages = messages_of(self.topic, self.queue, columns)
-        elif not matcher.may_match(columns.head):
-            messages = []
-        else:
-            picked = matcher.match(columns).selectors()
-            messages = list(compress(messages_of(self.topic, self.queue, columns), picked))
+        picked = pick(matcher, columns, matches)
+        messages = messages_of(self.topic, self.queue, columns)
+        if picked is not None:
+            messages = list(compress(messages, picked))
         if self.progress.sparse or first < self.progress.floor:
             messages = [m for m in messages if not self.progress.is_finished(m.offset)]
         if len(messages) < stop - first:

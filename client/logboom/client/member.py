@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from logboom.client.holdings import EVERYTHING, GroupFetch, Holding, Matching
+from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Inbox
 from logboom.client.intake import LOW_SHARE
 from logboom.wire.errors import LogboomError
@@ -111,8 +111,4 @@ def matching_of(text: str) -> Matching:
     Raises:
         InvalidFilter: it cannot be read.
     """
-    wanted = Filter.read(text or "*")
-    if wanted.takes_all:
-        return EVERYTHING
-    tags = None if wanted.tags is None else list(wanted.tags)
-    return Matching(tags, text if wanted.where is not None else "", wanted.matcher())
+    return Matching(Filter.read(text))

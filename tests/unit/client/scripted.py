@@ -293,7 +293,7 @@ class Cluster:
         if isinstance(log, Failure):
             return log if message.acks != "none" else None
         offset = log.append(batch, check(batch, stamped=False))
-        self._wake_pulls()
+        self.wake_pulls()
         if message.acks == "none":
             return None
         return offset if isinstance(offset, Failure) else Produced(0, offset, WALL_MS)
@@ -314,7 +314,7 @@ class Cluster:
         matches = None if self.matches is None else self.matches[: len(found)]
         return Pulled(0, "FOUND", last, log.start, log.end, None, matches), found
 
-    def _wake_pulls(self) -> None:
+    def wake_pulls(self) -> None:
         self._holds = [
             (self.now if isinstance(hold, Pull) else when, endpoint, hold)
             for when, endpoint, hold in self._holds
