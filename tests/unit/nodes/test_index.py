@@ -57,6 +57,19 @@ def test_offset_for_time_finds_what_reading_everything_finds(seed: int) -> None:
     assert checkpoint(log.storage, TOPIC, QUEUE)[0] > 0
 
 
+def test_times_and_offsets_beyond_all_that_is_stored_find_nothing() -> None:
+    """Found by frames of a fuzzer: any whole number travels, also one that no key can hold."""
+    log = a_log()
+    for _ in range(3):
+        log.append()
+    log.advance()
+    index = index_of(log)
+    for timestamp_ms in ((1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+        assert index.offset_for_time(timestamp_ms, 0, log.record.hw) == (3, -1)
+    assert index.offset_for_time(-(1 << 63), 0, log.record.hw)[0] == 0
+    assert index.find_key(1, -5, 10, 0)[0] == []
+
+
 def test_a_time_after_all_messages_is_the_hw() -> None:
     log = a_log()
     log.append(timestamps=[5])
