@@ -14,6 +14,8 @@ from itertools import islice
 from typing import Any, Final
 
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.coordinator import Coordinator
+from logboom.nodes.coordinator_standing import Standing
 from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching, behind
@@ -41,6 +43,15 @@ from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
 from logboom.wire.gate import Gate, Peer
+from logboom.wire.group_messages import (
+    GroupCommit,
+    GroupHeartbeat,
+    GroupJoin,
+    GroupLeave,
+    GroupRelease,
+    GroupStatus,
+)
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     FindKey,
@@ -58,6 +69,8 @@ from logboom.wire.routes import Routes
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
+GROUP_COMMANDS_AT_ONCE: Final = 16
+"""Commands of groups that are under way at the raft leader."""
 LOOKED_AT_ONCE: Final = 512
 """Queues of which one turn sees whether their index is behind at all."""
 
@@ -106,7 +119,8 @@ class Broker:
         )
         lease, stats = self.registration.lease, self.stats
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
-        self.watcher = Watcher(self.routes, self.links, self.servers, self._metadata)
+        self.groups = GroupRoutes(members_at=config.id)
+        self.watcher = Watcher(self.routes, self.links, self.servers, self.groups, self._metadata)
         self.told = Told(self.routes)
         self.isr = IsrKeeper(
             config.id, self.routes, self.registration, self.proposals, stats, self._recount
@@ -174,8 +188,26 @@ class Broker:
             self.servers,
             stats,
         )
+        self.coordinator = Coordinator(
+            Standing(config.id, self.routes, self.groups, lease),
+            self.links,
+            self.pulling,
+            Proposals(
+                f"{config.id}/{incarnation}/groups",
+                self.links,
+                self.servers,
+                GROUP_COMMANDS_AT_ONCE,
+            ),
+            stats,
+        )
         self.stopping = Stopping(
-            config.id, self.queues, self.routes, self.roles, self.registration, self.proposals
+            config.id,
+            self.queues,
+            self.routes,
+            self.roles,
+            self.registration,
+            self.proposals,
+            self.coordinator.__len__,
         )
         self._recounts: dict[QueueKey, Replica] = {}
         self._moved: dict[QueueKey, Replica] = {}
@@ -195,6 +227,12 @@ class Broker:
             Watch: self._on_watch,
             Propose: self._on_propose,
             Stats: self._on_stats,
+            GroupJoin: self._on_group(self.coordinator.join),
+            GroupHeartbeat: self._on_group(self.coordinator.heartbeat),
+            GroupCommit: self._on_group(self.coordinator.requests.commit),
+            GroupRelease: self._on_group(self.coordinator.requests.release),
+            GroupLeave: self._on_group(self.coordinator.requests.leave),
+            GroupStatus: self._on_group(self.coordinator.status),
         }
 
     @property
@@ -215,6 +253,7 @@ class Broker:
         turn = Turn(now)
         self.queues.begin()
         self.upkeep.returned(turn.mono)
+        self.coordinator.returned(turn)
         for event in events:
             if isinstance(event, Received):
                 self._received(event, turn)
@@ -278,6 +317,7 @@ class Broker:
         self.upkeep.step(turn)
         self.pulling.expire(turn)
         self.told.expire(turn)
+        self.coordinator.step(turn)
         self.gate.sweep(turn.mono)
         self.stopping.step(turn)
 
@@ -299,6 +339,7 @@ class Broker:
         self.isr.step(turn)
         self.feeder.step(turn)
         self.fetching.step(turn)
+        self.coordinator.requests.flush(turn)
         self._index(turn)
         self.scrub.step(turn)
 
@@ -337,6 +378,7 @@ class Broker:
             self.upkeep.next_at,
             self.pulling.deadline(),
             self.told.deadline(),
+            self.coordinator.deadline(),
             self.feeder.deadline(),
             self.fetching.deadline(),
             self.stopping.deadline(),
@@ -397,8 +439,9 @@ class Broker:
         self.stopping.fenced()
         self.fetching.renew(-1)
         self.roles.resign(turn)
+        self.coordinator.fenced(turn)
 
-    def _metadata(self, names: list[str], turn: Turn) -> None:
+    def _metadata(self, names: list[str], groups: list[str], turn: Turn) -> None:
         """Our copy of the metadata went forward."""
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
@@ -406,6 +449,7 @@ class Broker:
         self.fetching.moved(self.routes)
         self.isr.settle()
         self.told.changed(names, turn)
+        self.coordinator.changed(groups, turn)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -442,6 +486,10 @@ class Broker:
     def _on_watch(self, peer: Peer, message: Watch, _batches: Sequence[Frame], turn: Turn) -> None:
         self.told.ask(peer.address, message, turn)
 
+    @staticmethod
+    def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
+        return lambda peer, message, _batches, turn: serve(peer, message, turn)
+
     def _on_propose(
         self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
     ) -> None:
@@ -465,6 +513,9 @@ class Broker:
             sends_waiting_bytes=self.sends_waiting_bytes,
             holds=len(self.pulling.holds),
             watches=len(self.told),
+            groups_coordinated=len(self.coordinator),
+            members_coordinated=self.coordinator.sessions.members,
+            heartbeats_held=len(self.coordinator.holds),
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,
             free_bytes=self.space.free,

@@ -374,15 +374,40 @@ class Pulling:
             text = f"the index of queue {replica.queue} of {replica.topic!r} is damaged"
             raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
 
+    def end_of(self, topic: str, queue: int, topic_id: int, turn: Turn) -> int:
+        """The HW of a queue, as `offsets` tells it.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        return replica.hw.offset
+
+    def offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: Turn
+    ) -> int:
+        """The offset that `offset_for_time` tells.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        return self._offset_at(topic, queue, topic_id, timestamp_ms, turn)[0]
+
+    def _offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: Turn
+    ) -> tuple[int, int]:
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        with self._index_of(replica, turn):
+            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.hw)
+
     def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
         """The first message at or after a message time."""
         try:
-            replica = self._ended(message.topic, message.queue, turn.mono, message.topic_id)
-            check_topic(replica, message.topic_id)
-            with self._index_of(replica, turn):
-                offset, time_ms = replica.index.offset_for_time(
-                    message.timestamp_ms, replica.start, replica.hw
-                )
+            offset, time_ms = self._offset_at(
+                message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
+            )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
