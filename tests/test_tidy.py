@@ -45,6 +45,7 @@ SKINS: dict[str, set[str]] = {
         "group_consumer",
         "io_thread",
         "producer",
+        "push_consumer",
     },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},

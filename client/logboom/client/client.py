@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -20,6 +21,8 @@ from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.options import ProducerOptions
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
+from logboom.client.push_consumer import PushConsumer
+from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
 from logboom.wire.errors import InvalidRequest, LogboomError, StartError
 from logboom.wire.filters import Filter
@@ -89,7 +92,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
+            weakref.WeakSet()
+        )
         self.admin = Admin(self._drive, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -234,6 +239,63 @@ class Client:
         )
         self._open.add(member)
         return member
+
+    def push_consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        listener: Callable[..., object],
+        threads: int = 20,
+        orderly: bool = False,
+        batch: int = 1,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        options: PushOptions | None = None,
+        **settings: Any,
+    ) -> PushConsumer:
+        """A consumer that calls `listener` with each message; begins at once.
+
+        Args:
+            listener: called with a message, or with a message and a Context. None or True: done;
+                False, `Later(seconds)` or an exception: the message comes again.
+            threads: how many listeners run at once at most.
+            orderly: one message of a queue at a time, in order; a failure holds its queue up.
+            batch: more than 1: the listener gets lists of up to so many messages of one queue.
+            options: everything else, with its units; `threads`, `orderly` and `batch` here win.
+
+        The others are those of `consumer`, and so are the errors.
+        """
+        chosen = dataclasses.replace(
+            options or PushOptions(), threads=threads, orderly=orderly, batch=batch
+        )
+        member = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            wanted=wanted_of(tags, filter),
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            settings=settings,
+        )
+        made = PushConsumer(
+            self._io,
+            member,
+            chosen,
+            listener,
+            self._timeout_s,
+            create_topics=self._create_topics,
+        )
+        self._open.add(made)
+        return made
 
     def pull(
         self,

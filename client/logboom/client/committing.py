@@ -155,6 +155,8 @@ class Committing:
                     holding.state = "lost"
                     if member.holdings.get(holding.key) is holding:
                         del member.holdings[holding.key]
+                    if member.reader is not None:
+                        member.reader.drop(holding)
         if isinstance(answer, LogboomError):
             LOG.warning("group %s: queues are not released yet: %s", member.options.group, answer)
         self.release()

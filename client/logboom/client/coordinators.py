@@ -165,10 +165,10 @@ class Coordinator:
         asked.attempts += 1
         name, epoch = error.fields.get("coordinator"), error.fields.get("epoch")
         broker = self._watching.routes.brokers.get(name) if isinstance(name, str) else None
-        newer = isinstance(epoch, int) and epoch >= self._epoch
-        if broker is not None and newer and isinstance(epoch, int):
-            self._epoch, self._endpoint = epoch, broker.endpoint
-            if asked.to != broker.endpoint:
+        endpoint = error.fields.get("endpoint") if broker is None else broker.endpoint
+        if isinstance(endpoint, str) and isinstance(epoch, int) and epoch >= self._epoch:
+            self._epoch, self._endpoint = epoch, endpoint
+            if asked.to != endpoint:
                 self._try(asked)
                 return
         elif asked.to == self._endpoint:

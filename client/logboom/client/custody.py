@@ -124,7 +124,7 @@ class Custody:
         self._finds.want(holding.topic, found, FIND_S)
 
     def _drain(self, holding: Holding) -> None:
-        """Hand out nothing more of it."""
+        """Hand out nothing more of it; under the lock."""
         holding.state, holding.since = "draining", self._turn.now
         self._stop_reading(holding)
 

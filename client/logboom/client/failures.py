@@ -19,7 +19,6 @@ from logboom.client.results import Message
 from logboom.client.retries import (
     DLQ_PREFIX,
     copy_headers,
-    place_of,
     retry_delay_ms,
 )
 from logboom.wire.errors import LogboomError
@@ -84,18 +83,39 @@ class Failures:
         now: float,
     ) -> None:
         """A message failed in its `attempt`; called under the lock."""
-        config, group = self._member.config, self._member.options.group
-        attempt = message.attempt + 1
+        config = self._member.config
         delay_ms = retry_delay_ms(config, message.attempt) if delay_s is None else delay_s * 1000
-        later = msgspec.structs.replace(
-            message, attempt=attempt, read_from=message.read_from or place_of(message)
-        )
         sink = self._sink
-        dead = message.attempt >= config.max_attempts
-        if sink is None or (not dead and not sink.can_delay):
+        if message.attempt >= config.max_attempts and sink is not None:
+            self.bury(again, holding, message, cause)
+        elif sink is not None and sink.can_delay:
+            self._send(sink, again, holding, message, int(delay_ms), cause)
+        else:
             self.retried += 1
-            again.retry(holding, later, now + delay_ms / 1000)
-            return
+            again.retry(holding, self.tried(message), now + delay_ms / 1000)
+
+    def tried(self, message: Message) -> Message:
+        """The same message in its next attempt."""
+        return msgspec.structs.replace(message, attempt=message.attempt + 1)
+
+    def bury(self, again: Again, holding: Holding, message: Message, cause: str) -> None:
+        """Send a message to the dead letters; called under the lock."""
+        if self._sink is None:
+            again.retry(holding, message, self._clock() + SEND_BACK_S)
+        else:
+            self._send(self._sink, again, holding, message, -1, cause)
+
+    def _send(
+        self,
+        sink: RetrySink,
+        again: Again,
+        holding: Holding,
+        message: Message,
+        delay_ms: int,
+        cause: str,
+    ) -> None:
+        """Send a copy on; -1 ms: to the dead letters."""
+        dead, group = delay_ms < 0, self._member.options.group
         topic = (DLQ_PREFIX if dead else RETRY_PREFIX) + group
 
         def done(error: LogboomError | None) -> None:
@@ -109,5 +129,5 @@ class Failures:
                 again.retry(holding, message, self._clock() + SEND_BACK_S)
             self._member.changed()
 
-        headers = copy_headers(message, message.attempt if dead else attempt, cause)
-        sink.send(topic, message, headers, 0 if dead else int(delay_ms), done)
+        headers = copy_headers(message, message.attempt + (not dead), cause)
+        sink.send(topic, message, headers, max(delay_ms, 0), done)

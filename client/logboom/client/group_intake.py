@@ -222,6 +222,9 @@ class GroupIntake:
             heapq.heapify(self._later)
         self._count(holding)
 
+    def tick(self, now: float) -> None:
+        """Nothing here waits for the time: the caller looks at `due`."""
+
     # Positions.
 
     def holding(self, topic: str, queue: int) -> Holding:

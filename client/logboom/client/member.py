@@ -30,6 +30,10 @@ class Reader(Protocol):
         """Hand out nothing more of a queue; called by the core, under the lock."""
         ...
 
+    def tick(self, now: float) -> None:
+        """Time has passed; called by the core, under the lock, about twice a second."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:

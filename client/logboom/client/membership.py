@@ -264,6 +264,9 @@ class Membership:
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
             self.committing.commit()
+        if self.member.reader is not None:
+            with self.member.lock:
+                self.member.reader.tick(self._turn.now)
         self._step()
 
     @property
