@@ -49,6 +49,7 @@ from logboom.wire.messages import (
     OffsetsResult,
     Pull,
     Pulled,
+    PullStatus,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
@@ -191,7 +192,7 @@ class Words:
                     b for b in self.logs[topic, queue][1] if open_batch(b).next_offset > offset
                 ]
                 after = open_batch(found[0]).next_offset if found else offset
-                status = "FOUND" if found else "NO_NEW_MESSAGE"
+                status: PullStatus = "FOUND" if found else "NO_NEW_MESSAGE"
                 return Pulled(0, status, after, first, end), found[:1]
         raise AssertionError(message)
 
@@ -425,12 +426,14 @@ def test_a_file_that_is_none_is_named(content: bytes) -> None:
         parse_offsets(content, "offsets.json")
 
 
-def altered(words: Words, name: str = "billing", **asked: Any) -> AnyCommand:
+def altered(words: Words, name: str = "billing", **asked: Any) -> AlterGroup:
     """The command that an alteration comes to."""
     subscription: Mapping[str, str | Filter] | None = asked.pop("subscription", None)
     create = asked.pop("create", False)
     words.drive(alter_group(name, subscription, asked, NOW, 5.0, create=create))
-    return words.proposed[-1]
+    command = words.proposed[-1]
+    assert isinstance(command, AlterGroup)
+    return command
 
 
 def test_settings_and_subscriptions_are_altered(words: Words) -> None:
