@@ -139,7 +139,14 @@ class Broker:
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
         self.pulling = Pulling(
-            config, self.queues, self.routes, lease, self.damages, stats, self._hw_moved
+            config,
+            self.queues,
+            self.routes,
+            self.groups,
+            lease,
+            self.damages,
+            stats,
+            self._hw_moved,
         )
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
@@ -512,6 +519,7 @@ class Broker:
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
             holds=len(self.pulling.holds),
+            scans=len(self.pulling.scanning),
             watches=len(self.told),
             groups_coordinated=len(self.coordinator),
             members_coordinated=self.coordinator.sessions.members,

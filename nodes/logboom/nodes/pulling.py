@@ -61,11 +61,11 @@ class Pulling:
         config: BrokerConfig,
         queues: Queues,
         routes: Routes,
+        groups: GroupRoutes,
         lease: Lease,
         damages: Damages,
         stats: Statistics,
         on_index: Callable[[Replica], None],
-        groups: GroupRoutes | None = None,
     ) -> None:
         """`on_index` is called when a queue's index was thrown away and is to be made anew."""
         self.holds: Holds[QueueKey, Pull] = Holds()
@@ -78,8 +78,7 @@ class Pulling:
         self._damages = damages
         self._stats = stats
         self._on_index = on_index
-        self.groups = GroupRoutes() if groups is None else groups
-        """What is known of consumer groups."""
+        self._groups = groups
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -221,7 +220,7 @@ class Pulling:
         """Whether a group lets its slow readers go to followers; readers without one always."""
         if not group:
             return True
-        known = self.groups.groups.get(group)
+        known = self._groups.groups.get(group)
         return known is not None and known.head.config.when_slow == "follower"
 
     # ── pulls with a filter ─────────────────────────────────────────────────────────────────────

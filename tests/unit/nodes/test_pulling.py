@@ -184,7 +184,7 @@ def test_a_group_sends_its_slow_readers_away_only_if_it_says_so() -> None:
     for when_slow in choices:
         if when_slow is not None:
             config = GroupConfig(when_slow=when_slow)
-            rig.broker.pulling.groups.groups["billing"] = KnownGroup(
+            rig.broker.groups.groups["billing"] = KnownGroup(
                 GroupView("billing", 1, config, {}, 1, ME, 1, 1, 1, "", 1, 0, False, [], [], [])
             )
         asked = pull(0, max_bytes=1)
