@@ -64,6 +64,31 @@ def test_statuses_and_next_offsets() -> None:
     assert ask(rig, pull(0, tags=["x"])).status == "NO_MATCHED_MESSAGE"
 
 
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"),
+    [
+        (0, "OFFSET_ILLEGAL", 100),
+        (99, "OFFSET_ILLEGAL", 100),
+        (100, "FOUND", 132),
+        (199, "FOUND", 200),
+        (200, "NO_NEW_MESSAGE", 200),
+        (201, "OFFSET_ILLEGAL", 200),
+        (1_000, "OFFSET_ILLEGAL", 200),
+    ],
+)
+def test_rocketmqs_vectors(offset: int, status: str, next_offset: int) -> None:
+    """A queue that holds 100 to 200; what is too small or too large goes to the nearest end."""
+    rig = led(*[4] * 50)
+    rig.replica().trimmed(100, rig.replica().size // 2)
+    request = pull(offset)
+    request.max_messages = 32
+    found = ask(rig, request)
+    assert (found.status, found.next_offset) == (status, next_offset)
+    assert (found.min_offset, found.max_offset) == (100, 200)
+    held = pull(offset, wait_ms=9_000)
+    assert len(rig.client("waiting").ask(held)) == (status != "NO_NEW_MESSAGE")
+
+
 def test_who_means_another_topic_of_this_name_is_refused() -> None:
     """It was made anew, and this broker has the old one's messages under the same offsets."""
     rig = Rig()
