@@ -14,7 +14,7 @@ from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.flows import Flow
 from logboom.client.group_consumer import GroupConsumer
-from logboom.client.group_options import member_options
+from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
@@ -204,8 +204,7 @@ class Client:
         """
         wanted = wanted_of(tags, filter)
         if group is None:
-            if settings or instance or room:
-                raise InvalidRequest("settings, instance and room are those of a group: name it")
+            check_groupless(instance, room, settings)
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -219,12 +218,11 @@ class Client:
             )
             self._open.add(made)
             return made
-        if queues is not None:
-            raise InvalidRequest("a group gives its members their queues: name a group, or queues")
         options = member_options(
             topics,
             group,
             self._io.member_id(),
+            queues=queues,
             wanted=wanted,
             start=start,
             instance=instance,
@@ -329,6 +327,8 @@ class Client:
             for each in list(self._open):
                 if isinstance(each, Producer):
                     each.close(timeout_s)
+                elif isinstance(each, GroupConsumer):
+                    each.close(0)
                 else:
                     each.close()
         self._io.stop()

@@ -162,9 +162,7 @@ class GroupConsumer:
     @property
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue) of all that this member has now, its group's retries left out."""
-        with self._member.lock:
-            mine = [h for h in self._member.holdings.values() if not h.is_retry]
-            return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
+        return self._member.queues()
 
     @property
     def member_id(self) -> str:

@@ -47,11 +47,21 @@ def group_config(start: object, settings: dict[str, object]) -> GroupConfig:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
 
 
+def check_groupless(instance: str, room: str, settings: dict[str, object]) -> None:
+    """Raises InvalidRequest for what only a member of a group can say."""
+    if settings or instance or room:
+        given = ", ".join(
+            [*settings, *(["instance"] if instance else []), *(["room"] if room else [])]
+        )
+        raise InvalidRequest(f"{given}: these are a group's or its member's; say group=… as well")
+
+
 def member_options(
     topics: str | Sequence[str],
     group: str,
     member_id: str,
     *,
+    queues: Sequence[int] | None = None,
     wanted: Filter = EVERYTHING,
     start: object = "first",
     instance: str = "",
@@ -66,6 +76,8 @@ def member_options(
     Raises:
         InvalidRequest: what cannot be.
     """
+    if queues is not None:
+        raise InvalidRequest("a group gives its members their queues: name a group, or queues")
     if subscription not in SUBSCRIPTIONS:
         raise InvalidRequest(f'subscription is "same" or "replace", not {subscription!r}')
     if not commit_every_s >= 0:

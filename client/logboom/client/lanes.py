@@ -8,6 +8,7 @@ from itertools import count
 
 from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Arrival, Inbox
+from logboom.client.member import MakeFetch
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
 from logboom.client.retries import place_of
@@ -171,3 +172,14 @@ class Lane:
         self.later.clear()
         self._sizes.clear()
         self.count = 0
+
+
+def lane_fetches(options: PushOptions) -> MakeFetch:
+    """How a push consumer's member makes fetches."""
+
+    def make(
+        holding: Holding, start: int, inbox: Inbox, share_bytes: int, matching: Matching
+    ) -> GroupFetch:
+        return PushFetch(holding, start, inbox, share_bytes, matching, options)
+
+    return make

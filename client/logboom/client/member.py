@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Inbox
 from logboom.client.intake import LOW_SHARE
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import LogboomError, UnknownResource
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig, QueueKey
 
@@ -90,6 +90,27 @@ class Member:
             if holding.queue == queue and holding.topic == topic:
                 return holding
         return None
+
+    def fetch(self, topic: str, queue: int) -> GroupFetch:
+        """What is read of a queue; under the lock.
+
+        Raises:
+            UnknownResource: this member does not have it at the moment.
+        """
+        holding = self.holding(topic, queue)
+        if holding is None or not isinstance(holding.fetch, GroupFetch):
+            text = (
+                f"this member of group {self.options.group!r} does not have queue {queue} "
+                f"of topic {topic!r} at the moment"
+            )
+            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
+        return holding.fetch
+
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue) of all that is read, the group's retries left out."""
+        with self.lock:
+            mine = [h for h in self.holdings.values() if not h.is_retry]
+            return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
 
     def matching(self, topic: str) -> Matching:
         """What the group wants of a topic."""

@@ -12,14 +12,13 @@ from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
 from logboom.client.copies import CopySink
 from logboom.client.dispatching import Dispatcher
 from logboom.client.failures import Failures
-from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Inbox
 from logboom.client.io_thread import IoThread
-from logboom.client.lanes import PushFetch
+from logboom.client.lanes import lane_fetches
 from logboom.client.listening import Runner
 from logboom.client.member import Member, MemberOptions
 from logboom.client.push_options import PushOptions
-from logboom.wire.errors import LogboomError, UnknownResource
+from logboom.wire.errors import LogboomError
 
 
 class PushConsumer:
@@ -51,13 +50,8 @@ class PushConsumer:
         self._closed = threading.Event()
         self._stopped = False
 
-        def fetch(
-            holding: Holding, start: int, inbox: Inbox, share: int, matching: Matching
-        ) -> GroupFetch:
-            return PushFetch(holding, start, inbox, share, matching, push)
-
         inbox = Inbox(options.prefetch_bytes, self._ring)
-        self._member = Member(options, inbox, self._news, fetch)
+        self._member = Member(options, inbox, self._news, lane_fetches(push))
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._dispatcher = Dispatcher(self._member, push, io.submit, failures)
@@ -109,29 +103,20 @@ class PushConsumer:
     def pause(self, topic: str, queue: int) -> None:
         """Hand out nothing of this queue until `resume`."""
         with self._news:
-            self._fetch(topic, queue).paused = True
+            self._member.fetch(topic, queue).paused = True
 
     def resume(self, topic: str, queue: int) -> None:
         """Hand out messages of this queue again."""
         with self._news:
-            fetch = self._fetch(topic, queue)
+            fetch = self._member.fetch(topic, queue)
             fetch.paused = fetch.stalled = False
             self._io.submit(WakeFetch(fetch))
             self._news.notify()
 
-    def _fetch(self, topic: str, queue: int) -> GroupFetch:
-        holding = self._member.holding(topic, queue)
-        if holding is None or not isinstance(holding.fetch, GroupFetch):
-            text = f"this member does not have queue {queue} of topic {topic!r} at the moment"
-            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
-        return holding.fetch
-
     @property
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue) of all that this member has now, its group's retries left out."""
-        with self._news:
-            mine = [h for h in self._member.holdings.values() if not h.is_retry]
-            return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
+        return self._member.queues()
 
     @property
     def member_id(self) -> str:

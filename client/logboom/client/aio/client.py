@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from logboom.client import message_flows
 from logboom.client.aio.admin import Admin
 from logboom.client.aio.bridge import awaited, drive, run
 from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
+from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PREFETCH_BYTES, parse_endpoints
+from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
+from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.options import ProducerOptions
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
+from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
@@ -87,7 +93,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
+            weakref.WeakSet()
+        )
         self.admin = Admin(self._io, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -117,6 +125,7 @@ class Client:
         self._open.add(made)
         return made
 
+    @overload
     def consumer(
         self,
         topics: str | Sequence[str],
@@ -126,16 +135,120 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
-    ) -> Consumer:
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        **settings: Any,
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Sequence[int] | None = None,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
-        names = [topics] if isinstance(topics, str) else list(topics)
-        made = Consumer(
+        wanted = wanted_of(tags, filter)
+        if group is None:
+            check_groupless(instance, room, settings)
+            names = [topics] if isinstance(topics, str) else list(topics)
+            made = Consumer(
+                self._io,
+                names,
+                queues,
+                check_start(start),
+                wanted,
+                prefetch_bytes,
+                self._timeout_s,
+                create_topics=self._create_topics,
+            )
+            self._open.add(made)
+            return made
+        options = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            queues=queues,
+            wanted=wanted,
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            prefetch_bytes=prefetch_bytes,
+            settings=settings,
+        )
+        member = GroupConsumer(
+            self._io, options, self._timeout_s, create_topics=self._create_topics
+        )
+        self._open.add(member)
+        return member
+
+    def push_consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        listener: Callable[..., Any],
+        threads: int = 20,
+        orderly: bool = False,
+        batch: int = 1,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        options: PushOptions | None = None,
+        **settings: Any,
+    ) -> PushConsumer:
+        """A consumer that calls `listener`, a coroutine function, with each message; begins with
+        `async with` or `open`. The arguments are those of `logboom.client.Client.push_consumer`;
+        `threads` are tasks."""
+        chosen = dataclasses.replace(
+            options or PushOptions(), threads=threads, orderly=orderly, batch=batch
+        )
+        member = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            wanted=wanted_of(tags, filter),
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            settings=settings,
+        )
+        made = PushConsumer(
             self._io,
-            names,
-            queues,
-            check_start(start),
-            wanted_of(tags, filter),
-            prefetch_bytes,
+            member,
+            chosen,
+            listener,
             self._timeout_s,
             create_topics=self._create_topics,
         )
@@ -167,6 +280,8 @@ class Client:
             for each in list(self._open):
                 if isinstance(each, Producer):
                     await each.close(timeout_s)
+                elif isinstance(each, GroupConsumer):
+                    await each.close(0)
                 else:
                     await each.close()
         if self._io.forked:
