@@ -25,6 +25,7 @@ from bench import (
     idle,
     latency,
     metadata_scale,
+    push,
     throughput,
 )
 from bench.rows import Row, table
@@ -47,6 +48,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "filters": lambda: filters.rows(20 if quick else 200),
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
+        "push": lambda: push.rows(count // 4, runs),
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 
