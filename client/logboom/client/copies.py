@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import FindTopic, ProposeCommand
-from logboom.client.io_thread import IoThread, instant
+from logboom.client.io_thread import IoThread
 from logboom.client.options import ProducerOptions
 from logboom.client.producer import Producer
 from logboom.client.results import Message
-from logboom.wire.commands import CreateTopic
-from logboom.wire.errors import AlreadyExists, LogboomError, UnknownResource
-from logboom.wire.view import TopicConfig
+from logboom.wire.errors import LogboomError
 
 COPY_S: Final = 30.0
 """How long a copy is tried before its message is handed out again."""
@@ -31,7 +27,6 @@ class CopySink:
         self._timeout_s = timeout_s
         self._producer: Producer | None = None
         self._lock = threading.Lock()
-        self._known: set[str] = set()
 
     def send(
         self,
@@ -41,7 +36,8 @@ class CopySink:
         delay_ms: int,
         done: Callable[[LogboomError | None], None],
     ) -> None:
-        """Send a copy; `done` is called in another thread."""
+        """Send a copy; `done` is called in another thread. The group's coordinator has made the
+        topic."""
 
         def run() -> None:
             try:
@@ -58,9 +54,6 @@ class CopySink:
             if self._producer is None:
                 options = ProducerOptions(delivery_timeout_s=COPY_S)
                 self._producer = Producer(self._io, options, self._timeout_s)
-            if topic not in self._known:
-                self._ensure(topic)
-                self._known.add(topic)
             producer = self._producer
         producer.send(
             topic,
@@ -70,15 +63,6 @@ class CopySink:
             headers=headers,
             timestamp_ms=message.timestamp_ms,
         ).result()
-
-    def _ensure(self, topic: str) -> None:
-        """Dead letters have their topic from the first on."""
-        try:
-            self._io.run(FindTopic(topic, self._timeout_s))
-        except UnknownResource:
-            command = CreateTopic(topic, 1, 0, TopicConfig(), instant().wall_ms)
-            with contextlib.suppress(AlreadyExists):
-                self._io.run(ProposeCommand(command, self._timeout_s))
 
     def close(self) -> None:
         """Flush, and end the producer."""
