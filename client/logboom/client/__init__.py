@@ -11,6 +11,7 @@
 LogboomError.
 """
 
+from logboom.client.app import App
 from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
 from logboom.client.futures import ManyFuture, SendFuture
@@ -23,6 +24,7 @@ from logboom.client.work import Context, Later
 from logboom.wire.errors import LogboomError, RetryableError
 
 __all__ = [
+    "App",
     "Client",
     "ColumnBatch",
     "Consumer",

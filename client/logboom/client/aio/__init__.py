@@ -16,6 +16,7 @@ awaitable at once and keeps the order of its calls, so many may be on their way:
 """
 
 from logboom.client.aio.admin import Admin
+from logboom.client.aio.app import App
 from logboom.client.aio.client import Client, connect
 from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.group_consumer import GroupConsumer
@@ -24,6 +25,7 @@ from logboom.client.aio.push_consumer import PushConsumer
 
 __all__ = [
     "Admin",
+    "App",
     "Client",
     "Consumer",
     "GroupConsumer",
