@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_a_group_goes_on_where_it_was(boom: Client) -> None:
 def test_what_is_finished_out_of_order_is_not_read_again(boom: Client) -> None:
     fill(boom, 0, 200)
     with boom.consumer("t", group="g") as consumer:
-        messages = []
+        messages: list[Message] = []
         while len(messages) < 200:
             messages += consumer.poll(200, 5)
         left = messages[::7]
@@ -172,8 +173,8 @@ def test_push_retries_and_dead_letters(boom: Client) -> None:
         retry_first_ms=20,
     ):
         until(lambda: attempts[7] == 3 and attempts[9] == 3 and attempts[11] == 2)
-        with boom.consumer("%DLQ%g") as consumer:
-            (dead,) = consumer.poll(10, 10)
+        with boom.consumer("%DLQ%g") as letters:
+            (dead,) = letters.poll(10, 10)
     assert dead.value == b"000007"
     assert dead.headers is not None
     assert dead.headers["boom-attempt"] == b"3"
@@ -273,10 +274,11 @@ def test_errors_say_what_and_how_to_mend_it(boom: Client) -> None:
         boom.consumer("t", group="g", sesion_ms=1)
     with pytest.raises(InvalidRequest, match="group name"):
         boom.consumer("t", group="no spaces")
+    unchecked: Any = boom
     with pytest.raises(InvalidRequest, match="group"):
-        boom.consumer("t", instance="one")
+        unchecked.consumer("t", instance="one")
     with pytest.raises(InvalidRequest, match="queues"):
-        boom.consumer("t", group="g", queues=[1])
+        unchecked.consumer("t", group="g", queues=[1])
     with boom.consumer("t", group="g") as consumer:
         share(consumer, 4)
         with pytest.raises(GroupError, match="ends at 0"):
