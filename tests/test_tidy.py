@@ -48,6 +48,7 @@ SKINS: dict[str, set[str]] = {
         "futures",
         "group_consumer",
         "io_thread",
+        "offsets_file",
         "producer",
         "push_consumer",
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -18,6 +19,7 @@ from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
+from logboom.client.offsets_file import store_of
 from logboom.client.options import ProducerOptions
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
@@ -159,6 +161,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> GroupConsumer: ...
 
@@ -176,6 +179,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """A consumer: of a group, or without one of the given queues or of all.
@@ -194,8 +198,11 @@ class Client:
             room: where this process runs, for strategies by room.
             subscription: "same" as the group's, or "replace" it for all members.
             commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
+            offsets_file: with mode="broadcasting": where this member keeps its offsets; None:
+                ~/.logboom/offsets/<group>.json.
             settings: of the group if it is new, as `GroupConfig` names them: session_ms,
-                heartbeat_ms, drain_ms, max_attempts, strategy …
+                heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" it reads
+                every queue, whoever else does.
 
         Raises:
             GroupError: SUBSCRIPTION_MISMATCH, with the difference.
@@ -204,7 +211,7 @@ class Client:
         """
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(instance, room, settings)
+            check_groupless(instance, room, offsets_file, settings)
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -233,7 +240,11 @@ class Client:
             settings=settings,
         )
         member = GroupConsumer(
-            self._io, options, self._timeout_s, create_topics=self._create_topics
+            self._io,
+            options,
+            self._timeout_s,
+            create_topics=self._create_topics,
+            store=store_of(options, offsets_file),
         )
         self._open.add(member)
         return member
@@ -254,6 +265,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         options: PushOptions | None = None,
         **settings: Any,
     ) -> PushConsumer:
@@ -291,6 +303,7 @@ class Client:
             listener,
             self._timeout_s,
             create_topics=self._create_topics,
+            store=store_of(member, offsets_file),
         )
         self._open.add(made)
         return made

@@ -155,7 +155,7 @@ class Custody:
         """Drain everything: the member leaves, or joins again."""
         member = self._member
         with member.lock:
-            for holding in member.holdings.values():
+            for holding in list(member.holdings.values()):
                 if holding.state == "reading":
                     self._drain(holding)
         member.changed()

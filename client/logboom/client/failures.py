@@ -86,9 +86,15 @@ class Failures:
         config = self._member.config
         delay_ms = retry_delay_ms(config, message.attempt) if delay_s is None else delay_s * 1000
         sink = self._sink
-        if message.attempt >= config.max_attempts and sink is not None:
+        last = message.attempt >= config.max_attempts
+        alone = self._member.store is not None
+        if last and alone:
+            # Broadcasting: nobody else would read retries or dead letters of this member.
+            LOG.error("group %s: %r given up: %s", self._member.options.group, message, cause)
+            again.sent_on(holding, message)
+        elif last and sink is not None:
             self.bury(again, holding, message, cause)
-        elif sink is not None and sink.can_delay:
+        elif sink is not None and sink.can_delay and not alone:
             self._send(sink, again, holding, message, int(delay_ms), cause)
         else:
             self.retried += 1

@@ -16,6 +16,7 @@ from logboom.client.group_intake import Given, GroupIntake
 from logboom.client.inbox import Inbox
 from logboom.client.io_thread import IoThread
 from logboom.client.member import Member, MemberOptions
+from logboom.client.offsets_file import OffsetsFile
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
@@ -33,12 +34,18 @@ class GroupConsumer:
     """
 
     def __init__(
-        self, io: IoThread, options: MemberOptions, timeout_s: float, *, create_topics: bool
+        self,
+        io: IoThread,
+        options: MemberOptions,
+        timeout_s: float,
+        *,
+        create_topics: bool,
+        store: OffsetsFile | None = None,
     ) -> None:
         self._io = io
         self._event = threading.Event()
         inbox = Inbox(options.prefetch_bytes, self._event.set)
-        self._member = Member(options, inbox, threading.RLock())
+        self._member = Member(options, inbox, threading.RLock(), store=store)
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._intake = GroupIntake(self._member, io.submit, failures)

@@ -47,13 +47,15 @@ def group_config(start: object, settings: dict[str, object]) -> GroupConfig:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
 
 
-def check_groupless(instance: str, room: str, settings: dict[str, object]) -> None:
+def check_groupless(
+    instance: str, room: str, offsets_file: object, settings: dict[str, object]
+) -> None:
     """Raises InvalidRequest for what only a member of a group can say."""
-    if settings or instance or room:
-        given = ", ".join(
-            [*settings, *(["instance"] if instance else []), *(["room"] if room else [])]
-        )
-        raise InvalidRequest(f"{given}: these are a group's or its member's; say group=… as well")
+    given = {"instance": instance, "room": room, "offsets_file": offsets_file, **settings}
+    named = [name for name, value in given.items() if value]
+    if named:
+        text = f"{', '.join(named)}: of a group or its member; say group=… as well"
+        raise InvalidRequest(text)
 
 
 def member_options(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from logboom.client.broadcasting import Broadcasting
 from logboom.client.calls import CloseMember, CommitMember, OpenMember, WakeMember
 from logboom.client.connections import Connections
 from logboom.client.coordinators import Coordinator
@@ -32,7 +33,7 @@ class Grouping:
         self._fetching = fetching
         self._turn = turn
         self._rng = rng
-        self._members: dict[int, Membership] = {}
+        self._members: dict[int, Membership | Broadcasting] = {}
         watching.listen(self._rerouted)
 
     def call(self, call: OpenMember | CommitMember | WakeMember | CloseMember) -> None:
@@ -56,6 +57,11 @@ class Grouping:
 
     def _open(self, call: OpenMember) -> None:
         member, turn = call.member, self._turn
+        if member.store is not None:
+            alone = Broadcasting(member, member.store, self._fetching, self._watching, turn)
+            self._members[id(member)] = alone
+            alone.open(call)
+            return
         coordinator = Coordinator(
             member.options.group, self._connections, self._watching, turn, self._rng
         )
@@ -67,4 +73,4 @@ class Grouping:
 
     def _rerouted(self) -> None:
         for membership in self._members.values():
-            membership.coordinator.rerouted()
+            membership.rerouted()

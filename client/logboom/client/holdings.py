@@ -164,6 +164,16 @@ class Holding:
         self.arrived = self.handed = offset
         self.running = 0
 
+    def place_if_known(self) -> None:
+        """An end or a time that was sought is an offset by now: that is where we are."""
+        fetch = self.fetch
+        if (
+            self.progress.floor == UNPLACED
+            and fetch is not None
+            and fetch.reader_offset is not None
+        ):
+            self.pass_to(fetch.reader_offset)
+
     def last_commit(self) -> QueueCommit:
         """What to commit now."""
         fetch = self.fetch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Inbox
@@ -17,6 +17,9 @@ from logboom.client.intake import LOW_SHARE
 from logboom.wire.errors import LogboomError, UnknownResource
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig, QueueKey
+
+if TYPE_CHECKING:
+    from logboom.client.broadcasting import OffsetStore
 
 MakeFetch = Callable[[Holding, int, Inbox, int, Matching], GroupFetch]
 COMMIT_EVERY_S: Final = 5.0
@@ -64,11 +67,14 @@ class Member:
         inbox: Inbox,
         lock: AbstractContextManager[Any],
         make_fetch: MakeFetch = GroupFetch,
+        store: OffsetStore | None = None,
     ) -> None:
         self.options = options
         self.inbox = inbox
         self.lock = lock
         self.make_fetch = make_fetch
+        self.store = store
+        """Of a broadcasting member, which keeps its offsets itself; None: it joins its group."""
         self.reader: Reader | None = None
         self.holdings: dict[QueueKey, Holding] = {}
         """Every queue that this member has; the core writes it."""

@@ -51,8 +51,8 @@ class Membership:
         rng: random.Random,
     ) -> None:
         self.member = member
-        self.coordinator = coordinator
-        self.committing = Committing(member, coordinator)
+        self._coordinator = coordinator
+        self._committing = Committing(member, coordinator)
         self._custody = custody
         self._look = look
         self._turn = turn
@@ -99,7 +99,7 @@ class Membership:
                 options.config,
             )
 
-        self._asked = self.coordinator.ask(message, self._joined, timeout, JOIN_S)
+        self._asked = self._coordinator.ask(message, self._joined, timeout, JOIN_S)
 
     def _joined(self, answer: AnyMessage | LogboomError) -> None:
         self._asked = None
@@ -153,7 +153,7 @@ class Membership:
         """Out of the group: what we had is others' by now."""
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
-        self.committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
+        self._committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
         self._custody.lose_all()
         self._adopting = None
         if self._leaving is not None:
@@ -181,7 +181,7 @@ class Membership:
 
         self._asked_at = self._turn.now
         patience = wait_ms / 1000 + SLACK_S
-        self._asked = self.coordinator.ask(message, self._beaten, FOREVER_S, patience)
+        self._asked = self._coordinator.ask(message, self._beaten, FOREVER_S, patience)
 
     def _beaten(self, answer: AnyMessage | LogboomError) -> None:
         self._asked = None
@@ -206,7 +206,7 @@ class Membership:
         with member.lock:
             member.config = assigned.config
         quiet = self._leaving is not None or self._quiescing
-        self._custody.adopt(assigned, self.committing.released, quiet=quiet)
+        self._custody.adopt(assigned, self._committing.released, quiet=quiet)
         if assigned.subscription_version > member.subscription_version and self._adopting is None:
             # In turn, not all members at once.
             wait = self._rng.random() * member.config.heartbeat_ms / 1000
@@ -230,7 +230,7 @@ class Membership:
         subscription = self._adopting[0]
         done: Outcome[None] = Outcome()
         done.add_callback(lambda: self._rejoin(subscription))
-        self.committing.commit(done)
+        self._committing.commit(done)
 
     def _rejoin(self, subscription: dict[str, str]) -> None:
         self._last_commit = False
@@ -244,6 +244,10 @@ class Membership:
 
     # Time, and what the reader says.
 
+    def rerouted(self) -> None:
+        """The metadata changed."""
+        self._coordinator.rerouted()
+
     def wake(self) -> None:
         """Something was finished, or time has passed."""
         self._step()
@@ -254,7 +258,7 @@ class Membership:
             text = f"not in group {self.member.options.group!r} at the moment: commit again later"
             call.outcome.fail(self.member.error or GroupError(text))
             return
-        self.committing.commit(call.outcome)
+        self._committing.commit(call.outcome)
 
     def _tick(self) -> None:
         if self.ended:
@@ -263,7 +267,7 @@ class Membership:
         every = self.member.options.commit_every_s
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
-            self.committing.commit()
+            self._committing.commit()
         if self.member.reader is not None:
             with self.member.lock:
                 self.member.reader.tick(self._turn.now)
@@ -281,7 +285,7 @@ class Membership:
         if self._leaving is not None:
             self._leaving.step()
         elif not self._quiescing:
-            self.committing.release()
+            self._committing.release()
 
     # Leaving.
 
@@ -291,7 +295,7 @@ class Membership:
             call.outcome.resolve(None)
             return
         self._leaving = Leaving(
-            self.member, self.coordinator, self.committing, self._turn, call, self._gone
+            self.member, self._coordinator, self._committing, self._turn, call, self._gone
         )
         if self.member.epoch < 0:
             self._gone()
@@ -304,7 +308,7 @@ class Membership:
         self._cancel()
         self.ended = True
         text = f"this member has left group {self.member.options.group!r}"
-        self.committing.stop(GroupError(text))
+        self._committing.stop(GroupError(text))
         self._custody.lose_all()
         if self._opening is not None:
             self._opening.fail(GroupError(text))

@@ -17,6 +17,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.lanes import lane_fetches
 from logboom.client.listening import Runner
 from logboom.client.member import Member, MemberOptions
+from logboom.client.offsets_file import OffsetsFile
 from logboom.client.push_options import PushOptions
 from logboom.wire.errors import LogboomError
 
@@ -38,6 +39,7 @@ class PushConsumer:
         timeout_s: float,
         *,
         create_topics: bool,
+        store: OffsetsFile | None = None,
     ) -> None:
         push.validate()
         self._io = io
@@ -51,7 +53,7 @@ class PushConsumer:
         self._stopped = False
 
         inbox = Inbox(options.prefetch_bytes, self._ring)
-        self._member = Member(options, inbox, self._news, lane_fetches(push))
+        self._member = Member(options, inbox, self._news, lane_fetches(push), store)
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._dispatcher = Dispatcher(self._member, push, io.submit, failures)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -390,3 +391,20 @@ def test_a_killed_broker_doubles_nothing() -> None:
                 consumer.commit()
             assert one.poll(10, 0.5) == two.poll(10, 0.5) == []
     assert sorted(numbers(taken)) == list(range(1_000))
+
+
+def test_broadcasting_gives_everything_to_everybody(boom: Client, tmp_path: Path) -> None:
+    fill(boom, 0, 200)
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file in files:
+        with boom.consumer("t", group="b", mode="broadcasting", offsets_file=file) as consumer:
+            assert sorted(numbers(read(consumer, 200))) == list(range(200))
+    fill(boom, 200, 50)
+    seen: list[Message] = []
+    with boom.push_consumer(
+        "t", group="b", listener=seen.append, mode="broadcasting", offsets_file=files[0]
+    ):
+        until(lambda: len(seen) >= 50)
+        with pytest.raises(InvalidRequest, match="another consumer"):
+            boom.consumer("t", group="b", mode="broadcasting", offsets_file=files[0])
+    assert sorted(numbers(seen)) == list(range(200, 250))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
@@ -21,6 +22,7 @@ from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
+from logboom.client.offsets_file import store_of
 from logboom.client.options import ProducerOptions
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
@@ -151,6 +153,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> GroupConsumer: ...
 
@@ -168,12 +171,13 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(instance, room, settings)
+            check_groupless(instance, room, offsets_file, settings)
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -202,7 +206,11 @@ class Client:
             settings=settings,
         )
         member = GroupConsumer(
-            self._io, options, self._timeout_s, create_topics=self._create_topics
+            self._io,
+            options,
+            self._timeout_s,
+            create_topics=self._create_topics,
+            store=store_of(options, offsets_file),
         )
         self._open.add(member)
         return member
@@ -223,6 +231,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
         options: PushOptions | None = None,
         **settings: Any,
     ) -> PushConsumer:
@@ -251,6 +260,7 @@ class Client:
             listener,
             self._timeout_s,
             create_topics=self._create_topics,
+            store=store_of(member, offsets_file),
         )
         self._open.add(made)
         return made

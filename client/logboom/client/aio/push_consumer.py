@@ -22,6 +22,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.lanes import lane_fetches
 from logboom.client.listening import RAISED, judge, place, raised, takes_context
 from logboom.client.member import Member, MemberOptions
+from logboom.client.offsets_file import OffsetsFile
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
 from logboom.client.work import Context, Work
@@ -45,6 +46,7 @@ class PushConsumer:
         timeout_s: float,
         *,
         create_topics: bool,
+        store: OffsetsFile | None = None,
     ) -> None:
         push.validate()
         self._io = io
@@ -57,7 +59,7 @@ class PushConsumer:
         self._event = asyncio.Event()
         self._ended = asyncio.Event()
         inbox = Inbox(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._member = Member(options, inbox, threading.RLock(), lane_fetches(push))
+        self._member = Member(options, inbox, threading.RLock(), lane_fetches(push), store)
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._dispatcher = Dispatcher(self._member, push, io.submit, failures)
