@@ -263,10 +263,12 @@ class Fetching:
         """Go forward without a batch; who commits has to know."""
         if reading.offset is None or offset <= reading.offset:
             return
+        fetch = reading.fetch
         reading.offset = offset
-        if reading.fetch.group:
-            passed = Arrival(reading.fetch, reading.generation, None, 0, None, offset)
-            reading.fetch.inbox.put(passed)
+        if fetch.topic_id:
+            fetch.inbox.put(Arrival(fetch, reading.generation, None, 0, None, offset))
+        else:
+            fetch.inbox.pass_to(fetch, reading.generation, offset)
 
     def _take(self, reading: _Reading, batch: Frame, matches: bytes | None) -> bool:
         """Put one batch into the inbox; False if it is damaged and asked for again."""

@@ -56,6 +56,18 @@ class Inbox:
             self.wanted = False
             self.bell()
 
+    def pass_to(self, fetch: QueueFetch, generation: int, offset: int) -> None:
+        """Reading went on to `offset` without a batch; many in a row are one arrival."""
+        try:
+            last = self.arrivals[-1]
+        except IndexError:  # taken by the reader just now, or before
+            last = None
+        same = last is not None and (last.fetch, last.generation) == (fetch, generation)
+        if last is not None and same and last.passed >= 0:
+            last.passed = offset
+        else:
+            self.put(Arrival(fetch, generation, None, 0, None, offset))
+
 
 class QueueFetch:
     """One queue that is read. The reader writes `generation`, `consumed` and `paused`; the core

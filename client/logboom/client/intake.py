@@ -132,6 +132,9 @@ class Intake:
             elif fetch.paused:
                 aside = self._aside.setdefault((fetch.topic, fetch.queue), deque())
                 aside.append(arrivals.popleft())
+            elif arrival.passed >= 0:
+                arrivals.popleft()
+                fetch.reader_offset = arrival.passed
             elif arrival.error is None:
                 return arrivals.popleft()
             elif calm:

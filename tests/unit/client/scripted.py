@@ -99,6 +99,8 @@ class Cluster:
         self.intercept: Callable[[str, AnyMessage], Failure | bool | None] = lambda *_: None
         """Sees each request first: a Failure answers it, True loses it, False loses the answer."""
         self.seen: list[AnyMessage] = []
+        self.passed_over = False
+        """Whether no batch matches any pull."""
         self.matches: list[bytes] | None = None
         """What every answer to a pull says of its batches."""
         self.proposed: dict[tuple[str, int], Result] = {}
@@ -311,6 +313,8 @@ class Cluster:
             return None, ()
         found = [e for e in log.entries if open_batch(e).next_offset > at][:3]
         last = open_batch(found[-1]).next_offset
+        if self.passed_over:
+            return Pulled(0, "NO_MATCHED_MESSAGE", last, log.start, log.end), ()
         matches = None if self.matches is None else self.matches[: len(found)]
         return Pulled(0, "FOUND", last, log.start, log.end, None, matches), found
 

@@ -192,6 +192,32 @@ def test_a_property_filter_is_the_brokers_as_far_as_it_looked(
     assert reader.intake.position("t", 0) == 6
 
 
+def test_a_position_moves_past_what_does_not_match(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 6, headers=[{"n": b"1"}] * 3)
+    cluster.passed_over = True
+    reader = Reader(cluster, where="n > 1")
+    cluster.run(2)
+    fill(cluster, 0, 6, 6, headers=[{"n": b"1"}] * 3)
+    cluster.run(12)
+    assert len(reader.inbox.arrivals) == 1, "what is passed over one after the other is one arrival"
+    assert reader.intake.position("t", 0) == 0
+    assert reader.read(1, 0.1) == []
+    assert reader.intake.position("t", 0) == 12
+    cluster.passed_over = False
+    fill(cluster, 0, 12, 3, headers=[{"n": b"2"}] * 3)
+    assert reader.read(1, 12) == numbers(12, 1)
+    reader.intake.pause("t", 0)
+    cluster.passed_over = True
+    fill(cluster, 0, 15, 3)
+    cluster.run(12)
+    assert reader.read(1, 0.1) == []
+    assert reader.intake.position("t", 0) == 13
+    reader.intake.resume("t", 0)
+    assert reader.read(2) == numbers(13, 2)
+    assert reader.read(1, 12) == []
+    assert reader.intake.position("t", 0) == 18
+
+
 def test_a_paused_batch_keeps_what_the_broker_said(cluster: Cluster) -> None:
     fill(cluster, 0, 0, 3, headers=[{"n": b"1"}] * 3)
     cluster.matches = [b"\6"]
