@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from unittest.mock import patch
 
-from logboom.nodes import scanning, sieves
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.nodes import pulling, scanning, sieves
 from logboom.nodes.storage import WriteSet
-from logboom.wire.batch import encode_batch
+from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import InvalidFilter, NotLeader
+from logboom.wire.filters import Filter, selectors
 from logboom.wire.messages import Pull, Pulled, Stats
 from tests.unit.nodes.rig import ME, Peer, Rig
 from tests.unit.nodes.rig import produce as produced
@@ -247,3 +252,74 @@ def test_a_damaged_entry_in_a_scan_is_reported() -> None:
     assert reply.error is not None
     assert reply.error.code == "UNAVAILABLE"
     assert rig.broker.stats.counters["damages"] == 1
+
+
+def read_all(rig: Rig, wanted: Filter, start: int, step: int) -> list[int]:
+    """Offsets that a reader gets from `start` on: what the broker said, else judged by itself."""
+    reader, matcher, found, at = rig.client(), wanted.matcher(), [], start
+    for _ in range(1_000):
+        reader.ask(filtered(at, 9_000, wanted.text, max_messages=step))
+        while not reader.replies:
+            if not len(rig.broker.pulling.scanning):
+                return found  # it is held: there is nothing more
+            rig.turn()
+        (reply,) = reader.taken()
+        answer = reply.message
+        assert isinstance(answer, Pulled)
+        assert answer.next_offset > at
+        said = answer.matches or []
+        assert len(said) <= len(reply.batches)
+        for place, batch in enumerate(reply.batches):
+            columns = open_batch(batch)
+            if place < len(said) and said[place]:
+                picked = selectors(said[place], len(columns))
+                assert 1 in picked
+            elif place < len(said):
+                picked = bytes([1]) * len(columns)
+            else:
+                picked = matcher.match(columns).selectors()
+            offsets = range(columns.base_offset, columns.next_offset)
+            found += [n for n, yes in zip(offsets, picked, strict=True) if yes and n >= at]
+        at = answer.next_offset
+    raise AssertionError("it never comes to an end")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.integers(0, 9) | st.none(), min_size=1, max_size=150), min_size=1, max_size=6
+    ),
+    st.integers(0, 50),
+    st.sampled_from([1, 200, 1_000, 10_000]),
+    st.sampled_from([1, 600, 5_000, 500_000]),
+    st.integers(0, 5),
+    st.booleans(),
+)
+def test_everything_that_matches_arrives_once_and_nothing_else(
+    batches: list[list[int | None]],
+    start: int,
+    slice_units: int,
+    pull_units: int,
+    step: int,
+    tagged: bool,
+) -> None:
+    rig = Rig()
+    rig.lead()
+    prices = [price for batch in batches for price in batch]
+    for batch in batches:
+        headers = [None if price is None else {"price": b"%d" % price} for price in batch]
+        tags = ["odd" if price is not None and price % 2 else None for price in batch]
+        data = encode_batch([b"v"] * len(batch), headers=headers, tags=tags, now_ms=1)
+        put(rig, data)
+    start = min(start, len(prices) - 1)
+    wanted = Filter.of("odd" if tagged else None, "price >= 7")
+    expected = [
+        n
+        for n, price in enumerate(prices)
+        if n >= start and price is not None and price >= 7 and (price % 2 or not tagged)
+    ]
+    with (
+        patch.object(pulling, "SLICE_UNITS", slice_units),
+        patch.object(sieves, "PULL_UNITS", pull_units),
+    ):
+        assert read_all(rig, wanted, start, step) == expected
