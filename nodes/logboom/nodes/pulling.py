@@ -17,11 +17,12 @@ from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
 from logboom.nodes.owners import Owners, stale_owner
 from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged, Sifted, collect, sift
+from logboom.nodes.reading import Damaged, collect
 from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
-from logboom.nodes.scanning import LONGEST, SLICE_BYTES, SLICE_UNITS, Scan, Scanning, Spent
-from logboom.nodes.sieves import Sieve, sieve_of
+from logboom.nodes.scanning import Scan, Scanning
+from logboom.nodes.sieves import sieve_of
+from logboom.nodes.slow_readers import SlowReaders
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
@@ -49,8 +50,6 @@ MOST_BYTES: Final = 16 * 1024 * 1024
 TURN_BYTES: Final = 32 * 1024 * 1024
 """Bytes that one turn reads for one peer: hundreds of large pulls at once would be gigabytes."""
 MOST_KEYS: Final = 1_000
-SLOW_SHARE: Final = 0.4
-"""Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
 
 
 class Pulling:
@@ -69,7 +68,10 @@ class Pulling:
     ) -> None:
         """`on_index` is called when a queue's index was thrown away and is to be made anew."""
         self.holds: Holds[QueueKey, Pull] = Holds()
-        self.scanning = Scanning(self._go_on)
+        self._slow = SlowReaders(config, groups)
+        self.scanning = Scanning(
+            queues.storage, damages, stats, self._slow, self._checked, self._serve, self.holds
+        )
         self._owners = Owners()
         self._config = config
         self._queues = queues
@@ -78,7 +80,6 @@ class Pulling:
         self._damages = damages
         self._stats = stats
         self._on_index = on_index
-        self._groups = groups
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -90,13 +91,18 @@ class Pulling:
                 return replica
         raise not_leader(self._routes, topic, queue, self._config.id, meant)
 
+    def _checked(self, message: Pull) -> Replica:
+        """The replica that may answer a pull."""
+        replica = self._readable(message.topic, message.queue, message.topic_id)
+        check_topic(replica, message.topic_id)
+        return replica
+
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
     def pull(self, address: Inbound, message: Pull, turn: Turn) -> None:
         """Answer a pull now, or hold it."""
         try:
-            replica = self._readable(message.topic, message.queue, message.topic_id)
-            check_topic(replica, message.topic_id)
+            replica = self._checked(message)
             sieve = sieve_of(message)
             if message.group and self._owners.admit(
                 replica.key, message.group, message.owner_epoch
@@ -104,7 +110,8 @@ class Pulling:
                 self._turn_out(replica, message.group, message.owner_epoch, turn)
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
             if sieve is not None and replica.start <= message.offset < replica.hw.offset:
-                self._scan(address, message, replica, sieve, turn.mono + wait, turn)
+                hold = Hold(address, message, turn.mono + wait)
+                self.scanning.begin(hold, replica.key, sieve, turn)
             elif not self._serve(address, message, replica, turn):
                 if wait == 0:
                     self._nothing(address, message, replica, turn)
@@ -157,7 +164,7 @@ class Pulling:
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
-        suggested = self._suggest(replica, message.group, found.next_offset)
+        suggested = self._slow.suggest(replica, message.group, found.next_offset)
         # Without a batch the store does not show yet what was staged: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
         turn.answer(
@@ -203,99 +210,6 @@ class Pulling:
             address, Pulled(message.id, status, next_offset, replica.start, replica.hw.offset)
         )
 
-    def _suggest(self, replica: Replica, group: str, next_offset: int) -> str | None:
-        """A follower for a reader that is far behind; a follower keeps it as long as it is."""
-        if not self._config.follower_reads or not self._may_send_away(group):
-            return None
-        messages = max(1, replica.end.offset - replica.start)
-        behind = (replica.hw.offset - next_offset) * replica.size // messages
-        if behind <= SLOW_SHARE * self._config.memory_bytes:
-            return None
-        leading = replica.leading
-        if leading is None:
-            return self._config.id
-        return next((broker for broker in leading.isr if broker != leading.me), None)
-
-    def _may_send_away(self, group: str) -> bool:
-        """Whether a group lets its slow readers go to followers; readers without one always."""
-        if not group:
-            return True
-        known = self._groups.groups.get(group)
-        return known is not None and known.head.config.when_slow == "follower"
-
-    # ── pulls with a filter ─────────────────────────────────────────────────────────────────────
-
-    def _scan(
-        self,
-        address: Inbound,
-        message: Pull,
-        replica: Replica,
-        sieve: Sieve,
-        deadline: float,
-        turn: Turn,
-        *,
-        woken: bool = False,
-    ) -> None:
-        until = min(deadline, turn.mono + LONGEST)
-        self.scanning.add(Scan(address, message, replica.key, sieve, deadline, until, woken))
-
-    def _go_on(self, scan: Scan, spent: Spent, turn: Turn) -> bool:
-        """Let a scan go on; True once it is answered, or held."""
-        address, message, sieve = scan.address, scan.message, scan.sieve
-        try:
-            replica = self._readable(message.topic, message.queue, message.topic_id)
-            check_topic(replica, message.topic_id)
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-            return True
-        if not replica.start <= message.offset < replica.hw.offset:
-            # Retention came past it, or the queue is led by another that knows less.
-            if not self._serve(address, message, replica, turn):
-                self.holds.add(replica.key, message.id, Hold(address, message, scan.deadline))
-            return True
-        granted = min(SLICE_UNITS, sieve.left)
-        budget = sieve.grant(granted)
-        try:
-            found = sift(replica, self._queues.storage, message, sieve, budget, SLICE_BYTES)
-        except Damaged as error:
-            self._damages.found(replica, error)
-            turn.refuse(address, message.id, self._damages.refusal(replica))
-            return True
-        if sieve.looks:
-            spent.units += sieve.settle(granted, budget)
-        spent.size += found.size + found.passed
-        self._count(found)
-        scan.moved |= found.next_offset > message.offset
-        message.offset = found.next_offset
-        if not found.batches and message.offset < replica.hw.offset and turn.mono < scan.until:
-            return False
-        if not found.batches and scan.woken and turn.mono < scan.deadline:
-            hold = Hold(address, message, scan.deadline, moved=scan.moved)
-            self.holds.add(replica.key, message.id, hold)
-            return True
-        turn.answer(
-            address,
-            Pulled(
-                message.id,
-                "FOUND" if found.batches else "NO_MATCHED_MESSAGE",
-                found.next_offset,
-                replica.start,
-                replica.hw.offset,
-                self._suggest(replica, message.group, found.next_offset),
-                found.matches or None,
-            ),
-            found.batches,
-        )
-        return True
-
-    def _count(self, found: Sifted) -> None:
-        counters = self._stats.counters
-        counters["pulled_batches"] += len(found.batches)
-        counters["pulled_messages"] += found.messages
-        counters["filter_passed_over_bytes"] += found.passed
-        counters["filter_opened_batches"] += found.opened
-        counters["filter_unseen_batches"] += found.unseen
-
     def step(self, turn: Turn) -> None:
         """Let the filtered pulls go on."""
         self.scanning.step(turn)
@@ -313,7 +227,7 @@ class Pulling:
             sieve = sieve_of(message)
             if sieve is not None and replica.start <= message.offset < replica.hw.offset:
                 # It sleeps on through batches that hold no match.
-                self._scan(hold.address, message, replica, sieve, hold.deadline, turn, woken=True)
+                self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
 

@@ -10,11 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.nodes.replica import QueueKey
+from logboom.nodes.damages import Damages
+from logboom.nodes.holds import Hold, Holds
+from logboom.nodes.reading import Damaged, Sifted, sift
+from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.sieves import Sieve
+from logboom.nodes.slow_readers import SlowReaders
+from logboom.nodes.stats import Statistics
+from logboom.nodes.storage import Storage
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
-from logboom.wire.messages import Pull
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import Pull, Pulled
 
 SLICE_UNITS: Final = 10_000
 """Units of work (`wire.filters.Budget`) of one scan in one turn: about a millisecond."""
@@ -62,18 +69,38 @@ class Spent:
 
 
 class Scanning:
-    """The line of scans."""
+    """The line of scans, and their going on."""
 
-    def __init__(self, go_on: Callable[[Scan, Spent, Turn], bool]) -> None:
-        """`go_on` lets one scan go on and says whether it is done."""
-        self._go_on = go_on
+    def __init__(
+        self,
+        storage: Storage,
+        damages: Damages,
+        stats: Statistics,
+        slow: SlowReaders,
+        readable: Callable[[Pull], Replica],
+        serve: Callable[[Inbound, Pull, Replica, Turn], bool],
+        holds: Holds[QueueKey, Pull],
+    ) -> None:
+        """`readable` finds the replica that may answer, or raises why there is none; `serve`
+        answers pulls outside of what the replica holds, and says False where they have to wait."""
+        self._storage = storage
+        self._damages = damages
+        self._stats = stats
+        self._slow = slow
+        self._readable = readable
+        self._serve = serve
+        self._holds = holds
         self._line: dict[tuple[Inbound, int], Scan] = {}
 
     def __len__(self) -> int:
         return len(self._line)
 
-    def add(self, scan: Scan) -> None:
+    def begin(
+        self, hold: Hold[Pull], key: QueueKey, sieve: Sieve, turn: Turn, *, woken: bool = False
+    ) -> None:
         """To the back of the line; a request sent again replaces its older self."""
+        until = min(hold.deadline, turn.mono + LONGEST)
+        scan = Scan(hold.address, hold.message, key, sieve, hold.deadline, until, woken, hold.moved)
         self._line[scan.address, scan.message.id] = scan
 
     def take_if(self, key: QueueKey, wanted: Callable[[Pull], bool]) -> list[Scan]:
@@ -91,3 +118,71 @@ class Scanning:
             scan = self._line.pop(name)
             if not self._go_on(scan, spent, turn):
                 self._line[name] = scan
+
+    def _go_on(self, scan: Scan, spent: Spent, turn: Turn) -> bool:
+        """Let a scan go on; True once it is answered, or held."""
+        address, message = scan.address, scan.message
+        try:
+            replica = self._readable(message)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return True
+        if not replica.start <= message.offset < replica.hw.offset:
+            # Retention came past it, or the queue is led by another that knows less.
+            if not self._serve(address, message, replica, turn):
+                self._hold(scan, replica)
+            return True
+        try:
+            found = self._sift(scan, replica, spent)
+        except Damaged as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return True
+        scan.moved |= found.next_offset > message.offset
+        message.offset = found.next_offset
+        if found.batches:
+            self._answer(scan, replica, found, turn)
+        elif message.offset < replica.hw.offset and turn.mono < scan.until:
+            return False
+        elif scan.woken and turn.mono < scan.deadline:
+            self._hold(scan, replica)
+        else:
+            self._answer(scan, replica, found, turn)
+        return True
+
+    def _hold(self, scan: Scan, replica: Replica) -> None:
+        hold = Hold(scan.address, scan.message, scan.deadline, moved=scan.moved)
+        self._holds.add(replica.key, scan.message.id, hold)
+
+    def _sift(self, scan: Scan, replica: Replica, spent: Spent) -> Sifted:
+        """One turn's part of a scan, counted."""
+        sieve = scan.sieve
+        granted = min(SLICE_UNITS, sieve.left)
+        budget = sieve.grant(granted)
+        found = sift(replica, self._storage, scan.message, sieve, budget, SLICE_BYTES)
+        if sieve.looks:
+            spent.units += sieve.settle(granted, budget)
+        spent.size += found.size + found.passed
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        counters["filter_passed_over_bytes"] += found.passed
+        counters["filter_opened_batches"] += found.opened
+        counters["filter_unseen_batches"] += found.unseen
+        return found
+
+    def _answer(self, scan: Scan, replica: Replica, found: Sifted, turn: Turn) -> None:
+        message = scan.message
+        turn.answer(
+            scan.address,
+            Pulled(
+                message.id,
+                "FOUND" if found.batches else "NO_MATCHED_MESSAGE",
+                found.next_offset,
+                replica.start,
+                replica.hw.offset,
+                self._slow.suggest(replica, message.group, found.next_offset),
+                found.matches or None,
+            ),
+            found.batches,
+        )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes import pulling, scanning, sieves
+from logboom.nodes import scanning, sieves
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import InvalidFilter, NotLeader
@@ -114,7 +114,7 @@ def test_a_long_scan_takes_many_turns_and_lets_others_in_between(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scanning, "TURN_UNITS", 1)
-    monkeypatch.setattr("logboom.nodes.pulling.SLICE_UNITS", 1)
+    monkeypatch.setattr("logboom.nodes.scanning.SLICE_UNITS", 1)
     put(rig, *(priced(*[1] * 64) for _ in range(20)), priced(9))
     first, second = rig.client("first"), rig.client("second")
     first.ask(filtered(wait_ms=5_000))
@@ -140,7 +140,7 @@ def test_a_long_scan_takes_many_turns_and_lets_others_in_between(
 def test_a_pull_that_does_not_wait_gets_what_one_turn_comes_to(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logboom.nodes.pulling.SLICE_UNITS", 1)
+    monkeypatch.setattr("logboom.nodes.scanning.SLICE_UNITS", 1)
     put(rig, *(priced(*[1] * 64) for _ in range(3)), priced(9))
     reader, at = rig.client(), 0
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_a_pull_that_does_not_wait_gets_what_one_turn_comes_to(
 def test_a_scan_tells_how_far_it_came_after_a_second(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logboom.nodes.pulling.SLICE_UNITS", 1)
+    monkeypatch.setattr("logboom.nodes.scanning.SLICE_UNITS", 1)
     put(rig, *(priced(*[1] * 64) for _ in range(10)))
     reader = rig.client()
     reader.ask(filtered(wait_ms=9_000))
@@ -207,7 +207,7 @@ def test_an_older_owner_is_refused_and_what_it_waits_for_ends(rig: Rig) -> None:
 
 
 def test_the_scan_of_an_older_owner_ends_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logboom.nodes.pulling.SLICE_UNITS", 1)
+    monkeypatch.setattr("logboom.nodes.scanning.SLICE_UNITS", 1)
     put(rig, *(priced(*[1] * 64) for _ in range(9)))
     old, new = rig.client("old"), rig.client("new")
     assert old.ask(owned(7, wanted=DEAR)) == []
@@ -228,7 +228,7 @@ def test_owners_are_forgotten_with_the_role(rig: Rig) -> None:
 def test_a_scan_whose_queue_is_led_elsewhere_is_sent_there(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logboom.nodes.pulling.SLICE_UNITS", 1)
+    monkeypatch.setattr("logboom.nodes.scanning.SLICE_UNITS", 1)
     put(rig, *(priced(*[1] * 64) for _ in range(9)))
     reader = rig.client()
     assert reader.ask(filtered(wait_ms=5_000)) == []
@@ -256,7 +256,8 @@ def test_a_damaged_entry_in_a_scan_is_reported() -> None:
 
 def read_all(rig: Rig, wanted: Filter, start: int, step: int) -> list[int]:
     """Offsets that a reader gets from `start` on: what the broker said, else judged by itself."""
-    reader, matcher, found, at = rig.client(), wanted.matcher(), [], start
+    reader, matcher, at = rig.client(), wanted.matcher(), start
+    found: list[int] = []
     for _ in range(1_000):
         reader.ask(filtered(at, 9_000, wanted.text, max_messages=step))
         while not reader.replies:
@@ -319,7 +320,7 @@ def test_everything_that_matches_arrives_once_and_nothing_else(
         if n >= start and price is not None and price >= 7 and (price % 2 or not tagged)
     ]
     with (
-        patch.object(pulling, "SLICE_UNITS", slice_units),
+        patch.object(scanning, "SLICE_UNITS", slice_units),
         patch.object(sieves, "PULL_UNITS", pull_units),
     ):
         assert read_all(rig, wanted, start, step) == expected
