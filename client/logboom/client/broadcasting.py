@@ -152,7 +152,7 @@ class Broadcasting:
         holding = Holding(group, topic.name, owned, matching, self._turn.now)
         if not isinstance(start, int) or isinstance(start, ReadAt):
             holding.progress = Progress(UNPLACED)
-        member.holdings[key] = holding
+        member.add(holding)
         fetch = member.make_fetch(holding, 0, member.inbox, member.share_bytes(), matching)
         fetch.start, fetch.group = start, ""
         holding.fetch = fetch
@@ -244,7 +244,7 @@ class Broadcasting:
 
     def _lose(self, holding: Holding) -> None:
         holding.state, holding.cancelled = "lost", True
-        self._member.holdings.pop(holding.key, None)
+        self._member.remove(holding)
         self._stop_reading(holding)
 
     def _stop_reading(self, holding: Holding) -> None:

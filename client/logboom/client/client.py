@@ -340,8 +340,6 @@ class Client:
             for each in list(self._open):
                 if isinstance(each, Producer):
                     each.close(timeout_s)
-                elif isinstance(each, GroupConsumer):
-                    each.close(0)
                 else:
                     each.close()
         self._io.stop()

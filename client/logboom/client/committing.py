@@ -65,6 +65,8 @@ class Committing:
             self.stop(GroupError(f"this member is out of group {member.options.group!r}"))
             return
         with member.lock:
+            for holding in member.holdings.values():
+                holding.place_if_known()
             dirty = [h for h in member.holdings.values() if h.dirty and not h.releasing]
             self._unsent = [(h, h.last_commit()) for h in dirty if h.state != "lost"]
         self._next_round()
@@ -153,8 +155,7 @@ class Committing:
                     # Not ours any more: now, or since an answer that was lost.
                     self.released[holding.key] = holding.owner_epoch
                     holding.state = "lost"
-                    if member.holdings.get(holding.key) is holding:
-                        del member.holdings[holding.key]
+                    member.remove(holding)
                     if member.reader is not None:
                         member.reader.drop(holding)
         if isinstance(answer, LogboomError):

@@ -87,7 +87,7 @@ class Custody:
             self._lose(known)
         options = member.options
         holding = Holding(options.group, topic, owned, member.matching(topic), self._turn.now)
-        member.holdings[holding.key] = holding
+        member.add(holding)
         if owned.revoking or quiet:
             holding.state = "draining"
         else:
@@ -101,6 +101,8 @@ class Custody:
         ):
             # It stays after all: go on behind what was handed out.
             holding.state, holding.cancelled, holding.since = "reading", False, self._turn.now
+            if holding.handed < 0:  # a seek had not found its place yet
+                holding.place(holding.committed[0])
             holding.arrived = holding.handed
             self._begin(holding, holding.handed)
 
@@ -131,10 +133,11 @@ class Custody:
     def _lose(self, holding: Holding) -> None:
         """It is another's, or will be: results of running handlers do not count any more."""
         holding.state, holding.cancelled, holding.since = "lost", True, self._turn.now
-        self._member.holdings.pop(holding.key, None)
+        self._member.remove(holding)
         self._stop_reading(holding)
 
     def _stop_reading(self, holding: Holding) -> None:
+        holding.place_if_known()
         fetch, holding.fetch = holding.fetch, None
         if fetch is not None:
             fetch.generation += 1

@@ -20,8 +20,9 @@ from logboom.client.offsets_file import OffsetsFile
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
-CLOSE_S: Final = 30.0
-"""Seconds that `close` waits at most for messages that are handed out and not acknowledged."""
+CLOSE_S: Final = 0.0
+"""Seconds that `close` waits for messages that are handed out and not acknowledged: who closes has
+stopped, unless other threads go on acknowledging."""
 
 
 class GroupConsumer:
@@ -198,8 +199,7 @@ class GroupConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Who leaves by `with` has stopped: what it did not acknowledge it will not.
-        self.close(0)
+        self.close()
 
     def _check(self) -> None:
         self._io.check()

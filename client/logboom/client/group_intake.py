@@ -271,6 +271,7 @@ class GroupIntake:
             self._batches = deque(each for each in self._batches if each.holding is not holding)
             self._later = [each for each in self._later if each[2] is not holding]
             heapq.heapify(self._later)
+            fetch.reader_offset = int(start) if known else None
             fetch.generation += 1
             self._call(SeekFetch(fetch, start, fetch.generation))
 

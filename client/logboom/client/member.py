@@ -77,7 +77,8 @@ class Member:
         """Of a broadcasting member, which keeps its offsets itself; None: it joins its group."""
         self.reader: Reader | None = None
         self.holdings: dict[QueueKey, Holding] = {}
-        """Every queue that this member has; the core writes it."""
+        """Every queue that this member has; the core writes it, by `add` and `remove`."""
+        self._by_name: dict[tuple[str, int], Holding] = {}
         self.config = options.config
         """The group's own, once joined."""
         self.subscription = options.subscription
@@ -90,12 +91,22 @@ class Member:
         """How often the group took this member: more than one means it was out in between."""
         self._matching: dict[str, tuple[str, Matching]] = {}
 
+    def add(self, holding: Holding) -> None:
+        """The member has one more queue; under the lock."""
+        self.holdings[holding.key] = holding
+        self._by_name[holding.topic, holding.queue] = holding
+
+    def remove(self, holding: Holding) -> None:
+        """It has one less, unless it got the queue anew; under the lock."""
+        name = (holding.topic, holding.queue)
+        if self.holdings.get(holding.key) is holding:
+            del self.holdings[holding.key]
+        if self._by_name.get(name) is holding:
+            del self._by_name[name]
+
     def holding(self, topic: str, queue: int) -> Holding | None:
         """The holding of a queue by its topic's name."""
-        for holding in self.holdings.values():
-            if holding.queue == queue and holding.topic == topic:
-                return holding
-        return None
+        return self._by_name.get((topic, queue))
 
     def fetch(self, topic: str, queue: int) -> GroupFetch:
         """What is read of a queue; under the lock.

@@ -186,9 +186,10 @@ class Membership:
     def _beaten(self, answer: AnyMessage | LogboomError) -> None:
         self._asked = None
         if isinstance(answer, GroupAssigned):
-            news = answer.version != self._seen
-            self._seen = max(self._seen, answer.version)
-            self._adopt(answer)
+            news = answer.version > self._seen
+            if answer.version >= self._seen:
+                self._seen = answer.version
+                self._adopt(answer)
             # A coordinator that does not hold must not be asked without end.
             early = self._turn.now - self._asked_at < CALM_S
             if news or not early:

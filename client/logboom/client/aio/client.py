@@ -290,8 +290,6 @@ class Client:
             for each in list(self._open):
                 if isinstance(each, Producer):
                     await each.close(timeout_s)
-                elif isinstance(each, GroupConsumer):
-                    await each.close(0)
                 else:
                     await each.close()
         if self._io.forked:

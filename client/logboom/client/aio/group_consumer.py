@@ -198,8 +198,7 @@ class GroupConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Who leaves by `async with` has stopped: what it did not acknowledge it will not.
-        await self.close(0)
+        await self.close()
 
     def _check(self) -> None:
         self._io.check()
