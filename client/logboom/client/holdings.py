@@ -25,6 +25,8 @@ from logboom.wire.group_view import RETRY_PREFIX, OwnedQueue, QueueKey
 LOG = logging.getLogger("logboom.client")
 
 State: TypeAlias = Literal["reading", "draining", "lost"]
+STILL_S: Final = 5.0
+"""Seconds that a commit point may stand still before a running handler is named as the reason."""
 UNPLACED: Final = -1
 """Commit point after a seek to an end or a time, until the first message tells the offset."""
 
@@ -73,6 +75,7 @@ class Holding:
         "handed",
         "key",
         "matching",
+        "moved",
         "owner_epoch",
         "progress",
         "queue",
@@ -112,6 +115,8 @@ class Holding:
         self.state: State = "reading"
         self.since = now
         """When the state began."""
+        self.moved = (self.progress.floor, now)
+        """The commit point as last looked at, and when it was first seen there."""
         self.releasing = False
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
@@ -198,14 +203,20 @@ class Holding:
     def status(self, now: float) -> QueueStatus | None:
         """Why nothing moves, for the coordinator; None if the queue is simply read."""
         fetch, state = self.fetch, ""
+        if self.progress.floor != self.moved[0]:
+            self.moved = (self.progress.floor, now)
+        since = max(self.since, self.moved[1])
         if self.state == "draining":
+            since = self.since
             state = f"draining: {self.running} handed out" if self.running else "draining"
         elif fetch is not None and fetch.paused:
             state = "paused"
         elif fetch is not None and fetch.full:
             state = "handler running, full cache" if self.running else "full cache"
+        elif self.running and now - since >= STILL_S:
+            state = "handler running"
         if not state:
             return None
         size = 0 if fetch is None else fetch.fetched - fetch.consumed
         count = max(0, self.arrived - max(self.progress.floor, 0))
-        return QueueStatus(*self.key, state, int((now - self.since) * 1000), count, size)
+        return QueueStatus(*self.key, state, int((now - since) * 1000), count, size)
