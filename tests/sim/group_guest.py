@@ -1,0 +1,299 @@
+"""Consumer groups at work while faults strike, as a guest of a scenario.
+
+Members join, take their time, leave, are killed, stop for a while and come back, all by the seed,
+while brokers and name servers have their own troubles. `GroupLedger` judges what they see.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from logboom.metadata.cluster import Cluster
+from logboom.wire.actor import Address, Call
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.frames import decode
+from logboom.wire.group_commands import ExpireMembers
+from logboom.wire.group_view import GroupConfig
+from logboom.wire.messages import Propose
+from tests.sim.group_ledger import GroupLedger
+from tests.sim.group_member import GroupMember, Membership
+from tests.sim.history import History, Queue
+from tests.sim.network import Frames, Host
+from tests.sim.trace import BrokenProperty
+from tests.sim.world import World
+
+CONFIG: Final = GroupConfig(session_ms=3_000, heartbeat_ms=800, drain_ms=4_000)
+GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"]}
+"""Group → its topics."""
+QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
+LOOK_S: Final = 0.15
+HANG_S: Final = 7.0
+"""Longer than a drain may take."""
+
+
+class Groups:
+    """Some groups and their members."""
+
+    def __init__(
+        self,
+        world: World,
+        history: History,
+        endpoints: list[str],
+        rng: random.Random,
+        *,
+        calm: bool = False,
+    ) -> None:
+        """`calm`: members come and leave in good order, and nothing befalls them."""
+        self._world = world
+        self._history = history
+        self._endpoints = endpoints
+        self._rng = rng
+        self._calm = calm
+        self._working = self._over = False
+        self._gap = rng.choice((0.8, 1.5, 3.0))
+        """Seconds between what members do, on average."""
+        self._looked = 0
+        self._moved: set[tuple[str | int, ...]] = set()
+        """Epochs of coordinators and owners that were counted."""
+        self.ledger = GroupLedger(history, world.trace)
+        names = list(GROUPS) if rng.random() < 0.5 else ["billing"]
+        self.topics = {name: GROUPS[name] for name in names}
+        self._members: dict[str, Membership] = {}
+        self._cores: dict[str, GroupMember] = {}
+        """The process that a machine's member has now."""
+        arrived = world.network.on_arrival
+        world.network.on_arrival = partial(self._overhear, arrived)
+        number = 0
+        for group in names:
+            for _ in range(rng.choice((2, 3, 4))):
+                number += 1
+                self._add(f"member-{number}", group)
+
+    def _add(self, name: str, group: str) -> None:
+        rng = self._rng
+        handling: list[float] = [0.0, 0.0, 0.01, 0.05, 0.3] * 4
+        if not self._calm and rng.random() < 0.3:
+            handling += [HANG_S]
+        of = Membership(
+            name,
+            group,
+            self.topics[group],
+            CONFIG,
+            instance=name if rng.random() < 0.3 else "",
+            handling_s=handling,
+        )
+        self._members[name] = of
+        self._world.add(name, "client", {}, lambda: self._make(of))
+
+    def _make(self, of: Membership) -> GroupMember:
+        number = self._world.machines[of.name].starts
+        core = GroupMember(
+            of,
+            f"{of.name}.{number}",
+            self._endpoints,
+            random.Random(self._rng.random()),
+            self.ledger,
+        )
+        core.hurry = self._over
+        self._cores[of.name] = core
+        return core
+
+    def _overhear(
+        self,
+        arrived: Callable[[Host, Address, Frames], None],
+        host: Host,
+        peer: Address,
+        frames: Frames,
+    ) -> None:
+        """Whose expiry a coordinator asks for: what those finished may come again."""
+        if b"expiremembers" in frames[0]:
+            try:
+                message = decode(frames)
+            except InvalidRequest:
+                message = None
+            if isinstance(message, Propose) and isinstance(message.command, ExpireMembers):
+                for member, _ in message.command.members:
+                    self._world.trace.count("members expired", self.ledger.lost(member, "expired"))
+        arrived(host, peer, frames)
+
+    # -- the guest --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Members come one after the other, and then their troubles."""
+        self._working = True
+        for name in self._members:
+            self._later(self._rng.uniform(0.0, 4.0), partial(self._boot, name))
+        self._later(self._rng.expovariate(1 / self._gap) + 2.0, self._strike)
+        self._look()
+
+    def rest(self) -> None:
+        """Everybody comes back, stays, and catches up."""
+        self._working, self._over = False, True
+        for core in self._cores.values():
+            core.hurry = True
+        for name in self._members:
+            process = self._world.machines[name].process
+            if process is None:
+                self._boot(name)
+            elif process.paused:
+                process.resume()
+
+    def settled(self) -> bool:
+        """Everything is consumed and committed, and queues are with whom they shall be."""
+        return not self._why()
+
+    def why_not(self) -> str:
+        """What `settled` waits for."""
+        return f"groups: {self._why()}"
+
+    def _why(self) -> str:
+        cluster = self._world.newest_state()
+        if cluster is None:
+            return "no name server runs"
+        for name, topics in self.topics.items():
+            group = cluster.groups.by_name.get(name)
+            if group is None:
+                return f"group {name} does not exist"
+            if group.group_epoch != group.target_epoch:
+                return f"{name} is not allocated"
+            for known in group.topics.values():
+                if known.subscribed and known.owners != known.targets:
+                    pairs = zip(known.owners, known.targets, strict=True)
+                    held = [(owner and owner.id, to and to.id) for owner, to in pairs]
+                    return f"{name} moves queues of topic {known.id}: {held}"
+            for queue in self._queues(topics):
+                end, committed = self._history.known_end(queue), self.ledger.committed(name, queue)
+                if committed < end:
+                    return f"{name} is at {committed} of {end} in {queue}"
+        return ""
+
+    @staticmethod
+    def _queues(topics: list[str]) -> list[Queue]:
+        return [Queue(topic, number) for topic in topics for number in range(QUEUES[topic])]
+
+    def compare(self) -> None:
+        """Every group has consumed everything."""
+        for name, topics in self.topics.items():
+            self.ledger.compare(name, topics)
+
+    # -- what members do --------------------------------------------------------------------
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self._world.scheduler.after(seconds, action)
+
+    def _boot(self, name: str) -> None:
+        self._world.boot(name)
+
+    def _strike(self) -> None:
+        if not self._working:
+            return
+        self._later(self._rng.expovariate(1 / self._gap), self._strike)
+        name = self._rng.choice(list(self._members))
+        process = self._world.machines[name].process
+        if process is None or process.paused:
+            return
+        acts = [self._leave] if self._calm else [self._leave, self._kill, self._pause]
+        self._rng.choice(acts)(name)
+
+    def _leave(self, name: str) -> None:
+        """In good order; a new process comes soon."""
+        process, core = self._world.machines[name].process, self._cores[name]
+        if process is None or core.leaving:
+            return
+        self._world.trace.note(name, "leaves its group")
+        self._world.trace.count("members left")
+
+        def left() -> None:
+            self._later(0.001, gone)
+
+        def gone() -> None:
+            machine = self._world.machines[name]
+            if self._is_member(core):
+                # Nobody heard its farewell in time: what it did last may not be committed.
+                self.ledger.lost(core.id, "left unheard")
+            if machine.process is process:
+                process.kill()
+                machine.process = None
+                self._come_back(name)
+
+        process.deliver(Call(partial(core.leave, left)))
+
+    def _is_member(self, core: GroupMember) -> bool:
+        """Whether the name servers may still count this process as a member."""
+        cluster = self._world.newest_state()
+        group = None if cluster is None else cluster.groups.by_name.get(core.of.group)
+        return cluster is None or (group is not None and core.id in group.members)
+
+    def _kill(self, name: str) -> None:
+        self.ledger.lost(self._cores[name].id, "killed")
+        self._world.kill(name)
+        self._world.trace.count("members killed")
+        self._come_back(name)
+
+    def _come_back(self, name: str) -> None:
+        wait = self._rng.choice((0.1, 0.5, 2.0, 5.0))
+        if self._working:
+            self._later(wait, partial(self._boot, name))
+        else:
+            self._boot(name)
+
+    def _pause(self, name: str) -> None:
+        process = self._world.machines[name].process
+        assert process is not None
+        self._world.trace.note(name, "paused")
+        self._world.trace.count("members paused")
+        process.pause()
+        self._later(self._rng.choice((0.4, 1.5, 3.5, 6.0)), process.resume)
+
+    # -- looking on -------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._later(LOOK_S, self._look)
+        cores = [
+            core
+            for machine in self._world.nodes("name-server")
+            if (core := self._world.name_server(machine.name)) is not None
+        ]
+        newest = max(cores, key=lambda core: core.raft.applied_index, default=None)
+        # Whoever knew more may be down.
+        if newest is None or newest.raft.applied_index < self._looked:
+            return
+        self._looked = newest.raft.applied_index
+        self._count_moves(newest.cluster)
+        self.ledger.look(newest.cluster)
+        self._look_at_owners(newest.cluster)
+
+    def _count_moves(self, cluster: Cluster) -> None:
+        for group in cluster.groups.by_name.values():
+            known = (group.name, group.coordinator_epoch)
+            if group.coordinator_epoch > 1 and known not in self._moved:
+                self._world.trace.count("coordinators moved")
+            self._moved.add(known)
+            for topic in group.topics.values():
+                for number, epoch in enumerate(topic.owner_epochs):
+                    moved = (group.name, topic.id, number, epoch)
+                    if epoch and moved not in self._moved:
+                        self._world.trace.count("queues moved")
+                    self._moved.add(moved)
+
+    def _look_at_owners(self, cluster: Cluster) -> None:
+        """Nobody reads a queue that is another's, unless it was fenced and cannot know (G1)."""
+        for name, core in self._cores.items():
+            group = cluster.groups.by_name.get(core.of.group)
+            if group is None or self._world.machines[name].process is None:
+                continue
+            member = group.members.get(core.id)
+            if member is None or member.epoch != core.member.epoch:
+                continue
+            for key, holding in core.member.holdings.items():
+                topic = group.topics.get(key[0])
+                if topic is None or holding.releasing or holding.state == "lost":
+                    continue
+                owner = topic.owners[key[1]]
+                given_on = topic.owner_epochs[key[1]] > holding.owner_epoch
+                if owner is not None and owner is not member and given_on:
+                    detail = f"{holding.topic}/{holding.queue}: {core.id} and {owner.id}"
+                    raise BrokenProperty("one owner at a time", detail)
