@@ -136,10 +136,6 @@ def anything_is_appended(patch: Patch) -> None:
 
     def append(self: Replica, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
         head = check(entry)
-        if head.is_control:
-            vars(replica.Replica)["_note_control"](self, head, entry, self.end)
-        elif head.producer_id >= 0:
-            self.windows.add(head, self.end.offset, head.append_time_ms, self.hw.offset)
         side = self.end.side + 1 if head.is_control else 0
         after = Position(self.end.offset + head.count, side)
         vars(replica.Replica)["_append"](self, entry, head, after, writes, cache)

@@ -20,8 +20,11 @@ from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching, behind
 from logboom.nodes.isr import IsrKeeper
+from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
+from logboom.nodes.parked_recall import Recalling
+from logboom.nodes.parked_release import Releasing
 from logboom.nodes.producing import Producing
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.pulling import Pulling
@@ -65,6 +68,7 @@ from logboom.wire.messages import (
     StatsResult,
     Watch,
 )
+from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
 
 INDEXED_AT_ONCE: Final = 4
@@ -168,6 +172,12 @@ class Broker:
             stats,
             self.damages.found,
         )
+        self.releasing = Releasing(
+            self.queues, self.space, stats, self.feeder.appended, self.damages.found
+        )
+        self.recalling = Recalling(
+            config.id, self.queues, self.routes, self.producing, self.damages.refusal, stats
+        )
         self.roles = Roles(
             config.id,
             self.queues,
@@ -218,6 +228,8 @@ class Broker:
         )
         self._recounts: dict[QueueKey, Replica] = {}
         self._moved: dict[QueueKey, Replica] = {}
+        self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self.queues}
+        """Queues with entries below the HW that the derived families lack (Q12)."""
         self._to_index: dict[QueueKey, Replica] = {
             replica.key: replica for replica in self.queues if replica.damage is None
         }
@@ -234,6 +246,7 @@ class Broker:
             Watch: self._on_watch,
             Propose: self._on_propose,
             Stats: self._on_stats,
+            Recall: self._on_recall,
             GroupJoin: self._on_group(self.coordinator.join),
             GroupHeartbeat: self._on_group(self.coordinator.heartbeat),
             GroupCommit: self._on_group(self.coordinator.requests.commit),
@@ -322,6 +335,7 @@ class Broker:
         self.proposals.step(turn)
         self.damages.step(turn)
         self.upkeep.step(turn)
+        self.releasing.step(turn)
         self.pulling.expire(turn)
         self.told.expire(turn)
         self.coordinator.step(turn)
@@ -335,13 +349,19 @@ class Broker:
             hw = leading.high_watermark(replica.synced) if leading is not None else None
             if hw is not None and replica.raise_hw(hw):
                 self._moved[replica.key] = replica
+            if replica.applied < replica.hw:
+                self._to_apply[replica.key] = replica
+            if replica.parked.count:
+                self.releasing.arm(replica)
         self._recounts.clear()
         for replica in self._moved.values():
             self.producing.hw_moved(replica, turn)
             self.pulling.hw_moved(replica, turn)
             self.feeder.hw_moved(replica, turn.mono)
             self._to_index[replica.key] = replica
+            self._to_apply[replica.key] = replica
         self._moved.clear()
+        self._apply(turn)
         self.pulling.step(turn)
         self.isr.step(turn)
         self.feeder.step(turn)
@@ -349,6 +369,27 @@ class Broker:
         self.coordinator.requests.flush(turn)
         self._index(turn)
         self.scrub.step(turn)
+
+    def _apply(self, turn: Turn) -> None:
+        """Derive what entries below the HW say; once per queue and turn."""
+        queues, self._to_apply = self._to_apply, {}
+        for key, replica in queues.items():
+            if self.queues.replicas.get(key) is not replica or replica.damage is not None:
+                continue
+            if not replica.parked.behind:
+                replica.applied = replica.hw
+                continue
+            try:
+                applied = replica.parked.apply(replica.hw, self.queues.storage, turn.writes)
+            except DataDamaged as error:
+                self.damages.found(replica, Damaged(error.text, Position(replica.start)))
+                continue
+            replica.applied = applied.reach
+            if applied.changed:
+                self.queues.touch(replica)
+                self.releasing.applied(replica, applied)
+            if applied.more:
+                self._to_apply[key] = replica
 
     def _index(self, turn: Turn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
@@ -373,7 +414,7 @@ class Broker:
 
     def deadline(self) -> float | None:
         """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
-        if self._more:
+        if self._more or self._to_apply:
             return float("-inf")
         return min(
             self.links.deadline(),
@@ -383,6 +424,7 @@ class Broker:
             self.damages.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
+            self.releasing.deadline(),
             self.pulling.deadline(),
             self.told.deadline(),
             self.coordinator.deadline(),
@@ -467,6 +509,13 @@ class Broker:
         if grown is not None:
             self.feeder.appended(grown)
 
+    def _on_recall(
+        self, peer: Peer, message: Recall, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        grown = self.recalling.recall(peer.address, message, turn)
+        if grown is not None:
+            self.feeder.appended(grown)
+
     def _on_pull(self, peer: Peer, message: Pull, _batches: Sequence[Frame], turn: Turn) -> None:
         self.pulling.pull(peer.address, message, turn)
 
@@ -518,6 +567,8 @@ class Broker:
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
+            parked=sum(replica.parked.count for replica in led),
+            parked_oldest_due_ms=self.releasing.oldest_due_ms(led),
             holds=len(self.pulling.holds),
             scans=len(self.pulling.scanning),
             watches=len(self.told),

@@ -154,7 +154,7 @@ def collect(
         Damaged: the first batch cannot be served.
     """
     batches: list[Frame] = []
-    size = messages = 0
+    size = messages = passed = 0
     at = covering(replica, storage, offset)
     try:
         for entry, after in entries(replica, storage, at, replica.hw):
@@ -164,8 +164,11 @@ def collect(
                 batches.append(entry)
                 size += len(entry)
                 messages += after.offset - max(at.offset, offset)
+            else:
+                passed += len(entry)
             at = after
-            if size >= max_bytes or 0 < max_messages <= messages:
+            # Behind a batch may stand a million parked ones: the next pull begins behind them.
+            if max(size, passed) >= max_bytes or 0 < max_messages <= messages:
                 break
     except Damaged:
         if not batches:
@@ -220,6 +223,7 @@ def sift(
         Damaged: the first batch cannot be served.
     """
     found = Sifted(message.offset)
+    skipped = 0
     offset, max_bytes = message.offset, min(message.max_bytes, most_bytes)
     at = covering(replica, storage, offset)
     try:
@@ -231,11 +235,13 @@ def sift(
                     break
                 if not _through(entry, sieve, budget, found):
                     break
+            else:
+                skipped += len(entry)
             at = after
             found.next_offset = max(at.offset, offset)
             if (
                 found.size >= max_bytes
-                or found.size + found.passed >= most_bytes
+                or found.size + found.passed + skipped >= most_bytes
                 or 0 < message.max_messages <= found.messages
             ):
                 break
@@ -257,9 +263,11 @@ def _through(entry: bytes, sieve: Sieve, budget: Budget, found: Sifted) -> bool:
         found.opened += 1
         resume, passed, bitmap = sieve.look(head, entry, found.next_offset, budget)
         if not passed:
-            found.passed += len(entry)
             found.next_offset = resume
-            return resume == head.next_offset
+            if resume < head.next_offset:
+                return False
+            found.passed += len(entry)
+            return True
     found.batches.append(entry)
     found.size += len(entry)
     found.messages += passed

@@ -23,11 +23,11 @@ from logboom.wire.actor import Inbound
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import Pull, Pulled
 
-SLICE_UNITS: Final = 10_000
-"""Units of work (`wire.filters.Budget`) of one scan in one turn: about a millisecond."""
+SLICE_UNITS: Final = 20_000
+"""Units of work (`wire.filters.Budget`) of one scan in one turn: some two milliseconds."""
 SLICE_BYTES: Final = 1024 * 1024
 """Bytes of entries that one scan reads in one turn, about."""
-TURN_UNITS: Final = 30_000
+TURN_UNITS: Final = 40_000
 """Units of work of all scans in one turn."""
 TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes of entries that all scans read in one turn, about."""
@@ -46,7 +46,7 @@ class Scan:
     deadline: float
     """When its reader's wait ends."""
     until: float
-    """When it is answered with what it came to."""
+    """When it is answered with what it came to; a batch that has matches is finished first."""
     woken: bool
     """It waited at the HW before, and goes back there if it finds nothing."""
     moved: bool = False
@@ -142,7 +142,9 @@ class Scanning:
         message.offset = found.next_offset
         if found.batches:
             self._answer(scan, replica, found, turn)
-        elif message.offset < replica.hw.offset and turn.mono < scan.until:
+        elif message.offset < replica.hw.offset and (
+            turn.mono < scan.until or scan.sieve.partial is not None
+        ):
             return False
         elif scan.woken and turn.mono < scan.deadline:
             self._hold(scan, replica)

@@ -26,11 +26,24 @@ OPENED_MESSAGES: Final = 100_000
 """The same for its messages, each of whose offsets is verified."""
 
 
+class Partial(NamedTuple):
+    """What is known of a batch that the budget of one turn does not pay for as a whole."""
+
+    base_offset: int
+    offset: int
+    """From where on it was asked for."""
+    reach: int
+    """Messages that were judged, counted from its first."""
+    bits: int
+    """Those that match."""
+
+
 class Look(NamedTuple):
     """What is known of a batch, from the asked message on."""
 
     resume: int
-    """Offset behind the last message that was judged."""
+    """Where to go on: behind the batch, or behind the last message that was judged if none before
+    it matches; else where it began, and the next look goes on by itself."""
     passed: int
     """Messages that match; all, where it was not looked at."""
     bitmap: bytes | None
@@ -40,7 +53,7 @@ class Look(NamedTuple):
 class Sieve:
     """The filter of one pull, and what is left of its budget."""
 
-    __slots__ = ("_masks", "_matcher", "left", "looks")
+    __slots__ = ("_masks", "_matcher", "left", "looks", "partial")
 
     def __init__(self, tags: Sequence[str] | None, wanted: Filter | None) -> None:
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
@@ -48,6 +61,8 @@ class Sieve:
         self.looks = wanted is not None and wanted.where is not None
         """Whether messages are judged here."""
         self.left = PULL_UNITS
+        self.partial: Partial | None = None
+        """Of the batch that the last look did not finish, if messages of it match."""
 
     def may_match(self, head: BatchHead) -> bool:
         """Whether the batch may hold a match; False is certain."""
@@ -75,23 +90,28 @@ class Sieve:
         too_large = head.count > OPENED_MESSAGES or head.plain_length > OPENED_BYTES
         if self._matcher is None or too_large:
             return unseen
+        begin, bits, known = first, 0, self.partial
+        if known is not None and (known.base_offset, known.offset) == (head.base_offset, offset):
+            begin, bits = known.reach, known.bits
+        self.partial = None
         try:
             columns = Columns(head, entry)
-            found = self._matcher.match(columns.slice(first) if first else columns, budget)
+            found = self._matcher.match(columns.slice(begin) if begin else columns, budget)
         except DamagedBatch:
             # Stored as its producer sent it, with a body that does not hold together: this is no
             # damage of ours, and the reader's to refuse.
             return unseen
-        if found.examined < head.count - first:
-            reach = head.base_offset + first + found.examined
-            return unseen if found.passed else Look(reach, 0, None)
-        if found.passed == head.count:
-            return Look(head.next_offset, found.passed, b"")
-        bitmap = found.bitmap
-        if first:
-            shifted = int.from_bytes(bitmap, "little") << first
-            bitmap = shifted.to_bytes(-(-head.count // 8), "little")
-        return Look(head.next_offset, found.passed, bitmap)
+        reach = begin + found.examined
+        bits |= int.from_bytes(found.bitmap, "little") << begin
+        if reach < head.count:
+            if not bits:
+                return Look(head.base_offset + reach, 0, None)
+            self.partial = Partial(head.base_offset, offset, reach, bits)
+            return Look(offset, 0, None)
+        passed = bits.bit_count()
+        if passed == head.count:
+            return Look(head.next_offset, passed, b"")
+        return Look(head.next_offset, passed, bits.to_bytes(-(-head.count // 8), "little"))
 
 
 def sieve_of(message: Pull) -> Sieve | None:

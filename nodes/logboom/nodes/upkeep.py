@@ -133,7 +133,7 @@ class Upkeep:
     def _trim(self, replica: Replica, turn: Turn) -> bool:
         """Leaders go by the topic's retention, followers by their leader's log start."""
         topic = self._routes.topics.get(replica.topic)
-        limit = replica.hw.offset
+        limit = min(replica.hw, replica.applied).offset
         if topic is None or replica.role == "none" or limit <= replica.start:
             return False
         if replica.role == "leader":
@@ -146,6 +146,7 @@ class Upkeep:
             if limit <= replica.start:
                 return False
         try:
+            limit = min(limit, replica.parked.limit(replica.applied, self._queues.storage))
             record = expire(
                 self._queues.storage,
                 turn.writes,
@@ -156,6 +157,9 @@ class Upkeep:
                 limit=limit,
                 wall_ms=turn.now.wall_ms,
             )
+            if record is not None:
+                start = Position(record.start)
+                replica.parked.trim(start, turn.writes, self._queues.storage)
         except (DataDamaged, DamagedBatch) as error:
             self._damages.found(replica, Damaged(error.text, Position(replica.start)))
             return False

@@ -18,6 +18,7 @@ from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.message import Message as Message
 from logboom.wire.message import Request as Request
+from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.view import View
 
 PROTOCOL_VERSION: Final = 1
@@ -105,6 +106,9 @@ class Produce(Request, array_like=True):
     topic_id: int = 0
     """Of the topic that is meant (0: whichever has this name): a broker that has not heard yet that
     it was deleted and made anew must not take the batch, which would go with the old one."""
+    due_ms: int = AT_ONCE
+    """When the batch is to be released, ms since 1970 by the leader's clock: until then it is
+    parked, and takes no offset. -1: at once."""
 
 
 class Produced(Message, array_like=True):
@@ -112,6 +116,8 @@ class Produced(Message, array_like=True):
 
     base_offset: int
     append_time_ms: int
+    side: int = -1
+    """Of a parked batch: with `base_offset`, the position that recalls it. -1: it is not parked."""
 
 
 class Pull(Request, array_like=True):
@@ -441,6 +447,7 @@ AnyMessage = (
     | DescribeGroup
     | GroupDescribed
     | GroupMessage
+    | ParkingMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
