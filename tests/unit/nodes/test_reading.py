@@ -121,9 +121,25 @@ def test_a_scan_ends_where_its_budget_does_and_the_next_goes_on_there() -> None:
         turns.append(found)
     assert len(turns) >= 3
     assert [offsets(each.batches) for each in turns if each.batches] == [[0], [301]]
-    # Part of the first was never judged: its reader has to.
-    first = next(each for each in turns if each.batches)
-    assert first.matches in ([], [(1 << 300).to_bytes(38, "little")])
+
+
+def test_a_batch_that_takes_many_turns_is_judged_as_a_whole() -> None:
+    log = filled(priced(9, *[1] * 300, 9), priced(1))
+    message = Pull(0, 1_000, "flights", 0, 0, 1 << 20, 0, filter="WHERE price > 3")
+    sieve = sieve_of(message)
+    assert sieve is not None
+    turns = 0
+    while True:
+        found = sift(log.replica, log.storage, message, sieve, sieve.grant(1), 1 << 20)
+        turns += 1
+        if found.batches:
+            break
+        assert (found.next_offset, found.passed) == (0, 0)
+        assert sieve.partial is not None
+    assert turns >= 3
+    assert (offsets(found.batches), found.messages, found.next_offset) == ([0], 2, 302)
+    assert found.matches == [(1 | 1 << 301).to_bytes(38, "little")]
+    assert sieve.partial is None
 
 
 def test_what_costs_too_much_is_sent_as_it_is() -> None:

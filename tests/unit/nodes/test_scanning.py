@@ -324,3 +324,5 @@ def test_everything_that_matches_arrives_once_and_nothing_else(
         patch.object(sieves, "PULL_UNITS", pull_units),
     ):
         assert read_all(rig, wanted, start, step) == expected
+    if pull_units == sieves.PULL_UNITS:
+        assert not rig.broker.stats.counters["filter_unseen_batches"]
