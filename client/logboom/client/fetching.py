@@ -256,7 +256,7 @@ class Fetching:
         if reading.offset is not None:
             # Batches that were left out for their tags are passed by.
             self._pass_to(reading, message.next_offset)
-        reading.suggested = self._suggestion(message) if batches else ""
+        reading.suggested = self._suggestion(message)
         self._pull(reading)
 
     def _pass_to(self, reading: _Reading, offset: int) -> None:

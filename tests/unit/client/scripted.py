@@ -99,6 +99,8 @@ class Cluster:
         self.intercept: Callable[[str, AnyMessage], Failure | bool | None] = lambda *_: None
         """Sees each request first: a Failure answers it, True loses it, False loses the answer."""
         self.seen: list[AnyMessage] = []
+        self.suggested: str | None = None
+        """Where every answer to a pull sends its reader."""
         self.passed_over = False
         """Whether no batch matches any pull."""
         self.matches: list[bytes] | None = None
@@ -302,6 +304,8 @@ class Cluster:
 
     def _pull(self, endpoint: str, message: Pull) -> tuple[Message | None, Sequence[Frame]]:
         log = self._leads(endpoint, message.topic, message.queue)
+        if isinstance(log, Failure) and _id(endpoint) == self.suggested:
+            log = self.topics[message.topic][message.queue]
         if isinstance(log, Failure):
             return log, ()
         at = message.offset
@@ -314,9 +318,10 @@ class Cluster:
         found = [e for e in log.entries if open_batch(e).next_offset > at][:3]
         last = open_batch(found[-1]).next_offset
         if self.passed_over:
-            return Pulled(0, "NO_MATCHED_MESSAGE", last, log.start, log.end), ()
+            none = Pulled(0, "NO_MATCHED_MESSAGE", last, log.start, log.end, self.suggested)
+            return none, ()
         matches = None if self.matches is None else self.matches[: len(found)]
-        return Pulled(0, "FOUND", last, log.start, log.end, None, matches), found
+        return Pulled(0, "FOUND", last, log.start, log.end, self.suggested, matches), found
 
     def wake_pulls(self) -> None:
         self._holds = [

@@ -218,6 +218,27 @@ def test_a_position_moves_past_what_does_not_match(cluster: Cluster) -> None:
     assert reader.intake.position("t", 0) == 18
 
 
+@pytest.mark.parametrize("passed_over", [False, True])
+def test_a_slow_reader_goes_where_it_is_sent_as_long_as_it_is_slow(
+    cluster: Cluster, passed_over: bool
+) -> None:
+    fill(cluster, 0, 0, 18, headers=[{"n": b"1"}] * 3)
+    asked: list[str] = []
+
+    def note(endpoint: str, message: AnyMessage) -> None:
+        if isinstance(message, Pull):
+            asked.append(endpoint)
+
+    cluster.intercept = note
+    cluster.passed_over, cluster.suggested = passed_over, "two"
+    Reader(cluster, where="n > 1")
+    cluster.run(2)
+    leader, *others = asked
+    assert leader == BROKERS[0]
+    assert others
+    assert set(others) == {BROKERS[1]}
+
+
 def test_a_paused_batch_keeps_what_the_broker_said(cluster: Cluster) -> None:
     fill(cluster, 0, 0, 3, headers=[{"n": b"1"}] * 3)
     cluster.matches = [b"\6"]
