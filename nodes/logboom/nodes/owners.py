@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from logboom.nodes.replica import QueueKey
-from logboom.wire.errors import NotLeader
+from logboom.wire.errors import InvalidRequest, NotLeader
 
-MOST_GROUPS: Final = 1_000
-"""Groups remembered of one queue; past it the one that asked longest ago is forgotten."""
+MOST: Final = 100_000
+"""Epochs remembered; past it those of the queue go that was asked for longest ago."""
+LONGEST_NAME: Final = 120
+"""Characters of a group's name."""
 
 
 class Owners:
@@ -20,25 +22,46 @@ class Owners:
 
     def __init__(self) -> None:
         self._seen: dict[QueueKey, dict[str, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def admit(self, key: QueueKey, group: str, epoch: int) -> bool:
-        """Let a member of `group` read; True if its epoch is newer than all before.
+        """Let a member of `group` read; True if its epoch is newer than one before.
 
         Raises:
             NotLeader: STALE_EPOCH: a newer owner has read already.
+            InvalidRequest: no group is called so.
         """
-        seen = self._seen.setdefault(key, {})
-        known = seen.pop(group, -1)
-        seen[group] = max(known, epoch)
-        if len(seen) > MOST_GROUPS:
-            del seen[next(iter(seen))]
+        if len(group) > LONGEST_NAME:
+            text = f"a group's name has at most {LONGEST_NAME} characters, not {len(group)}"
+            raise InvalidRequest(text, "INVALID_NAME")
+        seen = self._seen.pop(key, {})
+        self._seen[key] = seen
+        known = seen.get(group)
+        if known is None:
+            seen[group] = epoch
+            self._count += 1
+            if self._count > MOST:
+                self._forget_oldest()
+            return False
         if epoch < known:
             raise stale_owner(group, known)
-        return 0 <= known < epoch
+        seen[group] = epoch
+        return epoch > known
 
     def forget(self, key: QueueKey) -> None:
         """The queue has another role here."""
-        self._seen.pop(key, None)
+        self._count -= len(self._seen.pop(key, ()))
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self._seen))
+        seen = self._seen[oldest]
+        del seen[next(iter(seen))]
+        self._count -= 1
+        if not seen:
+            del self._seen[oldest]
 
 
 def stale_owner(group: str, epoch: int) -> NotLeader:
