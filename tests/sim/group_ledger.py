@@ -2,7 +2,7 @@
 
 P7: each group consumes every acknowledged message at least once. P8: a committed offset never goes
 back by itself, and covers nothing that nobody finished. P9: a queue has one owner per owner epoch,
-and nobody has it before the last owner released it or was fenced. P11: nothing that a member
+and nobody has it before the last owner released it or was fenced. And: nothing that a member
 finished comes again while it lives and is heard: neither when it leaves, nor when queues move, nor
 when brokers and name servers come and go.
 """
