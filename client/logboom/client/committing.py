@@ -103,6 +103,8 @@ class Committing:
             for (holding, commit), code in zip(sent, codes, strict=False):
                 if not code:
                     holding.committed = (commit.offset, commit.ranges)
+                elif holding.releasing or self.released.get(holding.key) == holding.owner_epoch:
+                    continue  # overtaken by the release, which commits as much or more
                 elif self._failed is None:
                     self._failed = refusal(self._member.options.group, holding, commit, code)
                     LOG.warning("%s", self._failed)

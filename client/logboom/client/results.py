@@ -8,6 +8,7 @@ from typing import TypeAlias, overload
 
 from msgspec import Struct
 
+from logboom.client.parking import Parking
 from logboom.wire.columns import Columns
 from logboom.wire.messages import PullStatus
 
@@ -40,6 +41,9 @@ class SendResult(Struct, frozen=True, gc=False):
     offset: int
     timestamp_ms: int
     """Message time, ms since 1970 UTC."""
+    parked: Parking | None = None
+    """Where it waits if it was sent with a delay: `offset` is -1 then, and `Producer.recall` takes
+    it back."""
 
 
 Run: TypeAlias = tuple[int, int, int]
@@ -74,7 +78,9 @@ class Messages(Sequence[Message]):
         self._topic = topic
         self._queue = queue
         self._batches = batches
-        self._selected = [None] * len(batches) if selected is None else selected
+        self._selected: list[bytes | None] = [None] * len(batches)
+        if selected is not None:
+            self._selected = selected
         self._decoded: list[Message] | None = None
 
     def __len__(self) -> int:
@@ -138,7 +144,9 @@ class PullResult:
         self.max_offset = max_offset
         """The high watermark: the offset after the last message that can be read."""
         self._batches = batches
-        self._selected = [None] * len(batches) if selected is None else selected
+        self._selected: list[bytes | None] = [None] * len(batches)
+        if selected is not None:
+            self._selected = selected
 
     def columns(self) -> list[Columns]:
         """The same messages as bare columns, one group a batch; decodes nothing by itself.
