@@ -16,6 +16,7 @@ from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
 from logboom.client.futures import ManyFuture, SendFuture
 from logboom.client.group_consumer import GroupConsumer
+from logboom.client.parking import Parking, delay_level
 from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
@@ -35,6 +36,7 @@ __all__ = [
     "ManyFuture",
     "Message",
     "NodeStats",
+    "Parking",
     "Producer",
     "PullResult",
     "PushConsumer",
@@ -43,4 +45,5 @@ __all__ = [
     "SendFuture",
     "SendResult",
     "connect",
+    "delay_level",
 ]
