@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.wire.commands import DeleteTopic
 from logboom.wire.errors import (
     GroupError,
     InvalidFilter,
@@ -490,3 +491,24 @@ def test_what_members_say_of_their_queues_is_told() -> None:
     asker.ask(GroupStatus(0, 1_000, "nobody's"))
     with pytest.raises(UnknownResource):
         asker.answer()
+
+
+# ── handing over ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_broker_that_stops_hands_its_groups_over_though_it_leads_nothing() -> None:
+    rig = GroupRig()
+    rig.coordinate_or_create(GroupConfig(mode="broadcasting"))
+    member = Member(rig, "a")
+    member.join()
+    member.beat()
+    rig.done(DeleteTopic("flights", 0))
+    assert not rig.broker.roles.led
+    assert member.beat(3_000) is None
+    rig.call_stop()
+    rig.settle(1.0)
+    assert rig.group.coordinator not in (ME, "")
+    with pytest.raises(NotLeader) as caught:
+        member.told()
+    assert caught.value.fields["coordinator"] == rig.group.coordinator
+    assert rig.stop == ""
