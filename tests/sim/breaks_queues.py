@@ -227,7 +227,7 @@ def producers_without_windows(patch: Patch) -> None:
 
 def duplicates_answered_at_once(patch: Patch) -> None:
     """Q9: a duplicate is answered although its original is not as safe as was asked."""
-    wait = vars(producing.Producing)["_await"]
+    wait = vars(producing.Producing)["wait"]
 
     def answered(
         self: producing.Producing,
@@ -242,4 +242,4 @@ def duplicates_answered_at_once(patch: Patch) -> None:
         else:
             wait(self, known, led, waiting, acks, turn)
 
-    patch.setattr(producing.Producing, "_await", answered)
+    patch.setattr(producing.Producing, "wait", answered)
