@@ -176,7 +176,8 @@ def reset(
 ) -> None:
     """Move a group's committed offsets. Without --yes it only shows what would be done.
 
-    It works with members online (they go on from the new offsets) and offline.
+    It works with members online (they go on from the new offsets) and offline. Its retries stay
+    as they are, unless --topic or --file names them.
 
     For example:
 

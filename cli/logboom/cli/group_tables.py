@@ -46,7 +46,7 @@ def headline(group: GroupDescription) -> str:
     about = "" if all(queue.lag_exact for queue in group.queues) else "about "
     return (
         f"{group.name}: {state}, {group.config.mode}, strategy {group.config.strategy}, "
-        f"{len(group.members)} members, {about}{lag:,} messages behind, "
+        f"{len(group.members)} member{'s' * (len(group.members) != 1)}, {about}{lag:,} messages behind, "
         f"coordinator {group.coordinator or 'none'}"
     )
 

@@ -200,6 +200,7 @@ class Admin:
         """Move committed offsets, also back, with members online or offline.
 
         Say where to with one of the first four; by default nothing is done, the plan is returned.
+        The group's retries stay as they are, unless their topic or a file names them.
 
         Args:
             to: "first", "last", a message time (ms since 1970 UTC, or a datetime with its zone), or

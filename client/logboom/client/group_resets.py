@@ -21,7 +21,7 @@ from logboom.client.message_flows import offset_for_time, offsets
 from logboom.wire.commands import Result
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.group_commands import ResetOffsets
-from logboom.wire.group_view import UNKNOWN_START, GroupOffsets
+from logboom.wire.group_view import RETRY_PREFIX, UNKNOWN_START, GroupOffsets
 from logboom.wire.view import TopicView
 
 AT_ONCE: Final = 1_000
@@ -135,6 +135,9 @@ def _plan(asked: Reset, timeout: float) -> Flow[tuple[list[OffsetReset], dict[st
     topics = {each.topic: each for each in found.offsets if each.subscribed}
     if asked.topic is not None:
         topics = {name: each for name, each in topics.items() if name == asked.topic}
+    elif asked.listed is None:
+        # What was retried is done: only who names this topic means it.
+        topics.pop(RETRY_PREFIX + asked.group, None)
     other: dict[Place, int] | None = asked.listed
     if asked.from_group is not None:
         other = yield from _offsets_of(asked.from_group, timeout)

@@ -366,6 +366,21 @@ def test_a_plan_is_carried_out_and_told_queue_by_queue(two: Words) -> None:
     assert [line.code for line in done] == ["", "UNKNOWN_QUEUE"]
 
 
+def test_retries_stay_as_they_are_unless_they_are_named(two: Words) -> None:
+    retries = "%RETRY%billing"
+    two.topics[retries] = 3
+    two.store(retries, 0, values(3))
+    two.committed[retries] = [3]
+    assert {line.topic for line in plan(two, to="first")} == {"orders"}
+    assert {line.topic for line in plan(two, shift=-1)} == {"orders"}
+    assert [line.topic for line in plan(two, to="first", topic=retries)] == [retries]
+    listed = {(retries, 0): 2, ("orders", 0): 6}
+    assert {line.topic: line.target for line in plan(two, listed=listed)} == {
+        retries: 2,
+        "orders": 6,
+    }
+
+
 def test_a_topic_that_the_group_does_not_read_yet(two: Words) -> None:
     two.topics["flights"] = 2
     two.store("flights", 0, values(3))
