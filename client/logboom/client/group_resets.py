@@ -132,26 +132,24 @@ def reset_offsets(
 def _plan(asked: Reset, timeout: float) -> Flow[tuple[list[OffsetReset], dict[str, int]]]:
     """The lines of the plan, and the topics' ids."""
     found = yield from described(asked.group, timeout)
-    topics = {each.topic: each for each in found.offsets if each.subscribed}
-    if asked.topic is not None:
-        topics = {name: each for name, each in topics.items() if name == asked.topic}
-    elif asked.listed is None:
+    known = {each.topic: each for each in found.offsets if each.subscribed}
+    topics = set(known) if asked.topic is None else {asked.topic}
+    if asked.topic is None and asked.listed is None:
         # What was retried is done: only who names this topic means it.
-        topics.pop(RETRY_PREFIX + asked.group, None)
+        topics.discard(RETRY_PREFIX + asked.group)
     other: dict[Place, int] | None = asked.listed
     if asked.from_group is not None:
         other = yield from _offsets_of(asked.from_group, timeout)
     elif isinstance(asked.to, Mapping):
-        other = _by_place(asked.to, list(topics) if asked.topic is None else [asked.topic])
-    named = set(topics) | ({asked.topic} if asked.topic is not None else set())
+        other = _by_place(asked.to, sorted(topics))
     if other is not None and asked.topic is None and asked.from_group is None:
-        named |= {topic for topic, _ in other}
+        topics |= {topic for topic, _ in other}
     ids: dict[str, int] = {}
     plan: list[OffsetReset] = []
-    for name in sorted(named):
+    for name in sorted(topics):
         view: TopicView = yield FindTopic(name, timeout)
         ids[name] = view.id
-        plan += yield from _lines(asked, view, topics.get(name), other, timeout)
+        plan += yield from _lines(asked, view, known.get(name), other, timeout)
     if other is not None and asked.from_group is None:
         planned = {(line.topic, line.queue) for line in plan}
         for topic, queue in sorted(set(other) - planned):
