@@ -9,7 +9,7 @@ import msgspec
 
 from logboom.client import group_lag
 from logboom.client.calls import AskNode, ProposeCommand, WholeView
-from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow
+from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow, latest_view
 from logboom.client.group_lag import Standing
 from logboom.client.group_results import GroupDescription, GroupMember, GroupQueue
 from logboom.client.message_flows import unexpected
@@ -170,10 +170,11 @@ def delete_group(name: str, wall_ms: int, timeout: float) -> Flow[None]:
 
 
 def _read(message: ListGroups | DescribeGroup, timeout: float) -> Flow[AnyMessage]:
-    """Ask the raft leader; whoever seems to be it may be gone, so nobody is waited for long."""
+    """Ask the raft leader, once there is one; whoever seems to be it may be gone again, so nobody
+    is waited for long."""
     attempt = min(timeout, ATTEMPT_S)
     message.timeout_ms = int(attempt * 1000)
-    view: View = yield WholeView(timeout)
+    view = yield from latest_view(timeout)
     servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
     last: LogboomError = InternalError("the cluster shows no name server: please report it")
     for server in servers * ROUNDS:

@@ -16,7 +16,7 @@ from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offs
 from logboom.client.group_results import OffsetReset
 from logboom.client.progress import Progress
 from logboom.wire.batch import encode_batch, open_batch, stamp
-from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.commands import AnyCommand, Barrier, Result
 from logboom.wire.errors import (
     InvalidFilter,
     InvalidRequest,
@@ -121,6 +121,8 @@ class Words:
                 return self.node(endpoint, message), []
             case AskLeader():
                 return self.queue(call)
+            case ProposeCommand(command=Barrier()):
+                return self.result
             case ProposeCommand(command=command):
                 self.proposed.append(command)
                 return self.result
