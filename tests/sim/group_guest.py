@@ -9,25 +9,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from logboom.metadata.cluster import Cluster
 from logboom.wire.actor import Address, Call
+from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.frames import decode
-from logboom.wire.group_commands import ExpireMembers
+from logboom.wire.group_commands import AlterGroup, ExpireMembers, ResetOffsets
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import Propose
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_member import GroupMember, Membership
 from tests.sim.history import History, Queue
 from tests.sim.network import Frames, Host
+from tests.sim.observer import Observer
 from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
 
 CONFIG: Final = GroupConfig(session_ms=3_000, heartbeat_ms=800, drain_ms=4_000)
-GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"]}
-"""Group → its topics."""
+GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late": ["safe"]}
+"""Group → its topics. Offsets of "audit" are reset now and then; "late" comes in the middle, and
+starts at the end."""
+STRATEGIES: Final = ("sticky", "averagely", "averagely_by_circle", "consistent_hash")
 QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
 LOOK_S: Final = 0.15
 HANG_S: Final = 7.0
@@ -56,10 +62,12 @@ class Groups:
         self._gap = rng.choice((0.8, 1.5, 3.0))
         """Seconds between what members do, on average."""
         self._looked = 0
+        self._begun: set[str] = set()
+        """Groups that start at the end and have begun."""
         self._moved: set[tuple[str | int, ...]] = set()
         """Epochs of coordinators and owners that were counted."""
         self.ledger = GroupLedger(history, world.trace)
-        names = list(GROUPS) if rng.random() < 0.5 else ["billing"]
+        names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
         self.topics = {name: GROUPS[name] for name in names}
         self._members: dict[str, Membership] = {}
         self._cores: dict[str, GroupMember] = {}
@@ -81,12 +89,17 @@ class Groups:
             name,
             group,
             self.topics[group],
-            CONFIG,
+            self._config(group),
             instance=name if rng.random() < 0.3 else "",
             handling_s=handling,
         )
         self._members[name] = of
         self._world.add(name, "client", {}, lambda: self._make(of))
+
+    @staticmethod
+    def _config(group: str, strategy: str = "sticky") -> GroupConfig:
+        start: Literal["first", "last"] = "last" if group == "late" else "first"
+        return msgspec.structs.replace(CONFIG, start=start, strategy=strategy)
 
     def _make(self, of: Membership) -> GroupMember:
         number = self._world.machines[of.name].starts
@@ -124,8 +137,12 @@ class Groups:
     def begin(self) -> None:
         """Members come one after the other, and then their troubles."""
         self._working = True
-        for name in self._members:
-            self._later(self._rng.uniform(0.0, 4.0), partial(self._boot, name))
+        for name, of in self._members.items():
+            wait = self._rng.uniform(0.0, 4.0)
+            if of.group == "late":
+                self._later(8.0 + wait, partial(self._boot_late, of))
+            else:
+                self._later(wait, partial(self._boot, name))
         self._later(self._rng.expovariate(1 / self._gap) + 2.0, self._strike)
         self._look()
 
@@ -136,7 +153,9 @@ class Groups:
             core.hurry = True
         for name in self._members:
             process = self._world.machines[name].process
-            if process is None:
+            if process is None and self._members[name].group == "late":
+                self._boot_late(self._members[name])
+            elif process is None:
                 self._boot(name)
             elif process.paused:
                 process.resume()
@@ -187,10 +206,21 @@ class Groups:
     def _boot(self, name: str) -> None:
         self._world.boot(name)
 
+    def _boot_late(self, of: Membership) -> None:
+        """The first of a group that starts at the end."""
+        if of.group not in self._begun:
+            self._begun.add(of.group)
+            for queue in self._queues(of.topics):
+                self.ledger.begin(of.group, queue)
+        self._boot(of.name)
+
     def _strike(self) -> None:
         if not self._working:
             return
         self._later(self._rng.expovariate(1 / self._gap), self._strike)
+        if self._rng.random() < 0.1:
+            self._operate(self._rng.choice(list(self.topics)))
+            return
         name = self._rng.choice(list(self._members))
         process = self._world.machines[name].process
         if process is None or process.paused:
@@ -248,6 +278,39 @@ class Groups:
         process.pause()
         self._later(self._rng.choice((0.4, 1.5, 3.5, 6.0)), process.resume)
 
+    # -- what operators do ------------------------------------------------------------------
+
+    def _operate(self, group: str) -> None:
+        """Go back somewhere, or have queues allocated otherwise."""
+        cluster = self._world.newest_state()
+        known = None if cluster is None else cluster.groups.by_name.get(group)
+        if cluster is None or known is None:
+            return
+        if group != "audit" or self._rng.random() < 0.3:
+            config = self._config(group, self._rng.choice(STRATEGIES))
+            self._propose(AlterGroup(group, config, None, False, 1), lambda _result: None)
+            self._world.trace.count("strategies changed")
+            return
+        queue = self._rng.choice(self._queues(self.topics[group]))
+        topic = cluster.topics.get(queue.topic)
+        if topic is None or topic.id not in known.topics:
+            return
+        offset = self._rng.randint(0, max(0, self.ledger.committed(group, queue)))
+        self.ledger.reset(group, queue, offset)
+
+        def done(result: Result) -> None:
+            if not result.code and result.value == [""]:
+                self.ledger.was_reset(group, queue, offset, result.version)
+
+        self._propose(ResetOffsets(group, [(topic.id, queue.number, offset)], 1), done)
+
+    def _propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
+        process = self._world.machines["observer"].process
+        assert process is not None
+        observer = process.core
+        assert isinstance(observer, Observer)
+        process.deliver(Call(partial(observer.propose, command, done)))
+
     # -- looking on -------------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -292,8 +355,12 @@ class Groups:
                 topic = group.topics.get(key[0])
                 if topic is None or holding.releasing or holding.state == "lost":
                     continue
+                if self.ledger.resetting(core.of.group, Queue(holding.topic, holding.queue)):
+                    # What its owner has in its hands is to be done again anyway.
+                    continue
                 owner = topic.owners[key[1]]
                 given_on = topic.owner_epochs[key[1]] > holding.owner_epoch
                 if owner is not None and owner is not member and given_on:
-                    detail = f"{holding.topic}/{holding.queue}: {core.id} and {owner.id}"
+                    where = f"{core.of.group} {holding.topic}/{holding.queue}"
+                    detail = f"{where}: {core.id} and {owner.id}"
                     raise BrokenProperty("one owner at a time", detail)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from logboom.client.progress import decode_ranges
 from logboom.metadata.cluster import Cluster
+from logboom.wire.group_view import UNKNOWN_START
 from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty, Trace
 
@@ -30,7 +31,17 @@ class _Followed:
     """Offset → the member that finished it while it had the queue."""
     handled: set[int] = field(default_factory=set)
     """All that was finished, also by members that did not have the queue any more."""
-    committed: int = 0
+    committed: int = UNKNOWN_START
+    start: int = 0
+    """Where the group began."""
+    ended_at: int = 0
+    """End that was known when the group began."""
+    latest: dict[int, int] = field(default_factory=dict)
+    """Offset → greatest owner epoch under which it was given."""
+    resets: list[int] = field(default_factory=list)
+    """Offsets that an operator asked for, to go back to."""
+    last_reset: tuple[int, int] = (0, 0)
+    """(metadata version, offset) of the last that is known to be done."""
 
 
 class GroupLedger:
@@ -69,7 +80,10 @@ class GroupLedger:
         loose = value.partition(b"/")[0] in self._history.loose
         if acked is not None and not loose and acked != (queue, offset):
             raise BrokenProperty("members get what was stored", f"{where}: {value!r}, {acked}")
+        followed.latest[offset] = max(owner_epoch, followed.latest.get(offset, 0))
         before = followed.finished.get(offset)
+        if any(reset <= offset for reset in followed.resets):
+            before = None
         if before is not None and not {before, member} & self._lost.keys():
             detail = f"{where} to {member} in owner epoch {owner_epoch}, finished by {before}"
             raise BrokenProperty("what is finished does not come again", detail)
@@ -85,6 +99,26 @@ class GroupLedger:
         if owned:
             followed.finished[offset] = member
 
+    # -- operators --------------------------------------------------------------------------
+
+    def begin(self, group: str, queue: Queue) -> None:
+        """A group is about to begin at the end of a queue."""
+        self._followed[group, queue].ended_at = self._history.known_end(queue)
+
+    def reset(self, group: str, queue: Queue, offset: int) -> None:
+        """An operator asks to go back; from now on what comes again may have been finished."""
+        self._followed[group, queue].resets.append(offset)
+
+    def resetting(self, group: str, queue: Queue) -> bool:
+        """Whether an operator has asked for a reset of this queue."""
+        return bool(self._followed[group, queue].resets)
+
+    def was_reset(self, group: str, queue: Queue, offset: int, version: int) -> None:
+        """It was done, in this metadata version."""
+        followed = self._followed[group, queue]
+        followed.last_reset = max(followed.last_reset, (version, offset))
+        self._trace.count("offsets reset")
+
     # -- the name servers -------------------------------------------------------------------
 
     def look(self, cluster: Cluster) -> None:
@@ -95,6 +129,8 @@ class GroupLedger:
                 if known is None or not topic.subscribed or known.name.startswith("%"):
                     continue
                 for number, committed in enumerate(topic.committed):
+                    if committed == UNKNOWN_START:
+                        continue
                     queue = Queue(known.name, number)
                     ranges = decode_ranges(max(0, committed), topic.ranges.get(number, b""))
                     self._committed(group.name, queue, committed, ranges)
@@ -103,6 +139,13 @@ class GroupLedger:
         self, group: str, queue: Queue, committed: int, ranges: list[tuple[int, int]]
     ) -> None:
         followed = self._followed[group, queue]
+        if followed.committed == UNKNOWN_START:
+            if committed < followed.ended_at:
+                detail = f"{group} {queue}: at {committed}, and {followed.ended_at} was its end"
+                raise BrokenProperty("a group may begin at the end", detail)
+            followed.committed = followed.start = committed if followed.ended_at else 0
+        if committed < followed.committed and committed >= min(followed.resets, default=1 << 62):
+            followed.committed = committed
         if committed < followed.committed:
             detail = f"{group} {queue}: from {followed.committed} to {committed}"
             raise BrokenProperty("committed offsets never go back", detail)
@@ -125,8 +168,17 @@ class GroupLedger:
         for value, (queue, offset) in self._history.acked.items():
             if queue.topic not in topics or value.partition(b"/")[0] in self._history.loose:
                 continue
-            if offset not in self._followed[group, queue].handled:
+            followed = self._followed[group, queue]
+            if offset < followed.start:
+                continue
+            if offset not in followed.handled:
                 raise BrokenProperty(
                     "groups consume what is acknowledged", f"{group} {queue} {offset}: {value!r}"
+                )
+            version, back_to = followed.last_reset
+            if offset >= back_to and followed.latest.get(offset, 0) < version:
+                raise BrokenProperty(
+                    "after a reset everything comes again",
+                    f"{group} {queue} {offset}, reset to {back_to} in version {version}",
                 )
             self._trace.count("consumed by groups")

@@ -25,6 +25,8 @@ COUNTED = (
     "members expired",
     "queues moved",
     "coordinators moved",
+    "offsets reset",
+    "strategies changed",
 )
 """What must have happened at least once over all seeds: else they prove nothing."""
 
