@@ -26,6 +26,11 @@ OPENED_MESSAGES: Final = 100_000
 """The same for its messages, each of whose offsets is verified."""
 
 
+MOST_PRICE: Final = 2_000
+"""Units of one message past which a batch is not judged here: a scan takes some at least in a
+turn."""
+
+
 class Partial(NamedTuple):
     """What is known of a batch that the budget of one turn does not pay for as a whole."""
 
@@ -96,6 +101,8 @@ class Sieve:
         self.partial = None
         try:
             columns = Columns(head, entry)
+            if self._matcher.price(columns) > MOST_PRICE:
+                return unseen
             found = self._matcher.match(columns.slice(begin) if begin else columns, budget)
         except DamagedBatch:
             # Stored as its producer sent it, with a body that does not hold together: this is no

@@ -164,6 +164,17 @@ def test_batches_too_large_to_open_are_sent_as_they_are() -> None:
     assert found.next_offset == 2
 
 
+def test_a_filter_that_costs_too_much_is_its_readers_affair() -> None:
+    """Many searches through large headers would hold up the loop."""
+    headers = [{"note": b"x" * 10_000}] * 64
+    wanted = "WHERE " + " OR ".join(f"note CONTAINS 'y{n}'" for n in range(16))
+    log = filled(encode_batch([b"v"] * 64, headers=headers, now_ms=1))
+    found = sifted(log, filter=wanted)
+    assert (offsets(found.batches), found.matches, found.unseen) == ([0], [], 1)
+    few = sifted(log, filter="WHERE note CONTAINS 'y'")
+    assert (few.batches, few.opened, few.next_offset) == ([], 1, 64)
+
+
 def test_a_body_that_does_not_hold_together_is_its_readers_affair() -> None:
     """It is as its producer sent it: no damage of ours."""
     good = priced(1, 2)

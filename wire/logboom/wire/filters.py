@@ -206,6 +206,16 @@ class Matcher:
             yes = self._evaluate(Rows(columns, self._reader)).yes
         return Match(yes.to_bytes(-(-count // 8), "little"), yes.bit_count(), count)
 
+    def price(self, columns: Columns) -> int:
+        """Units that one message of this batch costs, by the size of its headers.
+
+        Raises:
+            DamagedBatch: the body does not hold together.
+        """
+        headers = columns.arrow_buffers().headers
+        size = 0 if headers is None else len(headers.data) // columns.head.count
+        return self.cost + (size >> 6) * (1 + self._searches)
+
     def _paid(self, columns: Columns, budget: Budget) -> int:
         """How many messages the budget pays for, and takes it from there."""
         if budget.spent:
@@ -214,9 +224,7 @@ class Matcher:
         # Each offset is verified; bytes run at some GB/s, decompressed at a fraction of that.
         opening = _OPENING + (head.count >> 1)
         opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
-        headers = columns.arrow_buffers().headers
-        size = 0 if headers is None else len(headers.data) // head.count
-        each = self.cost + (size >> 6) * (1 + self._searches)
+        each = self.price(columns)
         budget.left -= opening
         # At least as much goes into messages as into opening, or a scan by small budgets would
         # open a large batch over and over.
