@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters import Budget, Filter
+from logboom.wire.filters import Budget, Filter, Matcher
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Pull
@@ -60,10 +60,10 @@ class Sieve:
 
     __slots__ = ("_masks", "_matcher", "left", "looks", "partial")
 
-    def __init__(self, tags: Sequence[str] | None, wanted: Filter | None) -> None:
+    def __init__(self, tags: Sequence[str] | None, matcher: Matcher | None, *, looks: bool) -> None:
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
-        self._matcher = None if wanted is None else wanted.matcher()
-        self.looks = wanted is not None and wanted.where is not None
+        self._matcher = matcher
+        self.looks = looks
         """Whether messages are judged here."""
         self.left = PULL_UNITS
         self.partial: Partial | None = None
@@ -127,14 +127,14 @@ def sieve_of(message: Pull) -> Sieve | None:
     Raises:
         InvalidFilter, InvalidRequest: its filter cannot be read.
     """
-    wanted = _read(message.filter) if message.filter else None
-    if wanted is not None and wanted.takes_all:
-        wanted = None
-    if message.tags is None and wanted is None:
+    matcher, looks = _made(message.filter) if message.filter else (None, False)
+    if message.tags is None and matcher is None:
         return None
-    return Sieve(message.tags, wanted)
+    return Sieve(message.tags, matcher, looks=looks)
 
 
-@lru_cache(maxsize=256)
-def _read(text: str) -> Filter:
-    return Filter.read(text)
+@lru_cache(maxsize=1024)
+def _made(text: str) -> tuple[Matcher | None, bool]:
+    """What carries a filter out, and whether it judges messages; None: it takes everything."""
+    wanted = Filter.read(text)
+    return (None if wanted.takes_all else wanted.matcher()), wanted.where is not None

@@ -60,7 +60,9 @@ def test_a_text_says_a_filter(text: str, wanted: Filter) -> None:
 @given(
     st.none()
     | st.frozensets(
-        st.lists(st.sampled_from(["a", "|", '"', " ", "*", "WHERE", "||"]), min_size=1).map("".join),
+        st.lists(st.sampled_from(["a", "|", '"', " ", "*", "WHERE", "||"]), min_size=1).map(
+            "".join
+        ),
         min_size=1,
     ),
     st.none() | conditions.map(str),
@@ -74,13 +76,23 @@ def test_the_text_of_a_filter_says_this_filter(
 
 @pytest.mark.parametrize(
     ("text", "expression", "position"),
-    [("a | b", "a | b", 2), ("a WHERE x >", " x >", 4), ("a WHERE", "", 0), ('"a WHERE b', '"a WHERE b', 0)],
+    [
+        ("a | b", "a | b", 2),
+        ("a WHERE x >", " x >", 4),
+        ("a WHERE", "", 0),
+        ('"a WHERE b', '"a WHERE b', 0),
+    ],
 )
 def test_a_text_that_says_none_is_pointed_at(text: str, expression: str, position: int) -> None:
     with pytest.raises(InvalidFilter) as caught:
         Filter.read(text)
     assert caught.value.fields["expression"] == expression
     assert caught.value.fields["position"] == position
+
+
+def test_a_text_that_is_far_too_long_is_refused_unread() -> None:
+    with pytest.raises(InvalidFilter, match="at most"):
+        Filter.read("|| " * 5_000_000)
 
 
 def test_filters_that_differ_in_writing_only_are_equal() -> None:

@@ -38,6 +38,7 @@ from logboom.wire.filters_rows import NO, YES, Reader, Rows, Truth
 from logboom.wire.filters_skipping import Guess, guesser
 from logboom.wire.filters_syntax import Condition, Property, Search, Source
 from logboom.wire.filters_tags import ALL, check_tags, parse_tags, split_where, tags_text
+from logboom.wire.filters_tokens import MAX_LENGTH, invalid
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.unpacking import bits
@@ -45,6 +46,7 @@ from logboom.wire.unpacking import bits
 LEAST_STEP: Final[int] = 64
 """Messages that a budget with anything left always pays for, so that every scan gets on."""
 
+_MOST_TEXT: Final[int] = 2 * MAX_LENGTH + 16
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
 _TAGS = Property("TAGS", Source.TAGS)
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
@@ -85,6 +87,8 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         Raises:
             InvalidFilter: it cannot be read; points at the character of the part that is wrong.
         """
+        if len(text) > _MOST_TEXT:
+            raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
         tags, where = split_where(text)
         return Filter.of(tags if tags.strip() else ALL, where)
 
