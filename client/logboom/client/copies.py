@@ -22,7 +22,7 @@ class CopySink:
     """Sends copies to retries and dead letters, from a thread of its own: to open a producer or a
     topic waits, and neither the core's thread nor an event loop may."""
 
-    can_delay = False
+    can_delay = True
 
     def __init__(self, io: IoThread, timeout_s: float) -> None:
         self._io = io
@@ -42,7 +42,7 @@ class CopySink:
     ) -> None:
         """Send a copy; `done` is called in another thread. The group's coordinator has made the
         topic."""
-        self._jobs.put(_Copy(topic, message, headers, done))
+        self._jobs.put(_Copy(topic, message, headers, delay_ms, done))
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -71,6 +71,7 @@ class CopySink:
             tag=message.tag,
             headers=copy.headers,
             timestamp_ms=message.timestamp_ms,
+            delay_s=copy.delay_ms / 1000 if copy.delay_ms else None,
         )
 
     def close(self) -> None:
@@ -87,18 +88,20 @@ class CopySink:
 class _Copy:
     """One copy to send."""
 
-    __slots__ = ("done", "headers", "message", "topic")
+    __slots__ = ("delay_ms", "done", "headers", "message", "topic")
 
     def __init__(
         self,
         topic: str,
         message: Message,
         headers: dict[str, bytes],
+        delay_ms: int,
         done: Callable[[LogboomError | None], None],
     ) -> None:
         self.topic = topic
         self.message = message
         self.headers = headers
+        self.delay_ms = delay_ms
         self.done = done
 
     def take(self, future: SendFuture) -> None:
