@@ -76,6 +76,7 @@ class GroupRig(Rig):
         """Apply a command, from anybody; targets of groups follow as a raft leader makes them."""
         entry = LogEntry(ENTRY_FORMAT, proposer, number, 0, command)
         result = decode_result(self.state.apply(encode_entry(entry)))
+        assert result.code != "INTERNAL", result.text
         for group in list(self.state.cluster.groups.pending):
             for part in targets_of(self.state.cluster, group, 0):
                 self.state.apply(encode_entry(LogEntry(ENTRY_FORMAT, "", 0, 0, part)))
