@@ -101,10 +101,11 @@ class Coordinator:
 
     def rerouted(self) -> None:
         """The metadata changed: who is fenced does not answer any more."""
-        if self._endpoint and self._endpoint not in self._live():
+        live = self._live()
+        if self._endpoint not in live:
             self._endpoint = ""
         for asked in list(self._open.values()):
-            if asked.ticket is not None and asked.to != self._endpoint and not self._endpoint:
+            if asked.ticket is not None and asked.to not in live:
                 asked.ticket.cancel()
                 asked.ticket = None
                 self._try(asked)

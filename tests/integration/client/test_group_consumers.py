@@ -187,6 +187,33 @@ def test_push_retries_and_dead_letters(boom: Client) -> None:
         assert consumer.poll(10, 0.5) == [], "all of it is committed"
 
 
+def test_a_retry_outlives_its_member(boom: Client) -> None:
+    fill(boom, 0, 50)
+    with boom.consumer("t", group="g") as consumer:
+        messages: list[Message] = []
+        while len(messages) < 50:
+            messages += consumer.poll(50, 5)
+        failed = messages.pop()
+        consumer.ack(messages)
+        consumer.nack(failed, delay_s=0.5, cause="not today")
+        with pytest.raises(InvalidRequest, match="delay_s"):
+            consumer.nack(failed, delay_s=-1)
+        until(lambda: not consumer.commit() and consumed(consumer) == 50)
+    with boom.consumer("t", group="g") as consumer:
+        (again,) = read(consumer, 1)
+        assert consumer.poll(1, 0.3) == []
+    assert (again.value, again.attempt) == (failed.value, 2)
+    assert (again.topic, again.queue, again.offset) == ("t", failed.queue, failed.offset)
+    assert again.read_from == ("%RETRY%g", 0, 0)
+    assert again.headers is not None
+    assert again.headers["boom-cause"] == b"not today"
+
+
+def consumed(consumer: GroupConsumer) -> int:
+    """Sum of the committed offsets of all its queues."""
+    return sum(consumer.committed(topic, queue) for topic, queue in consumer.queues)
+
+
 def test_orderly_keeps_the_order_of_each_queue(boom: Client) -> None:
     fill(boom, 0, 2_000)
     seen: dict[int, list[int]] = {queue: [] for queue in range(4)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.client.calls import CommitMember
 from logboom.client.progress import Progress
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.group_messages import GroupCommit, GroupHeartbeat, GroupJoin, GroupRelease
@@ -167,6 +168,20 @@ def test_the_coordinator_may_move_or_fall_silent(cluster: GroupCluster) -> None:
     reader.intake.ack(reader.read(5))
     reader.commit()
     assert cluster.commits[0].offset == 10
+
+
+def test_all_that_was_asked_of_a_fenced_broker_is_asked_elsewhere(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    cluster.dead.add(cluster.coordinator)
+    call = CommitMember(reader.member)
+    cluster.call(call)
+    cluster.run(0.1)
+    cluster.coordinator, cluster.coordinator_epoch = BROKERS[2], 4
+    cluster.version += 1
+    cluster.give(1, start=100)
+    assert cluster.run(1.0, lambda: call.outcome.done and len(reader.member.holdings) == 2)
 
 
 def test_one_heartbeat_is_held(cluster: GroupCluster) -> None:
