@@ -13,13 +13,15 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from logboom.wire import message as base
 from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
-from logboom.wire.message import Message as Message
-from logboom.wire.message import Request as Request
 from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.view import View
+
+Message = base.Message
+Request = base.Request
 
 PROTOCOL_VERSION: Final = 1
 """The version this build speaks; HELLO carries the range it accepts."""
