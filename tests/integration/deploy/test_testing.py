@@ -73,7 +73,12 @@ def test_an_app_gets_typed_values_and_publishes_others(node: Embedded) -> None:
 
 def test_what_fails_comes_again_and_then_is_a_dead_letter(node: Embedded) -> None:
     app = App()
-    hasty: dict[str, Any] = {"max_attempts": 2, "retry": "exponential", "retry_first_ms": 1, "retry_last_ms": 1}
+    hasty: dict[str, Any] = {
+        "max_attempts": 2,
+        "retry": "exponential",
+        "retry_first_ms": 1,
+        "retry_last_ms": 1,
+    }
 
     @app.subscriber("trials", group="trying", **hasty)
     def attempt(order: Order, message: Message, context: Context) -> None:
