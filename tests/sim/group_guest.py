@@ -13,20 +13,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from logboom.metadata.cluster import Cluster
-from logboom.wire.actor import Address, Call
+from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, Result
-from logboom.wire.errors import InvalidRequest
-from logboom.wire.frames import decode
-from logboom.wire.group_commands import AlterGroup, ExpireMembers, ResetOffsets
+from logboom.wire.group_commands import AlterGroup, ResetOffsets
 from logboom.wire.group_view import GroupConfig
-from logboom.wire.messages import Propose
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_member import GroupMember, Membership
+from tests.sim.group_watch import GroupWatch
 from tests.sim.history import History, Queue
-from tests.sim.network import Frames, Host
 from tests.sim.observer import Observer
-from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
 
 CONFIG: Final = GroupConfig(session_ms=3_000, heartbeat_ms=800, drain_ms=4_000)
@@ -35,7 +30,6 @@ GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late"
 starts at the end."""
 STRATEGIES: Final = ("sticky", "averagely", "averagely_by_circle", "consistent_hash")
 QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
-LOOK_S: Final = 0.15
 HANG_S: Final = 7.0
 """Longer than a drain may take."""
 
@@ -61,19 +55,15 @@ class Groups:
         self._working = self._over = False
         self._gap = rng.choice((0.8, 1.5, 3.0))
         """Seconds between what members do, on average."""
-        self._looked = 0
         self._begun: set[str] = set()
         """Groups that start at the end and have begun."""
-        self._moved: set[tuple[str | int, ...]] = set()
-        """Epochs of coordinators and owners that were counted."""
         self.ledger = GroupLedger(history, world.trace)
         names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
         self.topics = {name: GROUPS[name] for name in names}
         self._members: dict[str, Membership] = {}
         self._cores: dict[str, GroupMember] = {}
         """The process that a machine's member has now."""
-        arrived = world.network.on_arrival
-        world.network.on_arrival = partial(self._overhear, arrived)
+        self._watch = GroupWatch(world, self.ledger, self._cores)
         number = 0
         for group in names:
             for _ in range(rng.choice((2, 3, 4))):
@@ -114,24 +104,6 @@ class Groups:
         self._cores[of.name] = core
         return core
 
-    def _overhear(
-        self,
-        arrived: Callable[[Host, Address, Frames], None],
-        host: Host,
-        peer: Address,
-        frames: Frames,
-    ) -> None:
-        """Whose expiry a coordinator asks for: what those finished may come again."""
-        if b"expiremembers" in frames[0]:
-            try:
-                message = decode(frames)
-            except InvalidRequest:
-                message = None
-            if isinstance(message, Propose) and isinstance(message.command, ExpireMembers):
-                for member, _ in message.command.members:
-                    self._world.trace.count("members expired", self.ledger.lost(member, "expired"))
-        arrived(host, peer, frames)
-
     # -- the guest --------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -144,7 +116,7 @@ class Groups:
             else:
                 self._later(wait, partial(self._boot, name))
         self._later(self._rng.expovariate(1 / self._gap) + 2.0, self._strike)
-        self._look()
+        self._watch.begin()
 
     def rest(self) -> None:
         """Everybody comes back, stays, and catches up."""
@@ -310,57 +282,3 @@ class Groups:
         observer = process.core
         assert isinstance(observer, Observer)
         process.deliver(Call(partial(observer.propose, command, done)))
-
-    # -- looking on -------------------------------------------------------------------------
-
-    def _look(self) -> None:
-        self._later(LOOK_S, self._look)
-        cores = [
-            core
-            for machine in self._world.nodes("name-server")
-            if (core := self._world.name_server(machine.name)) is not None
-        ]
-        newest = max(cores, key=lambda core: core.raft.applied_index, default=None)
-        # Whoever knew more may be down.
-        if newest is None or newest.raft.applied_index < self._looked:
-            return
-        self._looked = newest.raft.applied_index
-        self._count_moves(newest.cluster)
-        self.ledger.look(newest.cluster)
-        self._look_at_owners(newest.cluster)
-
-    def _count_moves(self, cluster: Cluster) -> None:
-        for group in cluster.groups.by_name.values():
-            known = (group.name, group.coordinator_epoch)
-            if group.coordinator_epoch > 1 and known not in self._moved:
-                self._world.trace.count("coordinators moved")
-            self._moved.add(known)
-            for topic in group.topics.values():
-                for number, epoch in enumerate(topic.owner_epochs):
-                    moved = (group.name, topic.id, number, epoch)
-                    if epoch and moved not in self._moved:
-                        self._world.trace.count("queues moved")
-                    self._moved.add(moved)
-
-    def _look_at_owners(self, cluster: Cluster) -> None:
-        """Nobody reads a queue that is another's, unless it was fenced and cannot know (G1)."""
-        for name, core in self._cores.items():
-            group = cluster.groups.by_name.get(core.of.group)
-            if group is None or self._world.machines[name].process is None:
-                continue
-            member = group.members.get(core.id)
-            if member is None or member.epoch != core.member.epoch:
-                continue
-            for key, holding in core.member.holdings.items():
-                topic = group.topics.get(key[0])
-                if topic is None or holding.releasing or holding.state == "lost":
-                    continue
-                if self.ledger.resetting(core.of.group, Queue(holding.topic, holding.queue)):
-                    # What its owner has in its hands is to be done again anyway.
-                    continue
-                owner = topic.owners[key[1]]
-                given_on = topic.owner_epochs[key[1]] > holding.owner_epoch
-                if owner is not None and owner is not member and given_on:
-                    where = f"{core.of.group} {holding.topic}/{holding.queue}"
-                    detail = f"{where}: {core.id} and {owner.id}"
-                    raise BrokenProperty("one owner at a time", detail)
