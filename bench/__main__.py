@@ -27,6 +27,7 @@ from bench import (
     latency,
     metadata_scale,
     push,
+    rolling,
     throughput,
 )
 from bench.rows import Row, table
@@ -51,6 +52,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
         "push": lambda: push.rows(count // 4, runs),
+        "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 

@@ -42,7 +42,8 @@ class Leaving:
         self._gone = gone
         self._deadline = turn.now + call.timeout
         self._committed = False
-        self._said = False
+        self.said = False
+        """Whether the farewell is under way."""
 
     def step(self) -> None:
         """Go on as far as possible now."""
@@ -53,7 +54,7 @@ class Leaving:
                 for holding in member.holdings.values():
                     holding.cancelled = True
             running = any(h.running and not h.cancelled for h in member.holdings.values())
-        if self._said or running:
+        if self.said or running:
             return
         if not self._committed and not self._small():
             self._committed = True
@@ -70,9 +71,9 @@ class Leaving:
         return not cut(commits)[1]
 
     def _say(self) -> None:
-        if self._said:
+        if self.said:
             return
-        self._said = True
+        self.said = True
         member = self._member
         options, epoch = member.options, member.epoch
         with member.lock:

@@ -151,6 +151,9 @@ class Membership:
 
     def _fenced(self, error: LogboomError) -> None:
         """Out of the group: what we had is others' by now."""
+        if self._leaving is not None and self._leaving.said:
+            self._gone()  # the heartbeat heard of it before the farewell was answered
+            return
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
         self._committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
