@@ -152,6 +152,16 @@ class Admin:
         """
         return self._run(group_flows.describe_group(name, wall_ms(), self._timeout_s))
 
+    def committed(self, group: str, topic: str) -> dict[int, int | None]:
+        """How far a group is in a topic, by queue; also where it does not subscribe any more.
+
+        None: where it starts is not known yet. Empty: it never had to do with this topic.
+
+        Raises:
+            UnknownResource: UNKNOWN_GROUP.
+        """
+        return self._run(group_flows.committed(group, topic, self._timeout_s))
+
     def alter_group(
         self,
         name: str,

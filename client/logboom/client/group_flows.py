@@ -17,7 +17,7 @@ from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
 from logboom.wire.filters import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_messages import GroupStatus, GroupStatusTold, MemberStatus
-from logboom.wire.group_view import GroupConfig, GroupSummary, GroupView
+from logboom.wire.group_view import UNKNOWN_START, GroupConfig, GroupSummary, GroupView
 from logboom.wire.messages import (
     AnyMessage,
     DescribeGroup,
@@ -45,6 +45,17 @@ def described(name: str, timeout: float) -> Flow[GroupDescribed]:
     if not isinstance(answer, GroupDescribed):
         raise unexpected(answer)
     return answer
+
+
+def committed(name: str, topic: str, timeout: float) -> Flow[dict[int, int | None]]:
+    """Committed offsets of a group in a topic, by queue; none that it has nothing to do with."""
+    found = yield from described(name, timeout)
+    return {
+        queue: None if offset == UNKNOWN_START else offset
+        for each in found.offsets
+        if each.topic == topic
+        for queue, offset in enumerate(each.committed)
+    }
 
 
 def describe_group(name: str, wall_ms: int, timeout: float) -> Flow[GroupDescription]:

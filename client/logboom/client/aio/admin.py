@@ -115,6 +115,10 @@ class Admin:
         flow = group_flows.describe_group(name, wall_ms(), self._timeout_s)
         return await drive(self._io, flow)
 
+    async def committed(self, group: str, topic: str) -> dict[int, int | None]:
+        """How far a group is in a topic, by queue."""
+        return await drive(self._io, group_flows.committed(group, topic, self._timeout_s))
+
     async def alter_group(
         self,
         name: str,
