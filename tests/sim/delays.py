@@ -13,12 +13,12 @@ from typing import Final
 
 from logboom.nodes.keys import queue_of
 from logboom.wire.actor import Call
-from logboom.wire.batch import check, open_batch
+from logboom.wire.batch import check, control_body, open_batch, peek
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.head import Attribute
+from logboom.wire.head import Attribute, Kind
 from logboom.wire.messages import AnyMessage, Produced
-from logboom.wire.parking import Recall, Recalled
+from logboom.wire.parking import Recall, Recalled, parked_body
 from tests.sim.history import History, Queue, values_of
 from tests.sim.scheduler import EPOCH_MS
 from tests.sim.trace import BrokenProperty
@@ -103,6 +103,7 @@ class Delays:
         self._working = False
         self._count = 0
         self._healed_at = 0.0
+        self._carried: set[tuple[tuple[int, int], tuple[int, int]]] = set()
         producer = DelayedProducer("late-1", endpoints, random.Random(rng.random()), history)
         self._producer = producer
         world.add("late-1", "client", {}, lambda: producer)
@@ -117,6 +118,7 @@ class Delays:
         that waits would wait for an hour."""
         self._working = False
         self._healed_at = self._world.scheduler.now
+        self._look_for_carried()
         for machine in self._world.machines.values():
             machine.clock.wall_ahead_ms = 0
             if machine.process is not None:
@@ -194,9 +196,32 @@ class Delays:
         for queue in self._queues:
             if queue.topic not in self._history.kept_bytes:
                 self._compare_queue(queue)
+            elif not self._world.trace.totals["readers behind retention"]:
+                self._all_seen(queue)
+        self._world.trace.count("carried", len(self._carried))
         self._world.trace.count("released", len(self._history.released))
         self._world.trace.count("recalled", sum(bool(done) for done in recalls.values()))
         self._world.trace.count("recalled too late", list(recalls.values()).count(False))
+
+    def _all_seen(self, queue: Queue) -> None:
+        """Where retention removes messages, the readers have seen them all."""
+        for value, (where, _) in self._history.acked.items():
+            recalled = self._producer.recalls.get(value)
+            waited = where == queue and value in self._history.waits and not recalled
+            if waited and value not in self._history.released:
+                raise BrokenProperty("what waits is not lost", f"{queue} {value!r}")
+
+    def _look_for_carried(self) -> None:
+        """Note what was carried to its log's end, as long as it is there."""
+        for machine in self._world.nodes("broker"):
+            assert machine.storage is not None
+            for key, entry in machine.storage.content("log").items():
+                head = peek(entry)
+                if head.kind != Kind.PARKED:
+                    continue
+                parked = parked_body(control_body(entry, head))
+                if parked.carried is not None:
+                    self._carried.add((queue_of(key), parked.carried[1]))
 
     def _compare_queue(self, queue: Queue) -> None:
         topic = self._world.observer.topics[queue.topic]

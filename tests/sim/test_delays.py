@@ -7,19 +7,18 @@ from functools import cache
 
 import pytest
 
+from logboom.nodes import parked_release
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
-from logboom.nodes.parked_release import Releasing
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.replica import Replica
-from logboom.nodes.turn import Turn
 from logboom.wire.head import BatchHead
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.run import summary
 from tests.sim.verdict import Failed, Outcome
 
 SEEDS = range(20)
-COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late")
+COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late", "carried")
 """What must have happened at least once over all seeds: else they prove nothing."""
 
 
@@ -50,10 +49,10 @@ def test_one_seed_is_one_run() -> None:
 def test_a_new_leader_that_does_not_wait_for_its_hw_releases_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def may(_self: Releasing, replica: Replica, leading: Leadership, _turn: Turn) -> bool:
+    def certain(replica: Replica, leading: Leadership) -> bool:
         return replica.damage is None and leading.enough_in_sync
 
-    monkeypatch.setattr(Releasing, "_may_release", may)
+    monkeypatch.setattr(parked_release, "is_certain", certain)
     with pytest.raises(Failed) as caught:
         DelayScenario(0).run()
     assert caught.value.promise == "nothing is doubled"

@@ -23,6 +23,7 @@ from logboom.nodes.isr import IsrKeeper
 from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
+from logboom.nodes.parked_carry import Carrying
 from logboom.nodes.parked_recall import Recalling
 from logboom.nodes.parked_release import Releasing
 from logboom.nodes.producing import Producing
@@ -204,6 +205,7 @@ class Broker:
             self.links,
             self.servers,
             stats,
+            Carrying(self.queues, stats, self.feeder.appended).carry,
         )
         self.coordinator = Coordinator(
             Standing(config.id, self.routes, self.groups, lease),
@@ -568,6 +570,7 @@ class Broker:
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
             parked=sum(replica.parked.count for replica in led),
+            parked_bytes=sum(replica.parked.size for replica in led),
             parked_oldest_due_ms=self.releasing.oldest_due_ms(led),
             holds=len(self.pulling.holds),
             scans=len(self.pulling.scanning),

@@ -96,6 +96,8 @@ class Leadership:
         """Where batches are parked that were released in this epoch, not yet below the HW."""
         self.recalling: set[Position] = set()
         """The same of batches that were recalled."""
+        self.carrying: set[Position] = set()
+        """The same of batches that were carried to the log's end, and wait on there."""
 
     def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
         """Follow the committed ISR; `metadata` is the version of the whole view."""

@@ -30,6 +30,10 @@ class _Note(NamedTuple):
     subject: Position
     """Where the parked batch stands."""
     due_ms: int
+    size: int = 0
+    """Bytes of a PARKED entry."""
+    carried: tuple[Position, Position] | None = None
+    """Of one that was parked before: where first, and where last."""
 
 
 class Applied(NamedTuple):
@@ -42,7 +46,7 @@ class Applied(NamedTuple):
     changed: bool
     """Rows were staged."""
     ended: list[Position]
-    """Parkings that ended."""
+    """Where nothing is parked any more."""
 
 
 class ParkedQueue:
@@ -52,6 +56,8 @@ class ParkedQueue:
         self.ids = (topic_id, queue)
         self.count = 0
         """Batches that wait, below the HW."""
+        self.size = 0
+        """Bytes of their entries in the log."""
         self.recalled = 0
         """Recalls that are remembered."""
         self.cursor = rows.first_due(self.ids)
@@ -66,7 +72,7 @@ class ParkedQueue:
         Raises:
             DataDamaged: the store cannot be read.
         """
-        self.count, self.recalled = rows.counts(storage, self.ids)
+        self.count, self.size, self.recalled = rows.counts(storage, self.ids)
         self.rewind()
 
     def rewind(self) -> None:
@@ -94,7 +100,10 @@ class ParkedQueue:
                 self._noted.append(_Note(at, Kind.MESSAGES, Position(*subject), 0))
         elif head.kind == Kind.PARKED:
             parked = parked_body(control_body(entry, head))
-            self._noted.append(_Note(at, Kind.PARKED, at, parked.due_ms))
+            carried = None
+            if parked.carried is not None:
+                carried = Position(*parked.carried[0]), Position(*parked.carried[1])
+            self._noted.append(_Note(at, Kind.PARKED, at, parked.due_ms, len(entry), carried))
         elif head.kind == Kind.RECALLED:
             subject = recalled_body(control_body(entry, head))
             self._noted.append(_Note(at, Kind.RECALLED, Position(*subject), 0))
@@ -106,43 +115,51 @@ class ParkedQueue:
         Raises:
             DataDamaged: the store cannot be read.
         """
-        fresh: dict[Position, int | None] = {}
+        fresh: dict[Position, rows.Standing | None] = {}
         ended: list[Position] = []
         noted, done = self._noted, 0
         while noted and noted[0].at < hw and done < APPLIED_AT_ONCE:
             note = noted[0]
+            left = note.subject if note.carried is None else note.carried[1]
+            if left != note.at:
+                standing = (
+                    fresh[left] if left in fresh else rows.standing_at(storage, self.ids, left)
+                )
+                if standing is not None:
+                    fresh[left] = None
+                    self._end(note, left, standing, writes)
+                ended.append(left)
             if note.kind == Kind.PARKED:
                 self._park(note, fresh, writes)
-            else:
-                due_ms = (
-                    fresh[note.subject]
-                    if note.subject in fresh
-                    else rows.due_of(storage, self.ids, note.subject)
-                )
-                if due_ms is not None:
-                    fresh[note.subject] = None
-                    self._end(note, due_ms, writes)
-                ended.append(note.subject)
             noted.popleft()
             done += 1
         if done:
-            rows.put_counts(writes, self.ids, self.count, self.recalled)
+            self._put_counts(writes)
         more = bool(noted) and noted[0].at < hw
         return Applied(noted[0].at if more else hw, more, done > 0, ended)
 
-    def _park(self, note: _Note, fresh: dict[Position, int | None], writes: WriteSet) -> None:
-        rows.put(writes, self.ids, note.at, note.due_ms)
-        fresh[note.at] = note.due_ms
+    def _put_counts(self, writes: WriteSet) -> None:
+        rows.put_counts(writes, self.ids, rows.Counts(self.count, self.size, self.recalled))
+
+    def _park(
+        self, note: _Note, fresh: dict[Position, rows.Standing | None], writes: WriteSet
+    ) -> None:
+        first = note.at if note.carried is None else note.carried[0]
+        standing = rows.Standing(note.due_ms, note.size, first)
+        rows.put(writes, self.ids, note.at, standing)
+        fresh[note.at] = standing
         self.count += 1
+        self.size += note.size
         self.cursor = min(self.cursor, rows.due_key(self.ids, note.due_ms, note.at))
         if self.next_due_ms is None or note.due_ms < self.next_due_ms:
             self.next_due_ms = note.due_ms
 
-    def _end(self, note: _Note, due_ms: int, writes: WriteSet) -> None:
-        rows.remove(writes, self.ids, note.subject, due_ms)
+    def _end(self, note: _Note, left: Position, standing: rows.Standing, writes: WriteSet) -> None:
+        rows.remove(writes, self.ids, left, standing)
         self.count -= 1
+        self.size -= standing.size
         if note.kind == Kind.RECALLED:
-            rows.put_recalled(writes, self.ids, note.subject)
+            rows.put_recalled(writes, self.ids, standing.first)
             self.recalled += 1
 
     # ── the log changes ─────────────────────────────────────────────────────────────────────────
@@ -161,20 +178,21 @@ class ParkedQueue:
             self._noted.pop()
         if not below_hw or not (self.count or self.recalled):
             return
-        for at, due_ms in rows.placed_from(storage, self.ids, end):
-            rows.remove(writes, self.ids, at, due_ms)
+        for at, standing in rows.placed_from(storage, self.ids, end):
+            rows.remove(writes, self.ids, at, standing)
             self.count -= 1
+            self.size -= standing.size
         for key in rows.recalled_from(storage, self.ids, end):
             writes.delete("parked", key)
             self.recalled -= 1
-        rows.put_counts(writes, self.ids, self.count, self.recalled)
+        self._put_counts(writes)
         self.rewind()
 
     def reset(self, writes: WriteSet) -> None:
         """The log begins anew: all that is parked stands in it and comes again."""
         writes.delete_range("parked", queue_key(*self.ids), queue_end(*self.ids))
         self._noted.clear()
-        self.count = self.recalled = 0
+        self.count = self.size = self.recalled = 0
         self.rewind()
 
     def trim(self, start: Position, writes: WriteSet, storage: Storage) -> None:
@@ -189,7 +207,7 @@ class ParkedQueue:
         for key in gone:
             writes.delete("parked", key)
         self.recalled -= len(gone)
-        rows.put_counts(writes, self.ids, self.count, self.recalled)
+        self._put_counts(writes)
 
     def limit(self, applied: Position, storage: Storage) -> int:
         """Offset that retention must not pass: of the oldest parked batch, or of what is not

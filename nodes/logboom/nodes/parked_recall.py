@@ -57,27 +57,28 @@ class Recalling:
         if replica.damage is not None:
             raise Unavailable(self._refusal(replica).text)
         at = Position(message.offset, message.side)
-        if not self._stands(replica, leading, at):
+        place = self._place(replica, leading, at)
+        if place is None or place in leading.releasing:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
             return None
         self._producing.check_acks("all", leading, turn.mono)
         after = replica.append_control(
             Kind.RECALLED,
-            encode_recalled(*at),
+            encode_recalled(*place),
             turn.now.wall_ms,
             turn.writes,
             self._queues.cache,
         )
         self._queues.touch(replica)
-        leading.recalling.add(at)
+        leading.recalling.add(place)
         self._stats.count("recalls")
         deadline = turn.mono + message.timeout_ms / 1000
         waiting = Waiting(after, address, message.id, 0, 0, deadline, recall=True)
         self._producing.wait(replica, leading, waiting, "all", turn)
         return replica
 
-    def _stands(self, replica: Replica, leading: Leadership, at: Position) -> bool:
-        """Whether a batch is parked there that has not been released.
+    def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
+        """Where the batch stands now that was parked there first; None: nowhere.
 
         Raises:
             InvalidRequest: the log does not reach there.
@@ -89,9 +90,10 @@ class Recalling:
         # An earlier leader may have released what this one still finds parked.
         if at >= replica.applied or replica.applied < leading.election_end:
             raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
-        if at in leading.releasing:
-            return False
-        return rows.due_of(self._queues.storage, replica.parked.ids, at) is not None
+        place = rows.place_of(self._queues.storage, replica.parked.ids, at)
+        if place in leading.carrying:
+            raise Unavailable("what is parked is on its way to another place: ask again", "BUSY")
+        return place
 
     def _was_recalled(self, replica: Replica, at: Position) -> bool:
         return rows.was_recalled(self._queues.storage, replica.parked.ids, at)

@@ -104,6 +104,7 @@ class Releasing:
         if leading is not None and applied.ended:
             leading.releasing.difference_update(applied.ended)
             leading.recalling.difference_update(applied.ended)
+            leading.carrying.difference_update(applied.ended)
         self.arm(replica)
 
     def deadline(self) -> float:
@@ -143,7 +144,7 @@ class Releasing:
         parked = replica.parked
         if parked.next_due_ms is None:
             return None
-        if not self._may_release(replica, leading, turn):
+        if not is_certain(replica, leading) or self._space.check(turn.mono):
             return turn.now.wall_ms + PAUSE_MS
         end = rows.last_due(parked.ids)
         try:
@@ -156,7 +157,8 @@ class Releasing:
                     return turn.now.wall_ms + PAUSE_MS
                 if room.batches <= 0 or room.size <= 0:
                     return due_ms
-                if at not in leading.releasing and at not in leading.recalling:
+                under_way = (leading.releasing, leading.recalling, leading.carrying)
+                if not any(at in places for places in under_way):
                     self._release_one(replica, at, due_ms, room, turn)
                     leading.releasing.add(at)
                 parked.cursor = key + b"\0"
@@ -168,14 +170,6 @@ class Releasing:
             return turn.now.wall_ms + PAUSE_MS
         parked.next_due_ms = None
         return None
-
-    def _may_release(self, replica: Replica, leading: Leadership, turn: Turn) -> bool:
-        return (
-            replica.damage is None
-            and leading.enough_in_sync
-            and replica.applied >= leading.election_end
-            and not self._space.check(turn.mono)
-        )
 
     def _release_one(
         self, replica: Replica, at: Position, due_ms: int, room: _Room, turn: Turn
@@ -197,6 +191,18 @@ class Releasing:
         self._appended(replica)
         room.batches -= 1
         room.size -= len(batch)
+
+
+def is_certain(replica: Replica, leading: Leadership) -> bool:
+    """Whether what is parked here is parked indeed, and entries may be appended.
+
+    An earlier leader may have ended any parking up to our end at election.
+    """
+    return (
+        replica.damage is None
+        and leading.enough_in_sync
+        and replica.applied >= leading.election_end
+    )
 
 
 def parked_entry(replica: Replica, queues: Queues, at: Position) -> bytes:

@@ -445,7 +445,7 @@ class Replica:
                 self.windows.add(head, at, head.append_time_ms, self.hw)
         elif head.kind == Kind.PARKED:
             inner = parked_head(control_body(entry, head))
-            if inner.producer_id >= 0:
+            if inner is not None and inner.producer_id >= 0:
                 self.windows.add(inner, at, head.append_time_ms, self.hw, parked=True)
         elif head.kind == Kind.PRODUCER_EXPIRY:
             body = control_body(entry, head)

@@ -239,6 +239,82 @@ def test_retention_stops_at_the_oldest_parked_batch() -> None:
     assert rig.replica().start == 6
 
 
+def carried() -> tuple[Rig, Peer, list[Produced]]:
+    """Three parked batches, carried to the end of a log whose messages have expired."""
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=1_000))
+    client = rig.client()
+    places = [parked(rig, client, 500_000 + at, sequence=at) for at in range(3)]
+    for at in range(20):
+        client.ask(produce(), [numbered(3 + at)])
+    pass_time(rig, 200_000)
+    assert rig.broker.stats.counters["carried_batches"] == 3
+    assert rig.replica().start == 20
+    assert rig.replica().end == Position(20, 3)
+    assert rig.replica().parked.count == 3
+    return rig, client, places
+
+
+def test_what_is_parked_long_is_carried_to_the_end_and_released_once() -> None:
+    rig, client, _ = carried()
+    parked(rig, client, 600_000, sequence=23)
+    pass_time(rig, 300_010)
+    assert read(client, 20) == [b"0", b"1", b"2"]
+    replies = client.ask(pull(20))
+    entry = replies[0].batches[0]
+    assert released_from(entry) == (20, 0)
+    pass_time(rig, 400_000)
+    assert rig.replica().parked.count == rig.replica().parked.size == 0
+    assert [key[8:9] for key in rig.storage.content("parked")] == [b"c"]
+
+
+def test_what_was_carried_is_recalled_by_its_first_place() -> None:
+    rig, client, places = carried()
+    for _ in range(2):
+        client.ask(recall(places[1]))
+        answer = client.answer()
+        assert isinstance(answer, Recalled)
+        assert answer.done
+    pass_time(rig, 300_010)
+    assert read(client, 20) == [b"0", b"2"]
+    client.ask(recall(places[0]))
+    answer = client.answer()
+    assert isinstance(answer, Recalled)
+    assert not answer.done
+
+
+def test_a_restart_in_the_middle_of_carrying_changes_nothing() -> None:
+    rig, _, places = carried()
+    again = Rig(rig.storage, incarnation="two", mono=rig.mono)
+    again.wall_ms = rig.wall_ms
+    again.lead(epoch=2)
+    client = again.client()
+    client.ask(recall(places[2]))
+    answer = client.answer()
+    assert isinstance(answer, Recalled)
+    assert answer.done
+    pass_time(again, 400_000)
+    assert read(client, 20) == [b"0", b"1"]
+
+
+def test_a_log_that_holds_little_else_is_not_carried_round_and_round() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_bytes=500, retention_ms=-1))
+    client = rig.client()
+    for sequence in range(30):
+        parked(rig, client, 5_000_000, sequence=sequence)
+    client.ask(produce(), [batch(3)])
+    pass_time(rig, 600_000)
+    assert rig.broker.stats.counters["carried_batches"] == 0
+    for sequence in range(30, 400):
+        client.ask(produce(), [numbered(sequence)])
+    pass_time(rig, 600_000)
+    assert rig.broker.stats.counters["carried_batches"] == 30
+    assert rig.replica().size < 3 * rig.replica().parked.size
+    pass_time(rig, 600_000)
+    assert rig.broker.stats.counters["carried_batches"] == 30
+
+
 def test_what_is_parked_is_recalled_once_and_never_delivered() -> None:
     rig, client = alone()
     place, other = (parked(rig, client, 1_000, sequence=at) for at in range(2))

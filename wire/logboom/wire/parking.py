@@ -1,14 +1,17 @@
 """Parked batches: what a PARKED and a RECALLED entry hold, and the request that recalls one.
 
 A parked batch is replicated and invisible; it waits in the log of the queue that it will enter. The
-body of a PARKED entry is 16 bytes and the batch, whole, as its producer sent it:
+body of a PARKED entry ends with the batch, whole, as its producer sent it:
 
-| at | bytes | field    | type | meaning                                          |
-|---:|------:|----------|------|--------------------------------------------------|
-|  0 |     1 | waits    | u8   | 1: until a time                                  |
-|  1 |     7 | reserved |      | 0                                                |
-|  8 |     8 | due      | i64  | ms since 1970 UTC by the clock of the leader     |
-| 16 |       | batch    |      | 96 bytes of heads (the stamped one empty), body  |
+| at | bytes | field    | type    | meaning                                                     |
+|---:|------:|----------|---------|-------------------------------------------------------------|
+|  0 |     1 | waits    | u8      | 1: until a time                                             |
+|  1 |     1 | carried  | u8      | 1: it was parked before, and is carried to the log's end    |
+|  2 |     6 | reserved |         | 0                                                           |
+|  8 |     8 | due      | i64     | ms since 1970 UTC by the clock of the leader                |
+| 16 |    12 | first    | u64 u32 | only if carried: position where it was parked first         |
+| 28 |    12 | last     | u64 u32 | only if carried: position that this entry takes the place of |
+|    |       | batch    |         | 96 bytes of heads (the stamped one empty), body             |
 
 The body of a RECALLED entry is the position of the parked one: offset u64, side u32. All little
 endian.
@@ -17,7 +20,7 @@ endian.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from logboom.wire.checking import damaged
 from logboom.wire.errors import InvalidRequest
@@ -32,7 +35,11 @@ AT_ONCE: Final = -1
 """The due time of a batch that does not wait."""
 UNTIL_A_TIME: Final = 1
 
-_BODY: Final = struct.Struct("<B7xq")
+_BODY: Final = struct.Struct("<BB6xq")
+_CARRIED: Final = struct.Struct("<QIQI")
+
+Place: TypeAlias = tuple[int, int]
+"""Position (offset, side) in a queue's log."""
 
 
 class Parked(NamedTuple):
@@ -40,16 +47,22 @@ class Parked(NamedTuple):
 
     due_ms: int
     batch: memoryview
+    carried: tuple[Place, Place] | None
+    """(where it was parked first, where it was parked last); None: it was not before."""
 
 
-def encode_parked(batch: bytes | memoryview, due_ms: int) -> bytes:
+def encode_parked(
+    batch: bytes | memoryview, due_ms: int, carried: tuple[Place, Place] | None = None
+) -> bytes:
     """The body of a PARKED entry.
 
     Args:
         batch: checked, as its producer sent it.
         due_ms: milliseconds since 1970, not negative.
+        carried: as `Parked.carried`.
     """
-    return b"".join((_BODY.pack(UNTIL_A_TIME, due_ms), batch))
+    places = b"" if carried is None else _CARRIED.pack(*carried[0], *carried[1])
+    return b"".join((_BODY.pack(UNTIL_A_TIME, carried is not None, due_ms), places, batch))
 
 
 def parked_body(body: bytes | memoryview) -> Parked:
@@ -60,19 +73,26 @@ def parked_body(body: bytes | memoryview) -> Parked:
     """
     if len(body) <= _BODY.size:
         raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
-    waits, due_ms = _BODY.unpack_from(body)
-    if waits != UNTIL_A_TIME or due_ms < 0:
+    waits, carried, due_ms = _BODY.unpack_from(body)
+    if waits != UNTIL_A_TIME or carried > 1 or due_ms < 0:
         raise damaged(f"a parked entry that waits for {waits}", "read it with a newer version")
-    return Parked(due_ms, memoryview(body)[_BODY.size :])
+    if not carried:
+        return Parked(due_ms, memoryview(body)[_BODY.size :], None)
+    if len(body) <= _BODY.size + _CARRIED.size:
+        raise damaged(f"a carried entry of {len(body)} bytes", "fetch it again")
+    places = _CARRIED.unpack_from(body, _BODY.size)
+    batch = memoryview(body)[_BODY.size + _CARRIED.size :]
+    return Parked(due_ms, batch, (places[:2], places[2:]))
 
 
-def parked_head(body: bytes | memoryview) -> BatchHead:
-    """The head of the batch in a PARKED entry.
+def parked_head(body: bytes | memoryview) -> BatchHead | None:
+    """The head of the batch in a PARKED entry; None if it was parked before.
 
     Raises:
         DamagedBatch: it is no such body.
     """
-    return peek(parked_body(body).batch)
+    parked = parked_body(body)
+    return peek(parked.batch) if parked.carried is None else None
 
 
 def encode_recalled(offset: int, side: int) -> bytes:
