@@ -334,11 +334,12 @@ class Client:
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does nothing.
 
-        `timeout_s`: seconds for the flush of each producer; None: until acknowledged or given up.
+        `timeout_s`: seconds for the flush of each producer (None: until acknowledged or given up)
+        and for running listeners (None: their `await_termination_s`).
         """
         if self._io.running:
             for each in list(self._open):
-                if isinstance(each, Producer):
+                if isinstance(each, Producer | PushConsumer):
                     each.close(timeout_s)
                 else:
                     each.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -50,6 +51,8 @@ class GroupConsumer:
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._intake = GroupIntake(self._member, io.submit, failures)
+        # One that nobody holds any more must not keep its queues.
+        weakref.finalize(self, abandon, io, self._member).atexit = False
         self._read_lock = threading.RLock()
         self._closed = False
         for topic in options.subscription:
@@ -214,3 +217,9 @@ class GroupConsumer:
         self._member.inbox.wanted = True
         if not self._member.inbox.arrivals:
             self._event.wait(timeout)
+
+
+def abandon(io: IoThread, member: Member) -> None:
+    """Let a member leave whose consumer is gone; nothing if it has left."""
+    if io.running:
+        io.submit(CloseMember(member, 0))

@@ -288,7 +288,7 @@ class Client:
         nothing."""
         if self._io.running:
             for each in list(self._open):
-                if isinstance(each, Producer):
+                if isinstance(each, Producer | PushConsumer):
                     await each.close(timeout_s)
                 else:
                     await each.close()

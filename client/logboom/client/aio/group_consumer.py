@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMembe
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
 from logboom.client.copies import CopySink
 from logboom.client.failures import Failures
-from logboom.client.group_consumer import CLOSE_S
+from logboom.client.group_consumer import CLOSE_S, abandon
 from logboom.client.group_intake import Given, GroupIntake
 from logboom.client.inbox import Inbox
 from logboom.client.io_thread import IoThread
@@ -48,6 +49,8 @@ class GroupConsumer:
         self._sink = CopySink(io, timeout_s)
         failures = Failures(self._member, time.monotonic, self._sink)
         self._intake = GroupIntake(self._member, io.submit, failures)
+        # One that nobody holds any more must not keep its queues.
+        weakref.finalize(self, abandon, io, self._member).atexit = False
         self._opening = asyncio.Lock()
         self._opened = False
         self._closed = False
