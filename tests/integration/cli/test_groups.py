@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_in_one_line(servers: str, group: str) -> None:
     assert "one of to, shift" in fail("group", "reset", group, servers=servers)
     assert "not 9" in fail("group", "reset", group, "--offset", "bills/0=9", servers=servers)
     wrong = ("group", "alter", group, "--subscribe", "bills=* WHERE price >")
-    assert "at character 9" in fail(*wrong, servers=servers)
+    assert "at character 16" in fail(*wrong, servers=servers)
     assert "nothing to change" in fail("group", "alter", group, servers=servers)
     assert "choose one of" in fail("group", "alter", group, "--strategy", "best", servers=servers)
     assert "--yes" in fail("group", "delete", group, servers=servers)

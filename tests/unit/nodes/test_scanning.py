@@ -89,8 +89,8 @@ def test_a_wrong_filter_is_refused_even_where_there_is_nothing_to_read(rig: Rig)
     reader.ask(filtered(wanted="* WHERE price >", wait_ms=5_000))
     with pytest.raises(InvalidFilter) as caught:
         reader.answer()
-    assert caught.value.fields["position"] == 8
-    assert caught.value.fields["expression"] == " price >"
+    assert caught.value.fields["position"] == 15
+    assert caught.value.fields["expression"] == "* WHERE price >"
 
 
 def test_a_hold_sleeps_through_what_does_not_match(rig: Rig) -> None:

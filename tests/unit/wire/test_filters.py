@@ -78,8 +78,10 @@ def test_the_text_of_a_filter_says_this_filter(
     ("text", "expression", "position"),
     [
         ("a | b", "a | b", 2),
-        ("a WHERE x >", " x >", 4),
-        ("a WHERE", "", 0),
+        ("a WHERE x >", "a WHERE x >", 11),
+        ("a | b WHERE x", "a | b ", 2),
+        ("a WHERE", "a WHERE", 7),
+        ("a WHERE x = '\ud800'", "a WHERE x = '?'", 13),
         ('"a WHERE b', '"a WHERE b', 0),
     ],
 )
@@ -88,6 +90,7 @@ def test_a_text_that_says_none_is_pointed_at(text: str, expression: str, positio
         Filter.read(text)
     assert caught.value.fields["expression"] == expression
     assert caught.value.fields["position"] == position
+    assert caught.value.text.endswith(f", at character {position + 1}")
 
 
 def test_a_text_that_is_far_too_long_is_refused_unread() -> None:

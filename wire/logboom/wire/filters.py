@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from logboom.wire.columns import Columns
 from logboom.wire.compression import Codec
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidFilter, InvalidRequest
 from logboom.wire.filters_evaluating import (
     Evaluate,
     cost_of,
@@ -85,12 +85,24 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
         property expression alone behind WHERE. `read(wanted.text) == wanted`.
 
         Raises:
-            InvalidFilter: it cannot be read; points at the character of the part that is wrong.
+            InvalidFilter: it cannot be read; points at the character.
         """
         if len(text) > _MOST_TEXT:
             raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
         tags, where = split_where(text)
-        return Filter.of(tags if tags.strip() else ALL, where)
+        wanted = Filter.of(tags) if tags.strip() else Filter()
+        if where is None:
+            return wanted
+        try:
+            return Filter(wanted.tags, str(parse(where)))
+        except InvalidFilter as error:
+            at = len(text) - len(where) + int(error.fields["position"])
+            shown = text.encode(errors="replace").decode()
+            said = error.text.rpartition(", at character ")[0]
+            raise InvalidFilter(
+                f"{said}, at character {at + 1}",
+                **{**error.fields, "expression": shown, "position": at},
+            ) from None
 
     @property
     def takes_all(self) -> bool:
