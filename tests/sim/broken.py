@@ -17,13 +17,14 @@ from typing import Final
 import pytest
 
 from tests.sim import breaks_groups as g
+from tests.sim import breaks_parked as p
 from tests.sim import breaks_queues as q
 from tests.sim import breaks_raft as r
 from tests.sim import breaks_stores as s
 from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
 from tests.sim.breaks_queues import Patch
-from tests.sim.harnesses import Cluster, Directed, Harness, Members, Raft, Script, verdict
+from tests.sim.harnesses import Cluster, Directed, Harness, Members, Raft, Script, Waiting, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ BREAKS: Final = (
     ),
     Break("Q9", q.producers_without_windows, Cluster(), within=20),
     Break("Q9", q.duplicates_answered_at_once, Cluster("sent again"), within=20),
+    Break("Q9", p.retries_park_again, Waiting(), within=20),
     Break("Q10", s.the_end_is_written_later, Cluster(), within=20),
     Break("Q10", s.append_time_follows_the_clock, Cluster(), within=20),
     Break("Q11", s.leases_never_end, Cluster("forgotten leader"), within=20),
@@ -95,6 +97,8 @@ BREAKS: Final = (
         s.state_runs_ahead,
         Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
     ),
+    Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
+    Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(2,), within=20),
     Break("Q13", s.suspects_are_trusted, Cluster("suspect"), within=20),
     Break(
         "Q13",

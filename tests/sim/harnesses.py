@@ -17,6 +17,7 @@ import pytest
 
 from logboom.metadata.raft_config import RaftError
 from tests.sim.attacks import attacked
+from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
@@ -56,6 +57,18 @@ class Members:
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
         GroupScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The simulation of whole clusters with messages that wait for a time."""
+
+    def __str__(self) -> str:
+        return "delays"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        DelayScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +131,7 @@ class Directed:
                 raise AssertionError(f"{name} fails") from error
 
 
-Harness: TypeAlias = Cluster | Members | Raft | Script | Directed
+Harness: TypeAlias = Cluster | Members | Waiting | Raft | Script | Directed
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",
