@@ -98,6 +98,20 @@ def test_what_fails_comes_again_and_then_is_a_dead_letter(node: Embedded) -> Non
         assert b"BadValue" in b" ".join(dead.headers.values())
 
 
+def test_retries_come_soon_on_a_stage(node: Embedded) -> None:
+    app = App()
+
+    @app.subscriber("errands", group="running")
+    def run(message: Message) -> None:
+        if message.attempt < 4:
+            raise OSError("not now")
+
+    with Stage(app, node=node) as stage:
+        stage.send("errands", b"x")
+        calls = stage.calls(run, 4)
+        assert [call.error is None for call in calls] == [False, False, False, True]
+
+
 def test_a_stage_says_what_did_not_come(node: Embedded) -> None:
     app = App()
 
