@@ -34,6 +34,8 @@ class Standing:
     def __init__(self, group: GroupView, told: list[MemberStatus] | None, wall_ms: int) -> None:
         self.group = group
         self.wall_ms = wall_ms
+        self.broadcasting = group.config.mode == "broadcasting"
+        """Each member keeps its own offsets: the group has none, and no lag."""
         self.owners: dict[tuple[int, int], tuple[str, OwnedQueue]] = {
             (owned.topic_id, owned.queue): (member.id, owned)
             for member in group.members
@@ -50,6 +52,8 @@ class Standing:
 
     def stuck(self, key: tuple[int, int]) -> str:
         """Why a queue with a lag does not move, as far as anybody said."""
+        if self.broadcasting:
+            return ""
         if key in self.group.unstarted:
             return "where the group starts here is not known yet"
         if key not in self.owners:
@@ -83,7 +87,9 @@ def queues(standing: Standing, found: GroupOffsets, timeout: float) -> Flow[list
     lines = []
     for queue, committed in enumerate(found.committed):
         key = (found.topic_id, queue)
-        progress = _progress(committed, ranges.get(queue, b""))
+        progress = None
+        if not standing.broadcasting:
+            progress = _progress(committed, ranges.get(queue, b""))
         patience = min(timeout, QUEUE_S)
         try:
             ends = yield from offsets(found.topic, [queue], patience)
@@ -114,7 +120,7 @@ def _line(
     stuck: str,
 ) -> GroupQueue:
     committed = found.committed[queue]
-    known = None if committed == UNKNOWN_START else committed
+    known = None if committed == UNKNOWN_START or standing.broadcasting else committed
     owner = standing.owners.get((found.topic_id, queue), ("",))[0]
     return GroupQueue(found.topic, queue, known, first, end, lag, exact, age, owner, stuck)
 

@@ -65,6 +65,7 @@ class Words:
         self.topics: dict[str, int] = {"orders": 1}
         self.logs: dict[tuple[str, int], tuple[int, list[bytes]]] = {}
         """By queue: (first offset, batches)."""
+        self.config = GroupConfig()
         self.subscription: dict[str, str] = {"orders": "*"}
         self.committed: dict[str, list[int]] = {}
         self.ranges: dict[str, list[tuple[int, bytes]]] = {}
@@ -163,7 +164,7 @@ class Words:
     def group(self, name: str) -> GroupView:
         """The group's head and members."""
         return GroupView(
-            name, 1, GroupConfig(), self.subscription, 1, "broker-1", 1, 2, 2, "", 9,
+            name, 1, self.config, self.subscription, 1, "broker-1", 1, 2, 2, "", 9,
             len(self.members), True, self.members, [], self.unstarted,
         )  # fmt: skip
 
@@ -320,6 +321,14 @@ def test_a_queue_without_leader_or_start_has_no_lag(words: Words) -> None:
     first, second = words.drive(describe_group("billing", NOW, 5.0)).queues
     assert (first.end, first.lag, first.stuck) == (None, None, "nobody leads it")
     assert (second.committed, second.end, second.lag) == (None, 3, None)
+
+
+def test_a_broadcasting_group_has_no_offsets_of_its_own(words: Words) -> None:
+    words.config = GroupConfig(mode="broadcasting")
+    words.store("orders", 0, values(3))
+    words.committed["orders"] = [0]
+    (queue,) = words.drive(describe_group("billing", NOW, 5.0)).queues
+    assert (queue.committed, queue.end, queue.lag, queue.stuck) == (None, 3, None, "")
 
 
 def plan(words: Words, *, dry_run: bool = True, **asked: Any) -> list[OffsetReset]:
