@@ -49,6 +49,15 @@ def test_at_least_one_batch_and_then_no_more_than_asked() -> None:
     assert offsets(collect(log.replica, log.storage, 0, 1 << 20, 4).batches) == [0, 3]
 
 
+def test_a_pull_does_not_walk_through_all_that_is_parked() -> None:
+    log = log_of([3, *[0] * 200, 2], 0)
+    found = collect(log.replica, log.storage, 0, 2_000, 0)
+    assert offsets(found.batches) == [0]
+    assert found.next_offset == 3
+    assert offsets(collect(log.replica, log.storage, 3, 2_000, 0).batches) == [3]
+    assert offsets(collect(log.replica, log.storage, 0, 1 << 20, 0).batches) == [0, 3]
+
+
 def test_nothing_at_or_behind_the_hw() -> None:
     log = Log()
     log.lead(1, [2, 2, 2])
