@@ -30,6 +30,9 @@ LOG = logging.getLogger("logboom.client")
 SLACK_S: Final = 2.0
 """Seconds beyond the hold before an unanswered heartbeat is sent elsewhere."""
 FOREVER_S: Final = 1e9
+TICK_S: Final = 0.5
+"""Seconds between two looks at the clock, unless commits are to come more often."""
+LEAST_TICK_S: Final = 0.01
 CALM_S: Final = 0.02
 """Least seconds between two heartbeats."""
 JOIN_S: Final = 5.0
@@ -267,8 +270,9 @@ class Membership:
     def _tick(self) -> None:
         if self.ended:
             return
-        self._ticker = self._turn.after(0.1 if self._busy else 0.5, self._tick)
         every = self.member.options.commit_every_s
+        often = min(every or TICK_S, 0.1 if self._busy else TICK_S)
+        self._ticker = self._turn.after(max(often, LEAST_TICK_S), self._tick)
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
             self._committing.commit()
