@@ -22,9 +22,17 @@ from tests.sim.group_member import GroupMember, Membership
 from tests.sim.group_watch import GroupWatch
 from tests.sim.history import History, Queue
 from tests.sim.observer import Observer
+from tests.sim.scheduler import EPOCH_MS
 from tests.sim.world import World
 
-CONFIG: Final = GroupConfig(session_ms=3_000, heartbeat_ms=800, drain_ms=4_000)
+CONFIG: Final = GroupConfig(
+    session_ms=3_000,
+    heartbeat_ms=800,
+    drain_ms=4_000,
+    retry="exponential",
+    retry_first_ms=300,
+    retry_last_ms=2_000,
+)
 GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late": ["safe"]}
 """Group → its topics. Offsets of "audit" are reset now and then; "late" comes in the middle, and
 starts at the end."""
@@ -82,6 +90,7 @@ class Groups:
             self._config(group),
             instance=name if rng.random() < 0.3 else "",
             handling_s=handling,
+            failing=0.03 if group == "billing" else 0.0,
         )
         self._members[name] = of
         self._world.add(name, "client", {}, lambda: self._make(of))
@@ -99,10 +108,14 @@ class Groups:
             self._endpoints,
             random.Random(self._rng.random()),
             self.ledger,
+            self._date_ms,
         )
         core.hurry = self._over
         self._cores[of.name] = core
         return core
+
+    def _date_ms(self) -> int:
+        return EPOCH_MS + int(self._world.scheduler.now * 1000)
 
     # -- the guest --------------------------------------------------------------------------
 
@@ -121,6 +134,9 @@ class Groups:
     def rest(self) -> None:
         """Everybody comes back, stays, and catches up."""
         self._working, self._over = False, True
+        for machine in self._world.nodes("broker"):
+            # Delays are by date: it is set right, or retries would wait for as long as it is wrong.
+            machine.clock.wall_ahead_ms = 0
         for core in self._cores.values():
             core.hurry = True
         for name in self._members:
@@ -159,6 +175,8 @@ class Groups:
                 end, committed = self._history.known_end(queue), self.ledger.committed(name, queue)
                 if committed < end:
                     return f"{name} is at {committed} of {end} in {queue}"
+            if left := self.ledger.missing(name, topics):
+                return f"{left} messages are not consumed by {name}, retries included"
         return ""
 
     @staticmethod

@@ -31,6 +31,8 @@ class _Followed:
     """Offset → the member that finished it while it had the queue."""
     handled: set[int] = field(default_factory=set)
     """All that was finished, also by members that did not have the queue any more."""
+    passed: set[int] = field(default_factory=set)
+    """What failed at least once: done with once its copy is stored."""
     committed: int = UNKNOWN_START
     start: int = 0
     """Where the group began."""
@@ -77,8 +79,9 @@ class GroupLedger:
             raise BrokenProperty("a member gets each message once", detail)
         followed.given[owner_epoch] = offset + 1
         acked = self._history.acked.get(value)
+        copied = queue.topic.startswith("%")
         loose = value.partition(b"/")[0] in self._history.loose
-        if acked is not None and not loose and acked != (queue, offset):
+        if acked is not None and not loose and not copied and acked != (queue, offset):
             raise BrokenProperty("members get what was stored", f"{where}: {value!r}, {acked}")
         followed.latest[offset] = max(owner_epoch, followed.latest.get(offset, 0))
         before = followed.finished.get(offset)
@@ -98,6 +101,16 @@ class GroupLedger:
         followed.handled.add(offset)
         if owned:
             followed.finished[offset] = member
+
+    def pass_on(self, group: str, queue: Queue, offset: int) -> None:
+        """A handler failed: the message comes again as a copy."""
+        self._followed[group, queue].passed.add(offset)
+        self._trace.count("handlers failed")
+
+    def retried(self, group: str, queue: Queue, offset: int) -> None:
+        """A copy of this message was finished."""
+        self._followed[group, queue].handled.add(offset)
+        self._trace.count("retries finished")
 
     # -- operators --------------------------------------------------------------------------
 
@@ -152,7 +165,7 @@ class GroupLedger:
         spans = [(followed.committed, committed), *ranges]
         for start, stop in spans:
             for offset in range(start, stop):
-                if offset not in followed.handled:
+                if offset not in followed.handled and offset not in followed.passed:
                     detail = f"{group} {queue}: {offset} of {spans}"
                     raise BrokenProperty("only what is finished is committed", detail)
         followed.committed = committed
@@ -162,6 +175,14 @@ class GroupLedger:
         return self._followed[group, queue].committed
 
     # -- the end ----------------------------------------------------------------------------
+
+    def missing(self, group: str, topics: list[str]) -> int:
+        """How many acknowledged messages nobody has finished yet."""
+        return sum(
+            offset >= (of := self._followed[group, queue]).start and offset not in of.handled
+            for value, (queue, offset) in self._history.acked.items()
+            if queue.topic in topics and value.partition(b"/")[0] not in self._history.loose
+        )
 
     def compare(self, group: str, topics: list[str]) -> None:
         """Every acknowledged message was finished by somebody."""

@@ -18,10 +18,12 @@ from logboom.client.holdings import Holding
 from logboom.client.inbox import Inbox
 from logboom.client.member import Member, MemberOptions
 from logboom.client.results import Message
+from logboom.client.retries import place_of
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import RetryableError
 from logboom.wire.group_view import GroupConfig
 from tests.sim.group_ledger import GroupLedger
+from tests.sim.group_sink import GroupSink
 from tests.sim.history import Queue
 from tests.sim.trace import BrokenProperty
 
@@ -44,6 +46,8 @@ class Membership:
     instance: str = ""
     handling_s: Sequence[float] = field(default=(0.0, 0.0, 0.01, 0.05, 0.3))
     """How long handlers take, one of these."""
+    failing: float = 0.0
+    """Share of handlers that fail."""
 
 
 class GroupMember:
@@ -56,7 +60,9 @@ class GroupMember:
         endpoints: Sequence[str],
         rng: random.Random,
         ledger: GroupLedger,
+        date_ms: Callable[[], int],
     ) -> None:
+        """`date_ms`: the right date, which this machine's clock may not show."""
         self.of = of
         self.id = member_id
         self._rng = rng
@@ -75,7 +81,8 @@ class GroupMember:
             prefetch_bytes=6_000,
         )
         self.member = Member(options, Inbox(6_000, _ignore), nullcontext())
-        failures = Failures(self.member, lambda: self._now.mono)
+        sink = GroupSink(self._call, lambda: self._now.mono, date_ms)
+        failures = Failures(self.member, lambda: self._now.mono, sink)
         self._intake = GroupIntake(self.member, self._call, failures)
         self._handling: list[tuple[float, int, Message, Holding]] = []
         self._order = count()
@@ -136,12 +143,12 @@ class GroupMember:
         except RetryableError:
             return
         for message in taken:
-            holding = self.member.holding(message.topic, message.queue)
+            holding = self.member.holding(*place_of(message)[:2])
             assert holding is not None, "who hands out has the queue"
-            queue = Queue(message.topic, message.queue)
+            topic, number, offset = place_of(message)
             value = bytes(message.value or b"")
             self._ledger.give(
-                self.of.group, queue, holding.owner_epoch, message.offset, value, self.id
+                self.of.group, Queue(topic, number), holding.owner_epoch, offset, value, self.id
             )
             spent = 0.0 if self.hurry else self._rng.choice(self.of.handling_s)
             ends = self._now.mono + spent
@@ -150,8 +157,15 @@ class GroupMember:
     def _finish(self, message: Message, holding: Holding) -> None:
         has = self.member.holdings.get(holding.key) is holding
         owned = has and not holding.cancelled and not holding.releasing
-        queue = Queue(message.topic, message.queue)
-        self._ledger.finish(self.of.group, queue, message.offset, self.id, owned=owned)
+        topic, number, offset = place_of(message)
+        place = Queue(topic, number)
+        if self._rng.random() < self.of.failing and not self.hurry and owned:
+            self._ledger.pass_on(self.of.group, place, offset)
+            self._intake.nack(message, None, "it failed", self._now.mono)
+            return
+        self._ledger.finish(self.of.group, place, offset, self.id, owned=owned)
+        if message.read_from is not None:
+            self._ledger.retried(self.of.group, Queue(message.topic, message.queue), message.offset)
         self._intake.ack(message)
 
     def leave(self, left: Callable[[], None]) -> None:

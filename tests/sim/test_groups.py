@@ -27,6 +27,8 @@ COUNTED = (
     "coordinators moved",
     "offsets reset",
     "strategies changed",
+    "handlers failed",
+    "retries finished",
 )
 """What must have happened at least once over all seeds: else they prove nothing."""
 
