@@ -122,7 +122,11 @@ class GroupRig(Rig):
                     self.decide_next()
             case Heartbeat():
                 known = self.state.cluster.brokers.get(ME)
-                if known is None or known.instance_epoch != message.instance_epoch or not known.alive:
+                if (
+                    known is None
+                    or known.instance_epoch != message.instance_epoch
+                    or not known.alive
+                ):
                     self.refuse(message, Refused("fenced", "FENCED"))
                 elif self.granting:
                     self.reply(message, HeartbeatGranted(0, 2_000, self.state.cluster.version))

@@ -34,7 +34,9 @@ def test_a_parked_batch_comes_out_as_it_went_in() -> None:
     assert (head.kind, head.count, head.next_offset) == (Kind.PARKED, 0, 4)
     parked = parked_body(control_body(entry, head))
     assert (parked.due_ms, bytes(parked.batch)) == (99, BATCH)
-    assert parked_head(control_body(entry, head)).base_sequence == 5
+    inner = parked_head(control_body(entry, head))
+    assert inner is not None
+    assert inner.base_sequence == 5
     released = check(stamp(release(parked.batch, 4, 0), 4, 1, 99))
     assert (released.count, released.base_sequence) == (2, 5)
 
