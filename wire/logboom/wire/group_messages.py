@@ -32,8 +32,9 @@ class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
 class GroupJoin(Request, array_like=True):
     """Become a member, or come again after being fenced; answered by GroupJoined.
 
-    Errors: NOT_COORDINATOR (fields `coordinator`, `epoch`), SUBSCRIPTION_MISMATCH (fields name the
-    difference), INVALID_ARGUMENT, UNAVAILABLE.
+    Errors: NOT_COORDINATOR (fields `coordinator`, which is in `leader` too, its `endpoint`, and
+    `epoch`), SUBSCRIPTION_MISMATCH (fields name the difference), INVALID_FILTER (field `topic`
+    besides), INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
     """
 
     group: str
