@@ -8,7 +8,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
-demo: $(BASE) ## 336,776 flights through a cluster while a broker is killed, verified
+demo: $(BASE) ## 336,776 flights through a cluster while a broker and a consumer are killed
 	@.venv/bin/logboom demo $(ARGS)
 cluster: $(BASE) ## start 3 name servers and 3 brokers on this machine
 	@.venv/bin/logboom cluster up $(ARGS)

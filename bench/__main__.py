@@ -19,12 +19,15 @@ import msgspec
 from bench import (
     allocation,
     consumer_groups,
+    delay,
     failover,
     filters,
     holds,
     idle,
     latency,
     metadata_scale,
+    push,
+    rolling,
     throughput,
 )
 from bench.rows import Row, table
@@ -47,6 +50,9 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "allocation": lambda: allocation.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "filters": lambda: filters.rows(20 if quick else 200),
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
+        "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
+        "push": lambda: push.rows(count // 4, runs),
+        "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }
 

@@ -136,10 +136,6 @@ def anything_is_appended(patch: Patch) -> None:
 
     def append(self: Replica, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
         head = check(entry)
-        if head.is_control:
-            vars(replica.Replica)["_note_control"](self, head, entry, self.end)
-        elif head.producer_id >= 0:
-            self.windows.add(head, self.end.offset, head.append_time_ms, self.hw.offset)
         side = self.end.side + 1 if head.is_control else 0
         after = Position(self.end.offset + head.count, side)
         vars(replica.Replica)["_append"](self, entry, head, after, writes, cache)
@@ -231,7 +227,7 @@ def producers_without_windows(patch: Patch) -> None:
 
 def duplicates_answered_at_once(patch: Patch) -> None:
     """Q9: a duplicate is answered although its original is not as safe as was asked."""
-    wait = vars(producing.Producing)["_await"]
+    wait = vars(producing.Producing)["wait"]
 
     def answered(
         self: producing.Producing,
@@ -246,4 +242,4 @@ def duplicates_answered_at_once(patch: Patch) -> None:
         else:
             wait(self, known, led, waiting, acks, turn)
 
-    patch.setattr(producing.Producing, "_await", answered)
+    patch.setattr(producing.Producing, "wait", answered)

@@ -16,13 +16,15 @@ from typing import Final
 
 import pytest
 
+from tests.sim import breaks_groups as g
+from tests.sim import breaks_parked as p
 from tests.sim import breaks_queues as q
 from tests.sim import breaks_raft as r
 from tests.sim import breaks_stores as s
 from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
 from tests.sim.breaks_queues import Patch
-from tests.sim.harnesses import Cluster, Directed, Harness, Raft, Script, verdict
+from tests.sim.harnesses import Cluster, Directed, Harness, Members, Raft, Script, Waiting, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Break:
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
+COORDINATORS: Final = "nodes.test_coordinator:"
+REQUESTS: Final = "nodes.test_coordinator_requests:"
 BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
     Break("Q1", q.a_leader_counts_itself_alone, Cluster(), within=20),
@@ -79,6 +83,7 @@ BREAKS: Final = (
     ),
     Break("Q9", q.producers_without_windows, Cluster(), within=20),
     Break("Q9", q.duplicates_answered_at_once, Cluster("sent again"), within=20),
+    Break("Q9", p.retries_park_again, Waiting(), within=20),
     Break("Q10", s.the_end_is_written_later, Cluster(), within=20),
     Break("Q10", s.append_time_follows_the_clock, Cluster(), within=20),
     Break("Q11", s.leases_never_end, Cluster("forgotten leader"), within=20),
@@ -92,6 +97,8 @@ BREAKS: Final = (
         s.state_runs_ahead,
         Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
     ),
+    Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
+    Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(2,), within=20),
     Break("Q13", s.suspects_are_trusted, Cluster("suspect"), within=20),
     Break(
         "Q13",
@@ -161,8 +168,40 @@ BREAKS: Final = (
         r.fences_of_any_term,
         Directed("metadata.test_elections:test_r13_a_fence_of_another_term_is_refused"),
     ),
+    Break(
+        "R13",
+        g.new_coordinators_grant_nothing,
+        Directed(COORDINATORS + "test_a_new_coordinator_grants_full_sessions_first"),
+    ),
+    Break(
+        "R13",
+        g.the_silence_is_the_members,
+        Directed(COORDINATORS + "test_nobody_is_expired_for_what_nobody_could_hear"),
+    ),
     Break("R14", r.watches_answer_older, Cluster(), within=20),
     Break("R14", r.metadata_goes_back, Cluster(), within=20),
+    Break("G1", g.releases_do_not_commit, Members(calm=True), within=20),
+    Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20),
+    Break(
+        "G1",
+        g.commits_are_answered_at_once,
+        Directed(REQUESTS + "test_a_commit_is_answered_once_it_is_in_the_log"),
+    ),
+    Break(
+        "G2",
+        g.drains_never_end,
+        Directed(COORDINATORS + "test_a_member_that_does_not_release_in_time_is_fenced"),
+    ),
+    Break(
+        "G3",
+        g.commits_go_beyond_the_end,
+        Directed(REQUESTS + "test_a_release_beyond_the_end_is_refused_and_stays_owned"),
+    ),
+    Break(
+        "G3",
+        g.commits_go_back,
+        Directed("metadata.test_group_offsets:test_a_commit_goes_forward_only"),
+    ),
     Break(
         "W1",
         w.strangers_get_no_answer,

@@ -17,6 +17,8 @@ import pytest
 
 from logboom.metadata.raft_config import RaftError
 from tests.sim.attacks import attacked
+from tests.sim.delay_scenario import DelayScenario
+from tests.sim.group_scenario import GroupScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
 from tests.sim.trace import BrokenProperty
@@ -41,6 +43,32 @@ class Cluster:
             attacked(seed, self.attack).run()
         else:
             Scenario(seed, rot=self.rot).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The simulation of whole clusters with consumer groups."""
+
+    calm: bool = False
+
+    def __str__(self) -> str:
+        return "groups, `--calm`" if self.calm else "groups"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        GroupScenario(seed, calm=self.calm).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The simulation of whole clusters with messages that wait for a time."""
+
+    def __str__(self) -> str:
+        return "delays"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        DelayScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +131,7 @@ class Directed:
                 raise AssertionError(f"{name} fails") from error
 
 
-Harness: TypeAlias = Cluster | Raft | Script | Directed
+Harness: TypeAlias = Cluster | Members | Waiting | Raft | Script | Directed
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",

@@ -67,6 +67,10 @@ class History:
         self.sent: dict[bytes, Queue] = {}
         self.acked: dict[bytes, tuple[Queue, int]] = {}
         self.failed: dict[bytes, str] = {}
+        self.waits: dict[bytes, int] = {}
+        """Values sent with a delay, and when they are due, true ms: they come in no order."""
+        self.released: dict[bytes, float] = {}
+        """Of these, when each was first read, in true seconds."""
         self._positions: dict[tuple[str, Queue], int] = {}
 
     def _of(self, queue: Queue) -> _Known:
@@ -101,6 +105,13 @@ class History:
     def _acks(self, value: bytes) -> str:
         return self.loose.get(value.partition(b"/")[0], "all")
 
+    def park(self, value: bytes, queue: Queue) -> None:
+        """A producer was told that its value waits."""
+        if value in self.acked:
+            raise BrokenProperty("one outcome per send", f"{value!r} has two")
+        self.acked[value] = (queue, -1)
+        self._trace.count("parked")
+
     def fail(self, value: bytes, why: str) -> None:
         """A producer was told that a send failed: it may or may not be stored."""
         self.failed[value] = why
@@ -124,6 +135,8 @@ class History:
             if value not in self.sent:
                 raise BrokenProperty("reads were sent", f"{value!r} at {queue} {offset}")
             self._place(queue, offset, value, "read")
+            if value in self.waits:
+                self.released.setdefault(value, self._now())
             place += 1
         self._positions[reader, queue] = place
         self._trace.count("read", len(messages))
@@ -218,6 +231,8 @@ class History:
                     "nothing is doubled", f"{queue}: {value!r} at {seen[value]} and {offset}"
                 )
             seen[value] = offset
+            if value in self.waits:
+                continue
             producer, number = value.split(b"/")
             if int(number) < last.get(producer, -1) and self._acks(value) in ORDERED:
                 raise BrokenProperty("producers' order holds", f"{queue} {offset}: {value!r} late")

@@ -51,8 +51,8 @@ class Overheard:
 
     def _asked(self, endpoint: str, message: Propose) -> None:
         command = message.command
-        broker = getattr(command, "broker", None)
-        if broker is None or not message.proposer.startswith(f"{broker}/"):
+        broker, _, process = message.proposer.partition("/")
+        if not process:
             return
         asked = (message.proposer, message.number)
         changes = command.changes if isinstance(command, AlterIsr) else []

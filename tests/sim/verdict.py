@@ -13,7 +13,7 @@ from tests.sim.trace import BrokenProperty, Trace
 
 SHOWN: Final = 40
 """Events that a failure shows at most."""
-_NODES: Final = re.compile(r"\b(?:broker|name|wire|api|reader|loose|admin)-\d+\b")
+_NODES: Final = re.compile(r"\b(?:broker|name|wire|api|reader|loose|admin|member)-\d+\b")
 _QUEUES: Final = re.compile(r"\b[a-z][a-z0-9-]*/\d+\b")
 _FOR_ALL: Final = ("world", "network")
 

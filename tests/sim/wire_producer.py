@@ -14,6 +14,7 @@ from logboom.wire.commands import AllocateProducerIds, Result
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import Acks, AnyMessage, Produce, Produced
+from logboom.wire.parking import AT_ONCE
 from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty
 from tests.sim.wire_client import WireClient
@@ -28,6 +29,7 @@ RETRY_S: Final = (0.05, 0.8)
 class _Batch:
     values: list[bytes]
     sequence: int
+    due_ms: int = AT_ONCE
     encoded: bytes = b""
     tries: int = 0
     asked: bool = False
@@ -68,10 +70,10 @@ class WireProducer(WireClient):
         self._producer_id: int | None = None
         self._asked_id = False
 
-    def send(self, queue: Queue, values: list[bytes]) -> None:
-        """Append one batch; called through a `Call`."""
+    def send(self, queue: Queue, values: list[bytes], due_ms: int = AT_ONCE) -> None:
+        """Append one batch, perhaps one that waits; called through a `Call`."""
         lane = self._lanes.setdefault(queue, _Lane(queue))
-        lane.batches.append(_Batch(values, lane.next_sequence))
+        lane.batches.append(_Batch(values, lane.next_sequence, due_ms))
         lane.next_sequence += len(values)
         for value in values:
             self._history.send(queue, value)
@@ -131,6 +133,7 @@ class WireProducer(WireClient):
         )
         wait_ms = int(ANSWER_S * 1000)
         message = Produce(0, wait_ms, lane.queue.topic, lane.queue.number, self._acks)
+        message.due_ms = batch.due_ms
         self.request(endpoint, message, answered, ANSWER_S, [batch.encoded])
 
     def _answered(
@@ -141,8 +144,7 @@ class WireProducer(WireClient):
             lane.rest_s = RETRY_S[0]
             while lane.batches and lane.batches[0].acked:
                 lane.batches.popleft()
-            for place, value in enumerate(batch.values):
-                self._history.ack(value, lane.queue, message.base_offset + place)
+            self.stored(lane.queue, batch.values, message)
             self._fill(lane)
             return
         batch.asked = False
@@ -156,6 +158,11 @@ class WireProducer(WireClient):
             lane.resting = True
             self.later(lane.rest_s * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
             lane.rest_s = min(2 * lane.rest_s, RETRY_S[1])
+
+    def stored(self, queue: Queue, values: list[bytes], answer: Produced) -> None:
+        """A batch was acknowledged."""
+        for place, value in enumerate(values):
+            self._history.ack(value, queue, answer.base_offset + place)
 
     def _rested(self, lane: _Lane) -> None:
         lane.resting = False

@@ -19,6 +19,7 @@ ANSWER_S: Final = 2.0
 RETRY_S: Final = (0.05, 0.4)
 """A reader waits this long after an error: twice as long each time, until it reads again."""
 ASK_END_S: Final = 0.7
+TAKES_ALL: Final = "* WHERE _timestamp >= 0 OR KEYS IS NULL OR KEYS IS NOT NULL"
 
 
 class WireReader(WireClient):
@@ -79,7 +80,9 @@ class WireReader(WireClient):
                 self._rest(queue)
 
         size = self.rng.choice((1, 4096, 1 << 20))
-        message = Pull(0, 2_000, *queue, offset, size, WAIT_MS)
+        # Every other pull by a filter that takes everything: what it judges must not be less.
+        wanted = TAKES_ALL if offset % 2 else ""
+        message = Pull(0, 2_000, *queue, offset, size, WAIT_MS, filter=wanted)
         self.request(endpoint, message, answered, ANSWER_S)
 
     def _rest(self, queue: Queue) -> None:
@@ -93,6 +96,8 @@ class WireReader(WireClient):
             return
         if message.status == "FOUND" and not batches:
             raise BrokenProperty("FOUND has batches", f"{queue} {offset}")
+        if any(message.matches or ()):
+            raise BrokenProperty("a filter that takes all judges so", f"{queue} {message}")
         messages: list[tuple[int, bytes]] = []
         for batch in batches:
             columns = open_batch(batch, check(batch)).from_offset(offset)

@@ -47,7 +47,9 @@ def build() -> App:
         consume_command,
         demo_command,
         dev_command,
+        dlq_commands,
         doctor_command,
+        group_commands,
         message_commands,
         name_server_commands,
         node_commands,
@@ -69,6 +71,8 @@ def build() -> App:
     app.command(node_commands.app)
     app.command(name_server_commands.app)
     app.command(topic_commands.app)
+    app.command(group_commands.app)
+    app.command(dlq_commands.app)
     app.command(produce_command.produce)
     app.command(consume_command.consume)
     app.command(message_commands.app)

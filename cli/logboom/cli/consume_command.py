@@ -26,6 +26,8 @@ def consume(
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
     offset: Annotated[str, Parameter(name=["--offset", "-o"], allow_leading_hyphen=True)] = "first",
     since: str | None = None,
+    tags: str | None = None,
+    where: Annotated[str | None, Parameter(name=["--filter"])] = None,
     exit_at_end: Annotated[bool, Parameter(name=["--exit", "-e"], negative="")] = False,
     count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
     line_format: Annotated[str, Parameter(name=["--format", "-f"])] = "%s\\n",
@@ -39,6 +41,7 @@ def consume(
         logboom consume flights
         logboom consume flights -o -10 -e   # the last 10 of each queue, then exit
         logboom consume flights --since 1h --json | jq .key
+        logboom consume flights --tags 'late || lost' --filter "price > 3 AND region IS NOT NULL"
         logboom consume flights -f '%t[%q]@%o %k: %v\\n'
 
     Parameters
@@ -51,6 +54,10 @@ def consume(
         Where to begin in each queue: first, last, an offset, or -N for the last N.
     since
         Begin at messages this old: 10m, 1h, 2d; goes before --offset.
+    tags
+        Only messages with one of these tags: 'late || lost'.
+    where
+        Only messages whose headers this holds of, SQL-92 style: "price > 3 AND region = 'eu'".
     exit_at_end
         Exit at the end, instead of waiting for new messages.
     count
@@ -69,7 +76,9 @@ def consume(
         offsets = _offsets(boom, topic, queue_numbers(queue))
         starts = _starts(boom, topic, offsets, offset, since)
         ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None
-        with boom.consumer(topic, queues=list(offsets), start="first") as consumer:
+        with boom.consumer(
+            topic, queues=list(offsets), start="first", tags=tags, filter=where
+        ) as consumer:
             for number, start in starts.items():
                 consumer.seek(topic, number, start)
             written = _copy(consumer, starts, ends, count, lambda m: write(m) + end_of_line)
@@ -128,11 +137,16 @@ def _copy(
     out = sys.stdout.buffer
     written = 0
     at = dict(starts)
+    topic = consumer.queues[0][0]
     while count is None or written < count:
         if ends is not None and all(at[n] >= end for n, end in ends.items()):
             break
         wanted = _POLL_MESSAGES if count is None else min(_POLL_MESSAGES, count - written)
-        for message in consumer.poll(wanted, _POLL_S):
+        messages = consumer.poll(wanted, _POLL_S)
+        for queue in at if not messages else ():
+            # A filter may have passed over all there was.
+            at[queue] = max(at[queue], consumer.position(topic, queue) or 0)
+        for message in messages:
             at[message.queue] = message.offset + 1
             if ends is not None and message.offset >= ends[message.queue]:
                 continue

@@ -1,8 +1,10 @@
 """The main job: every flight through a cluster while a broker is killed, and nothing amiss.
 
 3 name servers and 3 brokers start on free ports; all flights are produced with acks=all and read
-back; in the middle of the reading the broker that leads most queues is killed with SIGKILL and
-started again. The verifier then says whether each flight was read once, unchanged and in order.
+back by a consumer group of three processes. While they read, one of the three is killed: the others go on
+where it had committed. Then the broker that leads most queues is killed with SIGKILL and started
+again. The verifier then says whether each flight arrived, unchanged
+and in order.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+from logboom.cli.demo_group import MEMBERS, Group
 from logboom.cli.flights import Flight
 from logboom.cli.flights_verifier import CarrierDelay, Verdict, Verifier
 from logboom.client import Client, connect
@@ -30,8 +33,10 @@ CHUNK: Final = 2_000
 """Flights of one send_many."""
 IN_FLIGHT: Final = 16
 """Chunks whose acknowledgement is awaited at a time."""
-KILL_AT: Final = 1 / 3
-"""Share of the flights read when the broker is killed."""
+KILL_MEMBER_AT: Final = 1 / 4
+"""Share of the flights read when a consumer is killed."""
+KILL_AT: Final = 1 / 2
+"""The same for the broker."""
 QUIET_S: Final = 60.0
 """Reading gives up when nothing comes for so long."""
 
@@ -45,7 +50,7 @@ class Report:
     """From nothing to a cluster that serves."""
     produce_per_s: float
     consume_per_s: float
-    """While everything was up: until the kill."""
+    """While everything was up: until the first kill."""
     killed: str
     """The broker that was killed, and started again."""
     write_pause_s: float
@@ -54,6 +59,8 @@ class Report:
     """The longest time in which the reader got nothing."""
     back_s: float
     """From starting it again to its serving again."""
+    again: int
+    """Messages that the killed consumer had read and not committed: delivered again."""
     verdict: Verdict
     carriers: list[CarrierDelay]
     total_s: float
@@ -100,6 +107,7 @@ def run(flights: Sequence[Flight], data: Path | None, steps: Steps) -> Report:
         write_pause_s=reader.blow.write_pause_s,
         read_pause_s=reader.read_pause_s,
         back_s=reader.blow.back_s,
+        again=reader.again,
         verdict=reader.verifier.verdict(),
         carriers=reader.verifier.carriers(),
         total_s=time.monotonic() - begun,
@@ -178,7 +186,7 @@ class _Blow(Thread):
 
 
 class _Reader:
-    """Reads all flights, and strikes a broker on the way."""
+    """Reads all flights by a group, and strikes a broker and a member on the way."""
 
     def __init__(
         self, boom: Client, cluster: Cluster, verifier: Verifier, total: int, steps: Steps
@@ -186,7 +194,8 @@ class _Reader:
         self.verifier = verifier
         self.blow = _Blow(boom, cluster, steps.say)
         self.consume_per_s = self.read_pause_s = 0.0
-        self._boom = boom
+        self.again = 0
+        self._cluster = cluster
         self._total = total
         self._steps = steps
 
@@ -196,25 +205,34 @@ class _Reader:
         Raises:
             TimedOut: nothing came any more, and the end is not reached.
         """
-        self._steps.step("reading while a broker is killed", self._total)
-        read = 0
-        begun = heard = time.monotonic()
-        with self._boom.consumer(TOPIC, queues=list(range(QUEUES)), start="first") as consumer:
-            while read < self._total:
-                messages = consumer.poll(5_000, 1.0)
-                now = time.monotonic()
-                if messages:
-                    self.read_pause_s = max(self.read_pause_s, now - heard)
-                    heard = now
-                    self.verifier.see(messages)
-                    read += len(messages)
-                    self._steps.done(read)
-                elif now - heard > QUIET_S:
-                    text = f"nothing to read for {QUIET_S:.0f} s, {self._total - read} are missing"
-                    raise TimedOut(text)
-                if read >= self._total * KILL_AT and self.blow.ident is None:
-                    self.consume_per_s = read / (now - begun)
-                    self.blow.start()
+        self._steps.step("reading while a consumer and a broker are killed", self._total)
+        with Group(self._cluster.endpoints, TOPIC) as group:
+            group.start()
+            self._read(group)
             self.blow.finish()
             # What comes now was not sent: the verifier must see it too.
-            self.verifier.see(consumer.poll(5_000, 0.5))
+            self.verifier.see(group.poll(0.5))
+            self.again = group.again
+
+    def _read(self, group: Group) -> None:
+        read, killed = 0, False
+        begun = heard = time.monotonic()
+        while read < self._total:
+            messages = group.poll(1.0)
+            now = time.monotonic()
+            if messages:
+                self.read_pause_s = max(self.read_pause_s, now - heard)
+                heard = now
+                self.verifier.see(messages)
+                read += len(messages)
+                self._steps.done(read)
+            elif now - heard > QUIET_S:
+                text = f"nothing to read for {QUIET_S:.0f} s, {self._total - read} are missing"
+                raise TimedOut(text)
+            if read >= self._total * KILL_AT and self.blow.ident is None:
+                self.blow.start()
+            if read >= self._total * KILL_MEMBER_AT and not killed:
+                killed = True
+                self.consume_per_s = read / (now - begun)
+                pid = group.kill()
+                self._steps.say(f"killed one of {MEMBERS} consumers (process {pid}, kill -9)")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from cyclopts import Parameter
 
 from logboom.cli.demo import QUEUES, REPLICAS, Report, Steps, run
+from logboom.cli.demo_group import MEMBERS
 from logboom.cli.flights import FLIGHTS_COUNT, fetch, read_airlines, read_flights
 from logboom.cli.options import DATA, Output
 from logboom.cli.output import note, show, show_json
@@ -105,6 +106,7 @@ def _figures(report: Report) -> dict[str, Any]:
         "fail_over_s": round(report.write_pause_s, 2),
         "longest_read_pause_s": round(report.read_pause_s, 2),
         "killed_broker_back_s": round(report.back_s, 2),
+        "delivered_again": report.again,
         "lost": len(verdict.lost),
         "doubled": len(verdict.doubled),
         "out_of_order": len(verdict.out_of_order),
@@ -134,6 +136,10 @@ def _print(report: Report, names: dict[str, str]) -> None:
     print(
         f"{report.killed} killed with -9: fail-over {figures['fail_over_s']} s, "
         f"longest pause in reading {figures['longest_read_pause_s']} s"
+    )
+    print(
+        f"1 of {MEMBERS} consumers killed with -9: {report.again:,} messages that it had read and "
+        "not committed were delivered again, to the others"
     )
     print(
         f"lost {figures['lost']}, doubled {figures['doubled']}, "

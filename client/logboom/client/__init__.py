@@ -11,25 +11,39 @@
 LogboomError.
 """
 
+from logboom.client.app import App
 from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
 from logboom.client.futures import ManyFuture, SendFuture
+from logboom.client.group_consumer import GroupConsumer
+from logboom.client.parking import Parking, delay_level
 from logboom.client.producer import Producer
+from logboom.client.push_consumer import PushConsumer
+from logboom.client.push_options import PushOptions
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
+from logboom.client.work import Context, Later
 from logboom.wire.errors import LogboomError, RetryableError
 
 __all__ = [
+    "App",
     "Client",
     "ColumnBatch",
     "Consumer",
+    "Context",
+    "GroupConsumer",
+    "Later",
     "LogboomError",
     "ManyFuture",
     "Message",
     "NodeStats",
+    "Parking",
     "Producer",
     "PullResult",
+    "PushConsumer",
+    "PushOptions",
     "RetryableError",
     "SendFuture",
     "SendResult",
     "connect",
+    "delay_level",
 ]

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-from logboom.client import flows, message_flows
+from logboom.client import flows, group_flows, message_flows
 from logboom.client.flows import Flow, changed_config
+from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offsets
+from logboom.client.group_results import GroupDescription, OffsetReset, Place
 from logboom.client.results import Message, NodeStats
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import Filter
+from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
 T = TypeVar("T")
@@ -17,6 +23,18 @@ T = TypeVar("T")
 def wall_ms() -> int:
     """Milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+def read_offsets(path: Path | str) -> dict[Place, int]:
+    """The offsets in a file, as `parse_offsets` reads them.
+
+    Raises:
+        InvalidRequest: there is no such file, or it says no offsets.
+    """
+    try:
+        return parse_offsets(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror or error}") from None
 
 
 class Admin:
@@ -121,6 +139,96 @@ class Admin:
     def remove_name_server(self, name: str) -> None:
         """Remove a name server from the group."""
         self._run(flows.remove_name_server(name, self._timeout_s))
+
+    def groups(self) -> list[GroupSummary]:
+        """All consumer groups by name."""
+        return self._run(group_flows.groups(self._timeout_s))
+
+    def describe_group(self, name: str) -> GroupDescription:
+        """One group: its members and, per queue, what is committed, the lag and why it is stuck.
+
+        Raises:
+            UnknownResource: UNKNOWN_GROUP.
+        """
+        return self._run(group_flows.describe_group(name, wall_ms(), self._timeout_s))
+
+    def committed(self, group: str, topic: str) -> dict[int, int | None]:
+        """How far a group is in a topic, by queue; also where it does not subscribe any more.
+
+        None: where it starts is not known yet. Empty: it never had to do with this topic.
+
+        Raises:
+            UnknownResource: UNKNOWN_GROUP.
+        """
+        return self._run(group_flows.committed(group, topic, self._timeout_s))
+
+    def alter_group(
+        self,
+        name: str,
+        *,
+        subscription: Mapping[str, str | Filter] | None = None,
+        create: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Change settings of a group or its subscription; what is not named stays.
+
+        Args:
+            subscription: topic → filter text; members of another adopt it in turn.
+            create: make the group if it does not exist.
+            settings: session_ms, heartbeat_ms, strategy …, as `GroupConfig` says.
+
+        Raises:
+            UnknownResource: UNKNOWN_GROUP.
+            InvalidFilter: a filter cannot be read; points at the character.
+            InvalidRequest: no such setting, or none that can be.
+        """
+        flow = group_flows.alter_group(
+            name, subscription, settings, wall_ms(), self._timeout_s, create=create
+        )
+        self._run(flow)
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group that has no members, and its offsets.
+
+        Raises:
+            GroupError: GROUP_NOT_EMPTY.
+        """
+        self._run(group_flows.delete_group(name, wall_ms(), self._timeout_s))
+
+    def reset_offsets(
+        self,
+        group: str,
+        to: Target | None = None,
+        *,
+        shift: int | None = None,
+        from_group: str | None = None,
+        file: Path | str | None = None,
+        topic: str | None = None,
+        queues: Sequence[int] | None = None,
+        dry_run: bool = True,
+    ) -> list[OffsetReset]:
+        """Move committed offsets, also back, with members online or offline.
+
+        Say where to with one of the first four; by default nothing is done, the plan is returned.
+        The group's retries stay as they are, unless their topic or a file names them.
+
+        Args:
+            to: "first", "last", a message time (ms since 1970 UTC, or a datetime with its zone), or
+                offsets by (topic, queue).
+            shift: so many messages forward, or back if negative.
+            from_group: to where another group is.
+            file: to the offsets in a file, as `logboom group describe -o json` prints them.
+            topic: only this topic; the group need not have subscribed to it yet.
+            queues: only these queues of it.
+            dry_run: False carries the plan out.
+
+        Raises:
+            UnknownResource: no such group, topic or queue.
+            InvalidRequest: not one way to say where to, or an offset that the queue does not have.
+        """
+        listed = None if file is None else read_offsets(file)
+        asked = Reset(group, to, shift, from_group, listed, topic, queues)
+        return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
 
     def stats(self) -> list[NodeStats]:
         """Counters of every node; of one that does not answer, why."""

@@ -17,6 +17,7 @@ from logboom.wire.view import TopicView, View
 
 if TYPE_CHECKING:
     from logboom.client.inbox import QueueFetch
+    from logboom.client.member import Member
     from logboom.client.send_buffer import SendBuffer
 
 Start: TypeAlias = int | Literal["first", "last"]
@@ -157,6 +158,39 @@ class CloseFetch:
     fetch: QueueFetch
 
 
+@dataclass(slots=True)
+class OpenMember:
+    """Join a group; the outcome comes once the group has taken the member."""
+
+    member: Member
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class CommitMember:
+    """Commit what is finished now; with the outcome it is in the group's log."""
+
+    member: Member
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class WakeMember:
+    """The reader finished with the last message of a queue that is to be given away."""
+
+    member: Member
+
+
+@dataclass(slots=True)
+class CloseMember:
+    """Leave the group: finish what is handed out within `timeout`, commit, go."""
+
+    member: Member
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
 AnyCall: TypeAlias = (
     Connect
     | FindTopic
@@ -172,4 +206,8 @@ AnyCall: TypeAlias = (
     | SeekFetch
     | WakeFetch
     | CloseFetch
+    | OpenMember
+    | CommitMember
+    | WakeMember
+    | CloseMember
 )

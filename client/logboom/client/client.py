@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from logboom.client import message_flows
 from logboom.client.admin import Admin
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.flows import Flow
-from logboom.client.intake import check_start, parse_tags
+from logboom.client.group_consumer import GroupConsumer
+from logboom.client.group_options import check_groupless, member_options
+from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
+from logboom.client.member import COMMIT_EVERY_S
+from logboom.client.offsets_file import store_of
 from logboom.client.options import ProducerOptions
+from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
+from logboom.client.push_consumer import PushConsumer
+from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
 from logboom.wire.errors import InvalidRequest, LogboomError, StartError
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 
@@ -85,7 +95,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
+            weakref.WeakSet()
+        )
         self.admin = Admin(self._drive, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -124,46 +136,198 @@ class Client:
         self._open.add(made)
         return made
 
+    @overload
     def consumer(
         self,
         topics: str | Sequence[str],
         *,
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
-    ) -> Consumer:
-        """A consumer of the given queues, or of all. It belongs to no group and commits nothing.
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Sequence[int] | None = None,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
+        """A consumer: of a group, or without one of the given queues or of all.
+
+        Without a group it commits nothing. As a member of `group` it shares the queues with the
+        group's other members, and what it acknowledges is the group's.
 
         Args:
             tags: only messages with one of these tags: "a || b", or a list.
-            start: "first", "last", or a message time in ms since 1970 UTC.
+            filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
+                whole `Filter`.
+            start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
+                begins if it is new.
             prefetch_bytes: what is read ahead.
+            instance: a static member's name: it keeps its queues over a restart within the session.
+            room: where this process runs, for strategies by room.
+            subscription: "same" as the group's, or "replace" it for all members.
+            commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
+            offsets_file: with mode="broadcasting": where this member keeps its offsets; None:
+                ~/.logboom/offsets/<group>.json.
+            settings: of the group if it is new, as `GroupConfig` names them: session_ms,
+                heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" it reads
+                every queue, whoever else does.
+
+        Raises:
+            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
+            UnknownResource: no such topic.
+            InvalidRequest: an argument or a setting that cannot be.
         """
-        names = [topics] if isinstance(topics, str) else list(topics)
-        made = Consumer(
+        wanted = wanted_of(tags, filter)
+        if group is None:
+            check_groupless(instance, room, offsets_file, settings)
+            names = [topics] if isinstance(topics, str) else list(topics)
+            made = Consumer(
+                self._io,
+                names,
+                queues,
+                check_start(start),
+                wanted,
+                prefetch_bytes,
+                self._timeout_s,
+                create_topics=self._create_topics,
+            )
+            self._open.add(made)
+            return made
+        options = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            queues=queues,
+            wanted=wanted,
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            prefetch_bytes=prefetch_bytes,
+            settings=settings,
+        )
+        member = GroupConsumer(
             self._io,
-            names,
-            queues,
-            check_start(start),
-            parse_tags(tags),
-            prefetch_bytes,
+            options,
             self._timeout_s,
             create_topics=self._create_topics,
+            store=store_of(options, offsets_file),
+        )
+        self._open.add(member)
+        return member
+
+    def push_consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        listener: Callable[..., object],
+        threads: int = 20,
+        orderly: bool = False,
+        batch: int = 1,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        options: PushOptions | None = None,
+        **settings: Any,
+    ) -> PushConsumer:
+        """A consumer that calls `listener` with each message; begins at once.
+
+        Args:
+            listener: called with a message, or with a message and a Context. None or True: done;
+                False, `Later(seconds)` or an exception: the message comes again.
+            threads: how many listeners run at once at most.
+            orderly: one message of a queue at a time, in order; a failure holds its queue up.
+            batch: more than 1: the listener gets lists of up to so many messages of one queue.
+            options: everything else, with its units; `threads`, `orderly` and `batch` here win.
+
+        The others are those of `consumer`, and so are the errors.
+        """
+        chosen = dataclasses.replace(
+            options or PushOptions(), threads=threads, orderly=orderly, batch=batch
+        )
+        member = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            wanted=wanted_of(tags, filter),
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            settings=settings,
+        )
+        made = PushConsumer(
+            self._io,
+            member,
+            chosen,
+            listener,
+            self._timeout_s,
+            create_topics=self._create_topics,
+            store=store_of(member, offsets_file),
         )
         self._open.add(made)
         return made
 
     def pull(
-        self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        *,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
     ) -> PullResult:
         """Read from one queue; waits up to `wait_ms` at its end for something new.
 
-        `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
+        `tags` and `filter` as in `consumer`. `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
         (then `next_offset` is the nearest that exists).
         """
+        wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
         )
         result: PullResult = self._drive(flow)
         return result
@@ -171,11 +335,12 @@ class Client:
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does nothing.
 
-        `timeout_s`: seconds for the flush of each producer; None: until acknowledged or given up.
+        `timeout_s`: seconds for the flush of each producer (None: until acknowledged or given up)
+        and for running listeners (None: their `await_termination_s`).
         """
         if self._io.running:
             for each in list(self._open):
-                if isinstance(each, Producer):
+                if isinstance(each, Producer | PushConsumer):
                     each.close(timeout_s)
                 else:
                     each.close()

@@ -15,6 +15,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message
 from logboom.client.subscription import Subscription
 from logboom.wire.errors import ClientClosed, InvalidRequest
+from logboom.wire.filters import Filter
 
 LOOK_AGAIN_S = 1.0
 """How often a waiting reader looks whether the client still lives, and for new queues."""
@@ -29,7 +30,7 @@ class Consumer:
         topics: Sequence[str],
         queues: Sequence[int] | None,
         start: Start,
-        tags: list[str] | None,
+        wanted: Filter,
         prefetch_bytes: int,
         timeout_s: float,
         *,
@@ -41,8 +42,8 @@ class Consumer:
         self._event = threading.Event()
         self._lock = threading.RLock()
         self._inbox = Inbox(prefetch_bytes, self._event.set)
-        self._intake = Intake(self._inbox, io.submit, tags)
-        self._subscription = Subscription(topics, queues, start, tags)
+        self._intake = Intake(self._inbox, io.submit, wanted)
+        self._subscription = Subscription(topics, queues, start, wanted)
         self._closed = False
         for call in self._subscription.finds(timeout_s, create=create_topics):
             self._subscription.found(io.run(call))
@@ -81,7 +82,7 @@ class Consumer:
     def poll_columns(self, timeout_s: float = 1.0) -> list[ColumnBatch]:
         """The batches that are here, as columns, else the first to come in `timeout_s`.
 
-        A tag filter leaves out only batches that cannot hold a match.
+        Batches are whole: a filter leaves out only those that hold no match.
         """
         with self._lock:
             deadline = time.monotonic() + timeout_s

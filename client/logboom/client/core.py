@@ -15,21 +15,26 @@ from logboom.client.calls import (
     AskLeader,
     AskNode,
     CloseFetch,
+    CloseMember,
     CloseProducer,
+    CommitMember,
     Connect,
     FindTopic,
     Flush,
     OpenFetch,
+    OpenMember,
     OpenProducer,
     OpenTopic,
     ProposeCommand,
     SeekFetch,
     WakeFetch,
+    WakeMember,
     WholeView,
 )
 from logboom.client.connections import Connections
 from logboom.client.fetching import Fetching
 from logboom.client.finding import Finding
+from logboom.client.grouping import Grouping
 from logboom.client.leaders import Leaders
 from logboom.client.producing import Producing, closed
 from logboom.client.proposals import Proposals
@@ -70,6 +75,7 @@ class ClientCore:
         self._asking = Asking(*parts, turn, rng)
         self._producing = Producing(*parts, self._proposals, turn, rng)
         self._fetching = Fetching(*parts, turn, rng)
+        self._grouping = Grouping(self._connections, self.watching, self._fetching, turn, rng)
         self._started = False
         self._closed = False
 
@@ -124,6 +130,8 @@ class ClientCore:
                 self._fetching.open(fetch)
             case CloseFetch(fetch):
                 self._fetching.close(fetch)
+            case OpenMember() | CommitMember() | WakeMember() | CloseMember():
+                self._grouping.call(call)
             case AskLeader():
                 self._asking.ask_leader(call)
             case AskNode():

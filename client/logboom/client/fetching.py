@@ -130,10 +130,11 @@ class Fetching:
             return
         # Said before the last look: a reader that makes room meanwhile wakes us.
         fetch.stalled = True
-        if fetch.paused or fetch.fetched - fetch.consumed >= fetch.share_bytes:
+        if fetch.paused or fetch.full:
             return
         fetch.stalled = False
-        self._notice_new_topic(reading)
+        if not self._notice_topic(reading):
+            return  # news of the topic pulls again
         try:
             leader = self._leaders.endpoint(fetch.topic, fetch.queue)
         except LogboomError as error:
@@ -149,18 +150,22 @@ class Fetching:
             endpoint, message, (), lambda reply: self._answered(reading, reply), wait + SLACK
         )
 
-    def _notice_new_topic(self, reading: _Reading) -> None:
-        """A topic deleted and made again has other messages under the same offsets."""
+    def _notice_topic(self, reading: _Reading) -> bool:
+        """A topic deleted and made again has other messages under the same offsets: begin anew, or
+        say False if this very topic was meant."""
         fetch = reading.fetch
         topic = self._watching.routes.topics.get(fetch.topic)
+        if fetch.topic_id and topic is not None and topic.id != fetch.topic_id:
+            return False
         if topic is None or topic.id == reading.topic_id:
-            return
+            return True
         if reading.topic_id is not None:
             LOG.warning("topic %s was made anew: reading it from the first offset", fetch.topic)
             fetch.corrections += 1
             fetch.max_offset = -1
             reading.offset, reading.start = None, "first"
         reading.topic_id = topic.id
+        return True
 
     def _next_question(self, reading: _Reading) -> Message:
         fetch, timeout_ms = reading.fetch, int((WAIT_MS / 1000 + SLACK) * 1000)
@@ -181,9 +186,12 @@ class Fetching:
             reading.offset or 0,
             PULL_BYTES,
             WAIT_MS,
-            0,
+            fetch.wanted_messages,
             fetch.tags,
             meant,
+            fetch.group,
+            fetch.owner_epoch,
+            fetch.filter,
         )
 
     def _place(self, reading: _Reading, offset: int) -> None:
@@ -240,16 +248,29 @@ class Fetching:
             self._correct(reading, message)
             return
         fetch.max_offset = max(fetch.max_offset, message.max_offset)
-        for batch in batches:
-            if not self._take(reading, batch):
+        matches = message.matches or []
+        for place, batch in enumerate(batches):
+            said = matches[place] if place < len(matches) else None
+            if not self._take(reading, batch, said):
                 return
         if reading.offset is not None:
             # Batches that were left out for their tags are passed by.
-            reading.offset = max(reading.offset, message.next_offset)
-        reading.suggested = self._suggestion(message) if batches else ""
+            self._pass_to(reading, message.next_offset)
+        reading.suggested = self._suggestion(message)
         self._pull(reading)
 
-    def _take(self, reading: _Reading, batch: Frame) -> bool:
+    def _pass_to(self, reading: _Reading, offset: int) -> None:
+        """Go forward without a batch; who commits has to know."""
+        if reading.offset is None or offset <= reading.offset:
+            return
+        fetch = reading.fetch
+        reading.offset = offset
+        if fetch.topic_id:
+            fetch.inbox.put(Arrival(fetch, reading.generation, None, 0, None, offset))
+        else:
+            fetch.inbox.pass_to(fetch, reading.generation, offset)
+
+    def _take(self, reading: _Reading, batch: Frame, matches: bytes | None) -> bool:
         """Put one batch into the inbox; False if it is damaged and asked for again."""
         fetch, offset = reading.fetch, reading.offset or 0
         try:
@@ -271,8 +292,10 @@ class Fetching:
         if head.base_offset < offset:
             columns = columns.from_offset(offset)
         reading.offset = head.next_offset
-        fetch.fetched += head.length
-        fetch.inbox.put(Arrival(fetch, reading.generation, columns, head.length))
+        fetch.took(len(columns), head.length)
+        arrival = Arrival(fetch, reading.generation, columns, head.length)
+        arrival.matches = matches
+        fetch.inbox.put(arrival)
         return True
 
     def _suggestion(self, message: Pulled) -> str:
@@ -299,6 +322,7 @@ class Fetching:
             )
             fetch.corrections += 1
         fetch.max_offset = message.max_offset
+        self._pass_to(reading, message.next_offset)
         reading.offset = message.next_offset
         if fetch.fetched == fetch.consumed:
             self._place(reading, message.next_offset)

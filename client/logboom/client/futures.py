@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from logboom.client.outcome import Outcome
+from logboom.client.parking import Parking
 from logboom.client.piles import Pile
 from logboom.client.results import Run, SendResult
 from logboom.wire.errors import ClientClosed, TimedOut
@@ -96,7 +97,7 @@ class SendFuture:
             _wait_for(pile, "the message", timeout)
         first, index = pile.get(), self._index
         offset = first + index if first >= 0 else -1
-        return SendResult(pile.topic, pile.queue, offset, pile.time_of(index))
+        return SendResult(pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """The error, or None if the message is acknowledged; waits for it.
@@ -131,7 +132,7 @@ class ManyFuture:
 
     def result(self, timeout: float | None = None) -> list[Run]:
         """(queue, first offset, count) of each batch, in the order of the given columns per
-        queue; waits for all.
+        queue; waits for all. Of batches that wait for a time the offset is -1.
 
         Raises:
             TimedOut: not yet, after `timeout` seconds.
@@ -139,6 +140,15 @@ class ManyFuture:
         """
         self._wait(timeout)
         return [(pile.queue, pile.get(), pile.count) for pile in self._piles]
+
+    def parked(self, timeout: float | None = None) -> list[Parking]:
+        """Where the batches of a delayed send wait; each can be recalled. Waits for all.
+
+        Raises:
+            As `result`.
+        """
+        self.result(timeout)
+        return [pile.parked for pile in self._piles if pile.parked is not None]
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """The first error, or None; waits for all."""

@@ -13,7 +13,7 @@ from logboom.wire.errors import LogboomError
 class Arrival:
     """A batch (or an error) for the reader."""
 
-    __slots__ = ("columns", "error", "fetch", "generation", "size")
+    __slots__ = ("columns", "error", "fetch", "generation", "matches", "passed", "size")
 
     def __init__(
         self,
@@ -22,12 +22,17 @@ class Arrival:
         columns: Columns | None,
         size: int,
         error: LogboomError | None = None,
+        passed: int = -1,
     ) -> None:
         self.fetch = fetch
         self.generation = generation
         self.columns = columns
         self.size = size
         self.error = error
+        self.passed = passed
+        """With neither batch nor error: reading went on to this offset without finding any."""
+        self.matches: bytes | None = None
+        """What the broker said of the whole batch, as in `Pulled`; None: it did not look."""
 
 
 class Inbox:
@@ -51,6 +56,18 @@ class Inbox:
             self.wanted = False
             self.bell()
 
+    def pass_to(self, fetch: QueueFetch, generation: int, offset: int) -> None:
+        """Reading went on to `offset` without a batch; many in a row are one arrival."""
+        try:
+            last = self.arrivals[-1]
+        except IndexError:  # taken by the reader just now, or before
+            last = None
+        same = last is not None and (last.fetch, last.generation) == (fetch, generation)
+        if last is not None and same and last.passed >= 0:
+            last.passed = offset
+        else:
+            self.put(Arrival(fetch, generation, None, 0, None, offset))
+
 
 class QueueFetch:
     """One queue that is read. The reader writes `generation`, `consumed` and `paused`; the core
@@ -60,9 +77,12 @@ class QueueFetch:
         "consumed",
         "corrections",
         "fetched",
+        "filter",
         "generation",
+        "group",
         "inbox",
         "max_offset",
+        "owner_epoch",
         "paused",
         "queue",
         "reader_offset",
@@ -71,6 +91,7 @@ class QueueFetch:
         "start",
         "tags",
         "topic",
+        "topic_id",
     )
 
     def __init__(
@@ -104,3 +125,25 @@ class QueueFetch:
         """How often the leader said that the position does not exist."""
         self.reader_offset: int | None = None
         """Offset of the next message for the reader; None until it is known."""
+        self.group = ""
+        """The consumer group that reads, if one does."""
+        self.owner_epoch = 0
+        """The group member's for this queue: leaders refuse an older one."""
+        self.filter = ""
+        """A property filter for the broker."""
+        self.topic_id = 0
+        """Only the topic of this id is meant; 0: whichever has the name."""
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be fetched now."""
+        return self.fetched - self.consumed >= self.share_bytes
+
+    @property
+    def wanted_messages(self) -> int:
+        """How many messages a pull should bring at most; 0: any number."""
+        return 0
+
+    def took(self, count: int, size: int) -> None:
+        """The core puts `count` messages of `size` bytes into the inbox."""
+        self.fetched += size

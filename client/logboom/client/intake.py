@@ -6,16 +6,18 @@ Only the API touches an intake, one thread at a time; the core fills the inbox b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress, islice
 from operator import length_hint
 from typing import Final
 
 from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
 from logboom.client.inbox import Arrival, Inbox, QueueFetch
+from logboom.client.picking import matcher_of, pick
 from logboom.client.results import ColumnBatch, Message, messages_of
-from logboom.wire.batch import may_contain_tag
+from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, UnknownResource
+from logboom.wire.filters import Filter
 
 LOW_SHARE: Final = 256 * 1024
 """Least share of the prefetch bound that one queue gets, in bytes."""
@@ -31,11 +33,12 @@ class Intake:
         self,
         inbox: Inbox,
         call: Callable[[AnyCall], None],
-        tags: Collection[str] | None,
+        wanted: Filter | None = None,
     ) -> None:
+        """`wanted` None: every message."""
         self._inbox = inbox
         self._call = call
-        self._tags = None if tags is None else frozenset(tags)
+        self._matcher = None if wanted is None else matcher_of(wanted)
         self._fetches: dict[Place, QueueFetch] = {}
         self._aside: dict[Place, deque[Arrival]] = {}
         """Arrivals of paused queues."""
@@ -85,8 +88,8 @@ class Intake:
         return self._messages
 
     def take_columns(self) -> list[ColumnBatch]:
-        """All that is at hand, as columns. Batches are whole: a tag filter leaves out only
-        batches that cannot hold a match."""
+        """All that is at hand, as columns. Batches are whole: a filter leaves out only those that
+        hold no match."""
         batches = []
         offset = self._next_offset()
         if offset is not None and self._arrival is not None and self._arrival.columns is not None:
@@ -96,7 +99,7 @@ class Intake:
         while (arrival := self._next(calm=bool(batches))) is not None:
             self._use(arrival)
             fetch, found = arrival.fetch, arrival.columns
-            if found is not None and self._may_match(arrival):
+            if found is not None and self._holds_match(found, arrival.matches):
                 batches.append(ColumnBatch(fetch.topic, fetch.queue, found))
         return batches
 
@@ -108,11 +111,13 @@ class Intake:
             return False
         self._arrival = arrival
         self._use(arrival)
-        if self._may_match(arrival):
-            fetch, tags = arrival.fetch, self._tags
-            self._batch = messages_of(fetch.topic, fetch.queue, arrival.columns)
-            if tags is not None:
-                self._batch = [message for message in self._batch if message.tag in tags]
+        fetch, columns = arrival.fetch, arrival.columns
+        picked = pick(self._matcher, columns, arrival.matches)
+        if picked is None:
+            self._batch = messages_of(fetch.topic, fetch.queue, columns)
+        elif 1 in picked:
+            messages = messages_of(fetch.topic, fetch.queue, columns)
+            self._batch = list(compress(messages, picked))
         self._messages = iter(self._batch)
         return True
 
@@ -127,6 +132,9 @@ class Intake:
             elif fetch.paused:
                 aside = self._aside.setdefault((fetch.topic, fetch.queue), deque())
                 aside.append(arrivals.popleft())
+            elif arrival.passed >= 0:
+                arrivals.popleft()
+                fetch.reader_offset = arrival.passed
             elif arrival.error is None:
                 return arrivals.popleft()
             elif calm:
@@ -146,11 +154,9 @@ class Intake:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
 
-    def _may_match(self, arrival: Arrival) -> bool:
-        columns = arrival.columns
-        return columns is not None and (
-            self._tags is None or may_contain_tag(columns.head, self._tags)
-        )
+    def _holds_match(self, columns: Columns, matches: bytes | None) -> bool:
+        picked = pick(self._matcher, columns, matches)
+        return picked is None or 1 in picked
 
     def _finish(self) -> None:
         self._arrival = None
@@ -192,6 +198,7 @@ class Intake:
             columns, offset = self._arrival.columns, self._next_offset()
             if offset is not None and columns is not None:
                 rest = Arrival(fetch, fetch.generation, columns.from_offset(offset), 0)
+                rest.matches = self._arrival.matches
                 self._aside.setdefault((topic, queue), deque()).append(rest)
                 fetch.reader_offset = offset
             self._drop_if(fetch)
@@ -211,20 +218,6 @@ class Intake:
         if self._arrival is not None and self._arrival.fetch is fetch:
             self._finish()
             self.version += 1
-
-
-def parse_tags(tags: str | Sequence[str] | None) -> list[str] | None:
-    """The tags of "a || b", of a list, or None for all ("*").
-
-    Raises:
-        InvalidRequest: there is no tag in it.
-    """
-    if tags is None or tags == "*":
-        return None
-    found = [tag.strip() for tag in tags.split("||")] if isinstance(tags, str) else list(tags)
-    if not found or not all(found):
-        raise InvalidRequest(f'tags are "a || b", a list of tags, or "*", not {tags!r}')
-    return found
 
 
 def check_start(start: object) -> Start:

@@ -11,11 +11,13 @@ import contextlib
 import logging
 import os
 import random
+import re
 import secrets
 import threading
 import time
 import weakref
 from collections import deque
+from itertools import count
 from typing import Any, Final
 
 from logboom.client.calls import AnyCall
@@ -53,6 +55,7 @@ class IoThread:
         self._error: LogboomError | None = None
         self._calls: deque[AnyCall] = deque()
         self._pending: set[Outcome[Any]] = set()
+        self._members = count(1)
         self._asleep = False
         self._stopping = False
         self._sockets = Sockets()
@@ -76,6 +79,11 @@ class IoThread:
         if threading.current_thread() is self._thread:
             text = "this waits, and a future's callback must not: do it in another thread"
             raise InvalidRequest(text)
+
+    def member_id(self) -> str:
+        """A name for one more member of a group, never used before."""
+        client_id = re.sub(r"[^A-Za-z0-9._@:-]", "-", self.core.config.client_id)
+        return f"{client_id[-100:]}/{next(self._members)}"
 
     @property
     def running(self) -> bool:

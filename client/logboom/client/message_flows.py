@@ -11,10 +11,12 @@ from typing import Final
 
 from logboom.client.calls import AskLeader, FindTopic
 from logboom.client.flows import Flow
+from logboom.client.picking import matcher_of, pick, tags_of, text_of
 from logboom.client.results import Message, Messages, PullResult
 from logboom.wire.batch import check
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InternalError, InvalidRequest, LogboomError, OffsetOutOfRange
+from logboom.wire.filters import Filter
 from logboom.wire.frames import Frame
 from logboom.wire.hashing import murmur3
 from logboom.wire.messages import (
@@ -31,6 +33,7 @@ from logboom.wire.messages import Message as WireMessage
 from logboom.wire.view import TopicView
 
 PULL_BYTES: Final = 1024 * 1024
+EVERYTHING: Final = Filter()
 FIND_BATCHES: Final = 64
 """Candidate batches that one FIND_KEY asks for."""
 
@@ -80,7 +83,7 @@ def pull(
     offset: int,
     max_messages: int,
     wait_ms: int,
-    tags: list[str] | None,
+    wanted: Filter,
     timeout: float,
 ) -> Flow[PullResult]:
     """One pull, cut to `max_messages` here: batches travel whole."""
@@ -93,36 +96,62 @@ def pull(
 
     def message(left: int) -> WireMessage:
         wait = min(wait_ms, left)
-        return Pull(0, left, topic, queue, offset, PULL_BYTES, wait, max_messages, tags)
+        pull = Pull(0, left, topic, queue, offset, PULL_BYTES, wait, max_messages)
+        pull.tags, pull.filter = tags_of(wanted), text_of(wanted)
+        return pull
 
     answer, batches = yield from _leader(topic, queue, message, wait_ms / 1000 + timeout)
     if not isinstance(answer, Pulled):
         raise unexpected(answer)
-    return _pull_result(answer, batches, topic, queue, offset, max_messages)
+    return _pull_result(answer, batches, topic, queue, offset, max_messages, wanted)
 
 
 def _pull_result(
-    answer: Pulled, batches: list[Frame], topic: str, queue: int, offset: int, most: int
+    answer: Pulled,
+    batches: list[Frame],
+    topic: str,
+    queue: int,
+    offset: int,
+    most: int,
+    wanted: Filter,
 ) -> PullResult:
+    matcher, matches = matcher_of(wanted), answer.matches or []
     columns: list[Columns] = []
+    selected: list[bytes | None] = []
     left, next_offset = most, answer.next_offset
-    for batch in batches:
+    for place, batch in enumerate(batches):
         head = check(batch)
         if head.is_control or head.next_offset <= offset:
             continue
         found = Columns(head, batch).from_offset(offset)
-        if left < len(found):
-            found = found.slice(0, left)
-            next_offset = found.next_offset
-        left -= len(found)
-        if len(found):
+        picked = pick(matcher, found, matches[place] if place < len(matches) else None)
+        found, picked, count = _cut(found, picked, left)
+        left -= count
+        if count:
             columns.append(found)
+            selected.append(picked)
         if left == 0:
             next_offset = found.next_offset
             break
     status = answer.status
-    messages = Messages(topic, queue, columns)
-    return PullResult(status, messages, columns, next_offset, answer.min_offset, answer.max_offset)
+    if status == "FOUND" and not columns:
+        status = "NO_MATCHED_MESSAGE"  # the broker had not looked as closely
+    messages = Messages(topic, queue, columns, selected)
+    bounds = (next_offset, answer.min_offset, answer.max_offset)
+    return PullResult(status, messages, columns, *bounds, selected)
+
+
+def _cut(columns: Columns, picked: bytes | None, most: int) -> tuple[Columns, bytes | None, int]:
+    """The beginning of a batch with at most `most` wanted messages, and how many these are."""
+    if picked is None:
+        return columns.slice(0, most), None, min(most, len(columns))
+    count = picked.count(1)
+    if count > most:
+        end = 0
+        for _ in range(most):
+            end = picked.index(1, end) + 1
+        columns, picked, count = columns.slice(0, end), picked[:end], most
+    return columns, picked, count
 
 
 def get_message(topic: str, queue: int, offset: int, timeout: float) -> Flow[Message]:
@@ -131,7 +160,7 @@ def get_message(topic: str, queue: int, offset: int, timeout: float) -> Flow[Mes
     Raises:
         OffsetOutOfRange: there is none, with the offsets that exist.
     """
-    result = yield from pull(topic, queue, offset, 1, 0, None, timeout)
+    result = yield from pull(topic, queue, offset, 1, 0, EVERYTHING, timeout)
     if not result.messages or result.messages[0].offset != offset:
         text = (
             f"queue {queue} of topic {topic!r} holds offsets {result.min_offset} to "
@@ -191,7 +220,7 @@ def _candidates(
 
 def _matches(topic: str, queue: int, key: bytes, base: int, timeout: float) -> Flow[list[Message]]:
     """Messages with the key in the batch at `base`, newest first."""
-    result = yield from pull(topic, queue, base, 1 << 20, 0, None, timeout)
+    result = yield from pull(topic, queue, base, 1 << 20, 0, EVERYTHING, timeout)
     batches = result.columns()
     if not batches or batches[0].base_offset != base:
         return []  # retention took it meanwhile
@@ -206,7 +235,7 @@ def _scan(
     found: list[Message] = []
     offset = start
     while offset < end:
-        result = yield from pull(topic, queue, offset, 1 << 20, 0, None, timeout)
+        result = yield from pull(topic, queue, offset, 1 << 20, 0, EVERYTHING, timeout)
         found += [m for m in result.messages if m.key == key and m.offset < end]
         if result.next_offset <= offset:
             break

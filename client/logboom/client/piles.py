@@ -8,7 +8,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from logboom.client.outcome import Outcome
+from logboom.client.parking import Parking
 from logboom.wire.errors import UnknownResource
+from logboom.wire.parking import AT_ONCE
 
 if TYPE_CHECKING:
     from logboom.client.sending import QueueSender
@@ -26,8 +28,10 @@ class Pile(Outcome[int]):
         "attached",
         "born",
         "count",
+        "due_ms",
         "headers",
         "keys",
+        "parked",
         "plain",
         "queue",
         "size",
@@ -57,6 +61,10 @@ class Pile(Outcome[int]):
         """Messages in it, once the core has taken it."""
         self.size = 0
         """Bytes, counted against the buffer."""
+        self.due_ms = AT_ONCE
+        """When its messages are delivered, ms since 1970; -1: at once."""
+        self.parked: Parking | None = None
+        """Where they wait until then, once acknowledged; its value is -1 then."""
         self.attached: Any = None
         """What a skin keeps with the pile."""
 

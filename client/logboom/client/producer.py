@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -13,7 +14,9 @@ from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
+from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.piles import TopicLane
+from logboom.client.results import SendResult
 from logboom.client.send_buffer import SendBuffer
 from logboom.wire.errors import ClientClosed, TimedOut
 
@@ -48,11 +51,18 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
         queue: int | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> SendFuture:
         """Send one message; returns the future of its SendResult at once.
 
         The queue is the given one, else that of the key's hash, else one after the other by
         batches. It blocks while more than `buffer_bytes` wait for acknowledgement.
+
+        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone), nobody
+        reads the message before that time, at most 40 days ahead. It is acknowledged as soon as it
+        is safe; the result then says where it waits, for `recall`. Each such message travels
+        alone: of many, use `send_many`. RocketMQ's levels: `delay_s=delay_level(3)`.
 
         Raises:
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
@@ -67,6 +77,8 @@ class Producer:
             headers=headers,
             timestamp_ms=timestamp_ms,
             queue=queue,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
         )
 
     def send_many(
@@ -79,11 +91,14 @@ class Producer:
         tags: str | Sequence[str | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         timestamps_ms: int | Sequence[int] | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> ManyFuture:
         """Send whole columns at once; returns the future of [(queue, first offset, count)].
 
         Rows go to the given queue, else to that of their key's hash, else all to one queue (the
-        next one each time). They are cut into batches of at most `max_batch_bytes`.
+        next one each time). They are cut into batches of at most `max_batch_bytes`. `delay_s`
+        and `deliver_at` are those of `send`.
 
         Raises:
             As `send`; columns of unequal length are an InvalidRequest.
@@ -96,8 +111,22 @@ class Producer:
             tags=tags,
             headers=headers,
             timestamps_ms=timestamps_ms,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
         )
         return ManyFuture(piles)
+
+    def recall(self, sent: SendResult | Parking) -> bool:
+        """Take back what waits for its time: True if it is never delivered, False if it was
+        released before. Of a `send_many` all messages of the batch are taken back.
+
+        Raises:
+            InvalidRequest: it does not wait.
+            TimedOut: the queue's leader did not answer in time: recall it again.
+        """
+        parked = sent if isinstance(sent, Parking) else sent.parked
+        answer, _ = self._io.run(recalling(parked, self._timeout_s))
+        return was_recalled(answer)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send what is piled up now, and wait until it is acknowledged or given up.
@@ -157,6 +186,9 @@ class _Buffer(SendBuffer[SendFuture]):
             lane = self.topics.get(topic)
             if lane is not None:
                 return lane
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def wait_for_room(self) -> None:
         self._io.check_may_wait()

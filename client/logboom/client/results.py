@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
 from typing import TypeAlias, overload
 
 from msgspec import Struct
 
+from logboom.client.parking import Parking
 from logboom.wire.columns import Columns
 from logboom.wire.messages import PullStatus
 
@@ -27,6 +28,9 @@ class Message(Struct, frozen=True, gc=False):
     """Message time, ms since 1970 UTC."""
     attempt: int = 1
     """Which delivery this is, from 1."""
+    read_from: tuple[str, int, int] | None = None
+    """Of a retry: topic, queue and offset of the copy that was read; all else is as it was sent
+    first."""
 
 
 class SendResult(Struct, frozen=True, gc=False):
@@ -37,6 +41,9 @@ class SendResult(Struct, frozen=True, gc=False):
     offset: int
     timestamp_ms: int
     """Message time, ms since 1970 UTC."""
+    parked: Parking | None = None
+    """Where it waits if it was sent with a delay: `offset` is -1 then, and `Producer.recall` takes
+    it back."""
 
 
 Run: TypeAlias = tuple[int, int, int]
@@ -51,19 +58,36 @@ def messages_of(topic: str, queue: int, columns: Columns) -> list[Message]:
     )
 
 
+def _picked(messages: list[Message], picked: bytes | None) -> Iterable[Message]:
+    return messages if picked is None else compress(messages, picked)
+
+
 class Messages(Sequence[Message]):
     """The messages of a pull, decoded when first looked at."""
 
-    __slots__ = ("_batches", "_decoded", "_queue", "_topic")
+    __slots__ = ("_batches", "_decoded", "_queue", "_selected", "_topic")
 
-    def __init__(self, topic: str, queue: int, batches: list[Columns]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        queue: int,
+        batches: list[Columns],
+        selected: list[bytes | None] | None = None,
+    ) -> None:
+        """`selected`: as `PullResult.selectors` has it; None: everything."""
         self._topic = topic
         self._queue = queue
         self._batches = batches
+        self._selected: list[bytes | None] = [None] * len(batches)
+        if selected is not None:
+            self._selected = selected
         self._decoded: list[Message] | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._batches))
+        return sum(
+            len(batch) if picked is None else picked.count(1)
+            for batch, picked in zip(self._batches, self._selected, strict=True)
+        )
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._all())
@@ -82,8 +106,8 @@ class Messages(Sequence[Message]):
         if self._decoded is None:
             self._decoded = [
                 message
-                for batch in self._batches
-                for message in messages_of(self._topic, self._queue, batch)
+                for batch, picked in zip(self._batches, self._selected, strict=True)
+                for message in _picked(messages_of(self._topic, self._queue, batch), picked)
             ]
         return self._decoded
 
@@ -91,7 +115,15 @@ class Messages(Sequence[Message]):
 class PullResult:
     """What one pull found."""
 
-    __slots__ = ("_batches", "max_offset", "messages", "min_offset", "next_offset", "status")
+    __slots__ = (
+        "_batches",
+        "_selected",
+        "max_offset",
+        "messages",
+        "min_offset",
+        "next_offset",
+        "status",
+    )
 
     def __init__(
         self,
@@ -101,6 +133,7 @@ class PullResult:
         next_offset: int,
         min_offset: int,
         max_offset: int,
+        selected: list[bytes | None] | None = None,
     ) -> None:
         self.status: PullStatus = status
         """FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL."""
@@ -111,10 +144,20 @@ class PullResult:
         self.max_offset = max_offset
         """The high watermark: the offset after the last message that can be read."""
         self._batches = batches
+        self._selected: list[bytes | None] = [None] * len(batches)
+        if selected is not None:
+            self._selected = selected
 
     def columns(self) -> list[Columns]:
-        """The same messages as bare columns, one group a batch; decodes nothing by itself."""
+        """The same messages as bare columns, one group a batch; decodes nothing by itself.
+
+        With a filter the messages between those that match are there too: see `selectors`.
+        """
         return self._batches
+
+    def selectors(self) -> list[bytes | None]:
+        """Per group of `columns`, a byte a message, 1 where it matches; None: all do."""
+        return self._selected
 
     def __repr__(self) -> str:
         return (

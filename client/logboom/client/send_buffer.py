@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from logboom.client.limits import BytesLike, as_bytes, check_extras, check_size
 from logboom.client.options import ProducerOptions
+from logboom.client.parking import due_time
 from logboom.client.piles import MAX_PILE_COUNT, OVERHEAD, Pile, QueueLane, TopicLane
 from logboom.client.rows import Rows, parts_of
-from logboom.wire.errors import Unavailable, UnknownResource
+from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
+from logboom.wire.parking import AT_ONCE
 
 F = TypeVar("F")
 
@@ -71,6 +74,10 @@ class SendBuffer(Generic[F]):
         text = f"{self._buffer_bytes} bytes wait for acknowledgement: send again later"
         raise Unavailable(text, "BUSY")
 
+    def wall_ms(self) -> int:
+        """Called for the time of day, ms since 1970, that a delay counts from."""
+        raise InvalidRequest("this producer has no clock: it sends without a delay")
+
     @property
     def full(self) -> bool:
         """Whether `send` would have to wait."""
@@ -86,6 +93,8 @@ class SendBuffer(Generic[F]):
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
         queue: int | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> F:
         """Put one message on its queue's pile.
 
@@ -113,6 +122,8 @@ class SendBuffer(Generic[F]):
             size += check_extras(tag, headers, timestamp_ms)
         if size > lane.largest:
             check_size(lane.name, lane.largest, size - OVERHEAD)
+        delayed = delay_s is not None or deliver_at is not None
+        due_ms = due_time(delay_s, deliver_at, self.wall_ms()) if delayed else AT_ONCE
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
         fresh = False
@@ -124,7 +135,10 @@ class SendBuffer(Generic[F]):
             else:
                 line = lane.queues[queue_for(key, len(lane.queues))]
             pile = line.open
-            if pile is None or pile.size + size > self._max_bytes:
+            if delayed:
+                fresh = True
+                pile = self._apart(line, due_ms)
+            elif pile is None or pile.size + size > self._max_bytes:
                 fresh = True
                 pile = self._roll(line, size, keyless=queue is None and key is None)
             index = len(pile.values)
@@ -149,6 +163,15 @@ class SendBuffer(Generic[F]):
         self.ready.append(line)
         return pile
 
+    def _apart(self, line: QueueLane, due_ms: int) -> Pile:
+        """A pile for one delayed message: who recalls it must not take back another's."""
+        pile = Pile(line.topic.name, line.queue, self._clock())
+        pile.due_ms = due_ms
+        line.closed.append(pile)
+        self.ready.append(line)
+        line.topic.move_on(line.queue)
+        return pile
+
     def _close(self, line: QueueLane) -> None:
         if line.open is not None:
             line.closed.append(line.open)
@@ -166,6 +189,8 @@ class SendBuffer(Generic[F]):
         tags: str | Sequence[str | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         timestamps_ms: int | Sequence[int] | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> list[Pile]:
         """Put whole columns on their queues: by `queue`, by `keys`, else one after the other.
 
@@ -180,22 +205,28 @@ class SendBuffer(Generic[F]):
             lane = self.find_topic(topic)
         columns = Rows(values, keys, tags, headers, timestamps_ms)
         columns.check(lane)
+        due_ms = AT_ONCE
+        if delay_s is not None or deliver_at is not None:
+            due_ms = due_time(delay_s, deliver_at, self.wall_ms())
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()
         piles: list[Pile] = []
         with self.lock:
             for line, part in parts_of(lane, columns, queue):
-                piles += self._pile_up(lane, line, part)
+                piles += self._pile_up(lane, line, part, due_ms)
         self._ring()
         return piles
 
-    def _pile_up(self, topic: TopicLane, line: QueueLane | None, part: Rows) -> list[Pile]:
+    def _pile_up(
+        self, topic: TopicLane, line: QueueLane | None, part: Rows, due_ms: int
+    ) -> list[Pile]:
         piles = []
         for start, stop, size in self._cuts(part):
             lane = topic.queues[topic.sticky] if line is None else line
             # What was sent before on this queue stays before.
             self._close(lane)
             pile = Pile(lane.topic.name, lane.queue, self._clock())
+            pile.due_ms = due_ms
             part.fill(pile, start, stop)
             pile.size = size
             self.added += size

@@ -18,6 +18,7 @@ from logboom.client.asking import backoff
 from logboom.client.connections import Connections
 from logboom.client.leaders import Leaders
 from logboom.client.parcels import NOBODY, Parcel
+from logboom.client.parking import Parking
 from logboom.client.piles import Pile, QueueLane
 from logboom.client.send_buffer import SendBuffer
 from logboom.client.turn import Timer, Turn
@@ -199,6 +200,7 @@ class QueueSender:
                 self._queue,
                 self._options.acks,
                 self._topic_id,
+                parcel.pile.due_ms,
             ),
             [parcel.batch],
             lambda reply: self._answered(parcel, reply),
@@ -215,7 +217,8 @@ class QueueSender:
             except LogboomError as error:
                 self._give_up(self._waiting.popleft(), error)
                 continue
-            message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id)
+            due_ms = parcel.pile.due_ms
+            message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
             if not self._connections.tell(endpoint, message, [parcel.batch]):
                 self._pause_for(0.01)
                 return
@@ -251,7 +254,7 @@ class QueueSender:
             self._flying.remove(parcel)
             self._buffer.free(parcel.pile.size)
             parcel.batch = b""
-            parcel.pile.resolve(message.base_offset)
+            self._stored(parcel.pile, message)
             self._settle_hole()
             self.pump()
         elif isinstance(error, ProducerError):
@@ -269,6 +272,14 @@ class QueueSender:
             self._give_up(parcel, error)
             self._settle_hole()
             self.pump()
+
+    def _stored(self, pile: Pile, message: Produced) -> None:
+        if message.side < 0:
+            pile.resolve(message.base_offset)
+            return
+        place = (message.base_offset, message.side, pile.due_ms, self._topic_id)
+        pile.parked = Parking(self._topic, self._queue, *place)
+        pile.resolve(-1)
 
     def _out_of_step(self, parcel: Parcel, error: ProducerError) -> None:
         """The leader misses an earlier batch, so it surely does not have this one.

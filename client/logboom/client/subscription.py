@@ -8,7 +8,9 @@ from logboom.client.calls import FindTopic, OpenFetch, Start
 from logboom.client.flows import check_queues
 from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.intake import LOW_SHARE, Place
+from logboom.client.picking import tags_of, text_of
 from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import Filter
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicView
 
@@ -21,7 +23,7 @@ class Subscription:
         topics: Sequence[str],
         queues: Sequence[int] | None,
         start: Start,
-        tags: list[str] | None,
+        wanted: Filter,
     ) -> None:
         if not topics:
             raise InvalidRequest("a consumer needs at least one topic")
@@ -30,7 +32,7 @@ class Subscription:
         self._topics = list(dict.fromkeys(topics))
         self._queues = None if queues is None else sorted(set(queues))
         self._start = start
-        self._tags = tags
+        self._wanted = wanted
         self._counts: dict[str, int] = {}
         """Queues of each topic that are read already."""
         self._share = 0
@@ -60,8 +62,10 @@ class Subscription:
             wanted += [((name, number), "first" if read else self._start) for number in numbers]
         if wanted and not self._share:
             self._share = max(LOW_SHARE, inbox.prefetch_bytes // len(wanted))
-        fetches = [
-            QueueFetch(name, number, start, inbox, self._share, self._tags)
-            for (name, number), start in wanted
-        ]
+        tags, text = tags_of(self._wanted), text_of(self._wanted)
+        fetches = []
+        for (name, number), start in wanted:
+            fetch = QueueFetch(name, number, start, inbox, self._share, tags)
+            fetch.filter = text
+            fetches.append(fetch)
         return [(fetch, OpenFetch(fetch)) for fetch in fetches]

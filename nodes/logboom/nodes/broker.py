@@ -14,12 +14,18 @@ from itertools import islice
 from typing import Any, Final
 
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.coordinator import Coordinator
+from logboom.nodes.coordinator_standing import Standing
 from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching, behind
 from logboom.nodes.isr import IsrKeeper
+from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
+from logboom.nodes.parked_carry import Carrying
+from logboom.nodes.parked_recall import Recalling
+from logboom.nodes.parked_release import Releasing
 from logboom.nodes.producing import Producing
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.pulling import Pulling
@@ -41,6 +47,15 @@ from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
 from logboom.wire.gate import Gate, Peer
+from logboom.wire.group_messages import (
+    GroupCommit,
+    GroupHeartbeat,
+    GroupJoin,
+    GroupLeave,
+    GroupRelease,
+    GroupStatus,
+)
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     FindKey,
@@ -54,10 +69,13 @@ from logboom.wire.messages import (
     StatsResult,
     Watch,
 )
+from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
+GROUP_COMMANDS_AT_ONCE: Final = 16
+"""Commands of groups that are under way at the raft leader."""
 LOOKED_AT_ONCE: Final = 512
 """Queues of which one turn sees whether their index is behind at all."""
 
@@ -107,7 +125,8 @@ class Broker:
         )
         lease, stats = self.registration.lease, self.stats
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
-        self.watcher = Watcher(self.routes, self.links, self.servers, self._metadata)
+        self.groups = GroupRoutes(members_at=config.id)
+        self.watcher = Watcher(self.routes, self.links, self.servers, self.groups, self._metadata)
         self.told = Told(self.routes)
         self.isr = IsrKeeper(
             config.id, self.routes, self.registration, self.proposals, stats, self._recount
@@ -126,7 +145,14 @@ class Broker:
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
         self.pulling = Pulling(
-            config, self.queues, self.routes, lease, self.damages, stats, self._hw_moved
+            config,
+            self.queues,
+            self.routes,
+            self.groups,
+            lease,
+            self.damages,
+            stats,
+            self._hw_moved,
         )
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
@@ -147,6 +173,12 @@ class Broker:
             config.scrub_every_s,
             stats,
             self.damages.found,
+        )
+        self.releasing = Releasing(
+            self.queues, self.space, stats, self.feeder.appended, self.damages.found
+        )
+        self.recalling = Recalling(
+            config.id, self.queues, self.routes, self.producing, self.damages.refusal, stats
         )
         self.roles = Roles(
             config.id,
@@ -174,12 +206,33 @@ class Broker:
             self.links,
             self.servers,
             stats,
+            Carrying(self.queues, stats, self.feeder.appended).carry,
+        )
+        self.coordinator = Coordinator(
+            Standing(config.id, self.routes, self.groups, lease),
+            self.links,
+            self.pulling,
+            Proposals(
+                f"{config.id}/{incarnation}/groups",
+                self.links,
+                self.servers,
+                GROUP_COMMANDS_AT_ONCE,
+            ),
+            stats,
         )
         self.stopping = Stopping(
-            config.id, self.queues, self.routes, self.roles, self.registration, self.proposals
+            config.id,
+            self.queues,
+            self.routes,
+            self.roles,
+            self.registration,
+            self.proposals,
+            self.coordinator.__len__,
         )
         self._recounts: dict[QueueKey, Replica] = {}
         self._moved: dict[QueueKey, Replica] = {}
+        self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self.queues}
+        """Queues with entries below the HW that the derived families lack (Q12)."""
         self._to_index: dict[QueueKey, Replica] = {
             replica.key: replica for replica in self.queues if replica.damage is None
         }
@@ -196,6 +249,13 @@ class Broker:
             Watch: self._on_watch,
             Propose: self._on_propose,
             Stats: self._on_stats,
+            Recall: self._on_recall,
+            GroupJoin: self._on_group(self.coordinator.join),
+            GroupHeartbeat: self._on_group(self.coordinator.heartbeat),
+            GroupCommit: self._on_group(self.coordinator.requests.commit),
+            GroupRelease: self._on_group(self.coordinator.requests.release),
+            GroupLeave: self._on_group(self.coordinator.requests.leave),
+            GroupStatus: self._on_group(self.coordinator.status),
         }
 
     @property
@@ -216,6 +276,7 @@ class Broker:
         turn = Turn(now)
         self.queues.begin()
         self.upkeep.returned(turn.mono)
+        self.coordinator.returned(turn)
         for event in events:
             if isinstance(event, Received):
                 self._received(event, turn)
@@ -279,8 +340,10 @@ class Broker:
         self.proposals.step(turn)
         self.damages.step(turn)
         self.upkeep.step(turn)
+        self.releasing.step(turn)
         self.pulling.expire(turn)
         self.told.expire(turn)
+        self.coordinator.step(turn)
         self.gate.sweep(turn.mono)
         self.stopping.step(turn)
 
@@ -291,19 +354,47 @@ class Broker:
             hw = leading.high_watermark(replica.synced) if leading is not None else None
             if hw is not None and replica.raise_hw(hw):
                 self._moved[replica.key] = replica
+            if replica.applied < replica.hw:
+                self._to_apply[replica.key] = replica
+            if replica.parked.count:
+                self.releasing.arm(replica)
         self._recounts.clear()
         for replica in self._moved.values():
             self.producing.hw_moved(replica, turn)
             self.pulling.hw_moved(replica, turn)
             self.feeder.hw_moved(replica, turn.mono)
             self._to_index[replica.key] = replica
+            self._to_apply[replica.key] = replica
         self._moved.clear()
+        self._apply(turn)
         self.pulling.step(turn)
         self.isr.step(turn)
         self.feeder.step(turn)
         self.fetching.step(turn)
+        self.coordinator.requests.flush(turn)
         self._index(turn)
         self.scrub.step(turn)
+
+    def _apply(self, turn: Turn) -> None:
+        """Derive what entries below the HW say; once per queue and turn."""
+        queues, self._to_apply = self._to_apply, {}
+        for key, replica in queues.items():
+            if self.queues.replicas.get(key) is not replica or replica.damage is not None:
+                continue
+            if not replica.parked.behind:
+                replica.applied = replica.hw
+                continue
+            try:
+                applied = replica.parked.apply(replica.hw, self.queues.storage, turn.writes)
+            except DataDamaged as error:
+                self.damages.found(replica, Damaged(error.text, Position(replica.start)))
+                continue
+            replica.applied = applied.reach
+            if applied.changed:
+                self.queues.touch(replica)
+                self.releasing.applied(replica, applied)
+            if applied.more:
+                self._to_apply[key] = replica
 
     def _index(self, turn: Turn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
@@ -328,7 +419,7 @@ class Broker:
 
     def deadline(self) -> float | None:
         """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
-        if self._more or self.pulling.postponed:
+        if self._more or self._to_apply:
             return float("-inf")
         return min(
             self.links.deadline(),
@@ -338,8 +429,10 @@ class Broker:
             self.damages.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
-            self.pulling.holds.deadline(),
+            self.releasing.deadline(),
+            self.pulling.deadline(),
             self.told.deadline(),
+            self.coordinator.deadline(),
             self.feeder.deadline(),
             self.fetching.deadline(),
             self.stopping.deadline(),
@@ -403,8 +496,9 @@ class Broker:
         self.stopping.fenced()
         self.fetching.renew(-1)
         self.roles.resign(turn)
+        self.coordinator.fenced(turn)
 
-    def _metadata(self, names: list[str], turn: Turn) -> None:
+    def _metadata(self, names: list[str], groups: list[str], turn: Turn) -> None:
         """Our copy of the metadata went forward."""
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
@@ -412,6 +506,7 @@ class Broker:
         self.fetching.moved(self.routes)
         self.isr.settle()
         self.told.changed(names, turn)
+        self.coordinator.changed(groups, turn)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -419,6 +514,13 @@ class Broker:
         self, peer: Peer, message: Produce, batches: Sequence[Frame], turn: Turn
     ) -> None:
         grown = self.producing.produce(peer.address, message, batches, turn)
+        if grown is not None:
+            self.feeder.appended(grown)
+
+    def _on_recall(
+        self, peer: Peer, message: Recall, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        grown = self.recalling.recall(peer.address, message, turn)
         if grown is not None:
             self.feeder.appended(grown)
 
@@ -448,6 +550,10 @@ class Broker:
     def _on_watch(self, peer: Peer, message: Watch, _batches: Sequence[Frame], turn: Turn) -> None:
         self.told.ask(peer.address, message, turn)
 
+    @staticmethod
+    def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
+        return lambda peer, message, _batches, turn: serve(peer, message, turn)
+
     def _on_propose(
         self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
     ) -> None:
@@ -469,9 +575,16 @@ class Broker:
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
+            parked=sum(replica.parked.count for replica in led),
+            parked_bytes=sum(replica.parked.size for replica in led),
+            parked_oldest_due_ms=self.releasing.oldest_due_ms(led),
             holds=len(self.pulling.holds),
             pulls_postponed=len(self.pulling.postponed),
+            scans=len(self.pulling.scanning),
             watches=len(self.told),
+            groups_coordinated=len(self.coordinator),
+            members_coordinated=self.coordinator.sessions.members,
+            heartbeats_held=len(self.coordinator.holds),
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,
             free_bytes=self.space.free,

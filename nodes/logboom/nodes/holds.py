@@ -7,7 +7,7 @@ deadlines. A queue's HW move wakes that queue's holds and no others.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 from logboom.wire.actor import Inbound
@@ -22,6 +22,8 @@ class Hold(NamedTuple, Generic[M]):
     address: Inbound
     message: M
     deadline: float
+    moved: bool = False
+    """Meanwhile something was passed over for it."""
 
 
 class Holds(Generic[K, M]):
@@ -55,6 +57,16 @@ class Holds(Generic[K, M]):
             return []
         self._count -= len(waiting)
         return list(waiting.values())
+
+    def take_if(self, key: K, wanted: Callable[[M], bool]) -> list[Hold[M]]:
+        """Those for `key` whose message is wanted; they wait no longer."""
+        waiting = self._by_key.get(key, {})
+        names = [name for name, hold in waiting.items() if wanted(hold.message)]
+        found = [waiting.pop(name) for name in names]
+        self._count -= len(found)
+        if found and not waiting:
+            del self._by_key[key]
+        return found
 
     def expired(self, now: float) -> list[tuple[K, Hold[M]]]:
         """Those whose deadline has come; they wait no longer."""

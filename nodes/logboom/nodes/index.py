@@ -9,6 +9,7 @@ read from the log again. Being made from below the HW, the index is never cut wi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ READ_BYTES: Final = 4 * 1024 * 1024
 """What one `advance` may read of the log while it catches up."""
 LOOKUP_BYTES: Final = 16 * 1024 * 1024
 """What one lookup may read of the log."""
+CONTROLS: Final = 64
+"""Control entries in a row after which a lookup goes straight to the batch behind them."""
 _NOTED: Final = 65_536
 """Entries remembered above the HW; those beyond are read from the log when they are due."""
 
@@ -129,7 +132,13 @@ class QueueIndex:
 
     def _take(self, writes: WriteSet, note: _Note) -> int:
         """One entry below the HW; 1 if it filled a block."""
-        self._open.append(note)
+        if self._open and note.end.side and self._open[-1].end.side:
+            # Of control entries in a row, which may be a million parked batches, one note is kept.
+            last = self._open[-1]
+            note_of_all = note._replace(start=last.start, size=last.size + note.size)
+            self._open[-1] = note_of_all
+        else:
+            self._open.append(note)
         self._open_bytes += note.size
         self.reach = note.end
         full = self._open_bytes >= BLOCK_BYTES or len(self._open) >= BLOCK_ENTRIES
@@ -162,8 +171,7 @@ class QueueIndex:
         older = index_rows.behind_older(self._storage, *self._ids, timestamp_ms)
         first = log_key(*self._ids, max(log_start, older))
         read = 0
-        for key, entry in self._storage.scan("log", first, log_key(*self._ids, *hw)):
-            head = check(entry)
+        for key, entry, head in self._entries(first, log_key(*self._ids, *hw)):
             if head.count and head.max_timestamp_ms >= timestamp_ms:
                 return _first_at(entry, head, timestamp_ms)
             read += len(entry)
@@ -172,6 +180,25 @@ class QueueIndex:
                 text = f"the time index reaches to {self.reach.offset}, and this looks past {at}"
                 raise Unavailable(f"{text}: ask again in a moment", "BUSY")
         return hw.offset, -1
+
+    def _entries(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes, BatchHead]]:
+        """(key, entry, head) between two keys; of very many control entries in a row, only some."""
+        while True:
+            controls = 0
+            jump = b""
+            for key, entry in self._storage.scan("log", first, end):
+                head = check(entry)
+                yield key, entry, head
+                controls = 0 if head.count else controls + 1
+                if controls == CONTROLS:
+                    # A batch stands last at its offset.
+                    last = min(end, log_key(*self._ids, head.base_offset + 1))
+                    jump = next(self._storage.scan("log", key, last, reverse=True))[0]
+                    if jump > key:
+                        break
+            else:
+                return
+            first = jump
 
     def find_key(
         self, key_hash: int, before: int, limit: int, log_start: int

@@ -24,6 +24,8 @@ from logboom.nodes.storage import Storage, WriteSet
 
 LOWEST_MS: Final = -(1 << 63)
 """Before every timestamp."""
+HIGHEST_MS: Final = (1 << 63) - 1
+"""No timestamp is after it; who asks for a later time is not refused."""
 LOOKUP_BLOCKS: Final = 4096
 """Blocks that one `candidates` reads; it then names its edge as a candidate, to go on from."""
 
@@ -45,7 +47,7 @@ class Block(NamedTuple):
 
 def _time(timestamp_ms: int) -> bytes:
     """A signed time in byte order."""
-    return _OFFSET.pack(timestamp_ms - LOWEST_MS)
+    return _OFFSET.pack(min(timestamp_ms, HIGHEST_MS) - LOWEST_MS)
 
 
 def _block_key(topic_id: int, queue: int, offset: int) -> bytes:
@@ -118,8 +120,8 @@ def candidates(
     After LOOKUP_BLOCKS the edge of the search is named, which is a candidate like another: whoever
     asks compares the keys anyway, and goes on below it.
     """
-    first = queue_key(topic_id, queue, b"b")
-    scan = storage.scan("index", first, _block_key(topic_id, queue, before), reverse=True)
+    first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, max(0, before))
+    scan = storage.scan("index", first, end, reverse=True)
     for blocks, (key, stored) in enumerate(scan, 1):
         rows: list[tuple[int, int]] = list(_ROW.iter_unpack(stored[_BLOCK.size :]))
         yield from matching(reversed(rows), mask, before)

@@ -66,6 +66,10 @@ class Waiting(NamedTuple):
     base_offset: int
     append_time_ms: int
     deadline: float
+    side: int = -1
+    """Of a parked batch; -1: it is not parked."""
+    recall: bool = False
+    """It is a recall that waits."""
 
 
 class Leadership:
@@ -88,6 +92,12 @@ class Leadership:
         self.waiting_leader: deque[Waiting] = deque()
         self.late: list[tuple[str, Waiting]] = []
         """Duplicates whose original is not yet safe: they do not wait in order."""
+        self.releasing: set[Position] = set()
+        """Where batches are parked that were released in this epoch, not yet below the HW."""
+        self.recalling: set[Position] = set()
+        """The same of batches that were recalled."""
+        self.carrying: set[Position] = set()
+        """The same of batches that were carried to the log's end, and wait on there."""
 
     def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
         """Follow the committed ISR; `metadata` is the version of the whole view."""

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from logboom.nodes.keys import Position
 from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead, sequence_after
 
@@ -28,6 +29,21 @@ class Written(NamedTuple):
     messages: int
     offset: int
     append_time_ms: int
+    side: int = 0
+    parked: bool = False
+    """It waits at (offset, side) and took no offset."""
+
+    @property
+    def at(self) -> Position:
+        """Where its entry begins."""
+        return Position(self.offset, self.side)
+
+    @property
+    def after(self) -> Position:
+        """Behind its entry."""
+        if self.parked:
+            return Position(self.offset, self.side + 1)
+        return Position(self.offset + self.messages)
 
 
 _decode: Final = msgspec.msgpack.Decoder(dict[int, list[Written]]).decode
@@ -81,25 +97,32 @@ class ProducerWindows:
             expected=expected,
         )
 
-    def add(self, head: BatchHead, offset: int, append_time_ms: int, hw: int) -> None:
-        """Note a batch at `offset`; older than what is known (a replay): nothing happens."""
+    def add(
+        self,
+        head: BatchHead,
+        at: Position,
+        append_time_ms: int,
+        hw: Position,
+        *,
+        parked: bool = False,
+    ) -> None:
+        """Note a batch at `at`; older than what is known (a replay): nothing happens."""
         window = self._windows.get(head.producer_id)
         if window is None:
             window = self._windows[head.producer_id] = []
-        elif window[-1].offset >= offset:
+        elif window[-1].at >= at:
             return
-        window.append(
-            Written(head.producer_epoch, head.base_sequence, head.count, offset, append_time_ms)
-        )
+        place = (at.offset, append_time_ms, at.side, parked)
+        window.append(Written(head.producer_epoch, head.base_sequence, head.count, *place))
         # Five newer ones below the HW make the oldest dispensable.
-        while len(window) > WINDOW and window[WINDOW].offset < hw:
+        while len(window) > WINDOW and window[WINDOW].at < hw:
             del window[0]
 
-    def cut(self, end: int) -> None:
-        """The log now ends at offset `end`: forget all behind it."""
+    def cut(self, end: Position) -> None:
+        """The log now ends at `end`: forget all behind it."""
         for producer_id in list(self._windows):
             window = self._windows[producer_id]
-            while window and window[-1].offset >= end:
+            while window and window[-1].at >= end:
                 window.pop()
             if not window:
                 del self._windows[producer_id]
@@ -108,18 +131,18 @@ class ProducerWindows:
         """Producers whose last batch was appended before `before_ms`."""
         return [p for p, window in self._windows.items() if window[-1].append_time_ms < before_ms]
 
-    def expire(self, producer_ids: Iterable[int], before: int) -> None:
-        """Forget producers that wrote nothing at or after offset `before`."""
+    def expire(self, producer_ids: Iterable[int], before: Position) -> None:
+        """Forget producers that wrote nothing at or after `before`."""
         for producer_id in producer_ids:
             window = self._windows.get(producer_id)
-            if window is not None and window[-1].offset < before:
+            if window is not None and window[-1].at < before:
                 del self._windows[producer_id]
 
-    def encode(self, hw: int) -> bytes:
+    def encode(self, hw: Position) -> bytes:
         """All windows as they stand below the HW."""
         below = {}
         for producer_id, window in self._windows.items():
-            kept = [written for written in window if written.offset < hw]
+            kept = [written for written in window if written.at < hw]
             if kept:
                 below[producer_id] = kept[-WINDOW:]
         return _encode(below)

@@ -20,6 +20,7 @@ from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas,
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Acks, Produce, Produced
+from logboom.wire.parking import AT_ONCE, Recalled, check_due
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
 
@@ -75,37 +76,63 @@ class Producing:
         head = check(batch, stamped=False)
         if head.is_control:
             raise InvalidRequest("producers send messages, not control entries", "MALFORMED")
+        if message.due_ms != AT_ONCE:
+            check_due(message.due_ms, turn.now.wall_ms)
         config = self._routes.topics[message.topic].config
         if head.plain_length > config.max_message_bytes:
             _check_sizes(batch, head, config)
-        self._check_acks(message.acks, leading, turn.mono)
+        self.check_acks(message.acks, leading, turn.mono)
         if head.producer_id >= 0:
             original = replica.windows.find(head)
             if original is not None:
                 self._stats.count("duplicates")
-                after = Position(original.offset + original.messages)
-                waiting = _waiting(
-                    address, message, after, original.offset, original.append_time_ms, turn
+                side = original.side if original.parked else -1
+                waiting = Waiting(
+                    original.after,
+                    address,
+                    message.id,
+                    original.offset,
+                    original.append_time_ms,
+                    turn.mono + message.timeout_ms / 1000,
+                    side,
                 )
-                self._await(replica, leading, waiting, message.acks, turn)
+                self.wait(replica, leading, waiting, message.acks, turn)
                 return None
         if self._space.check(turn.mono):
             raise self._space.refusal()
         queues = self._queues
-        done = replica.append_batch(batch, head, turn.now.wall_ms, turn.writes, queues.cache)
+        wall_ms, side = turn.now.wall_ms, -1
+        if message.due_ms == AT_ONCE:
+            done = replica.append_batch(batch, head, wall_ms, turn.writes, queues.cache)
+        else:
+            side = replica.end.side
+            done = replica.append_parked(batch, message.due_ms, wall_ms, turn.writes, queues.cache)
+            self._stats.count("parked_batches")
         queues.touch(replica)
         self._space.wrote(len(batch))
         counters = self._stats.counters
         counters["produced_batches"] += 1
         counters["produced_messages"] += head.count
         counters["produced_bytes"] += len(batch)
-        waiting = _waiting(
-            address, message, done.after, done.base_offset, done.append_time_ms, turn
+        waiting = Waiting(
+            done.after,
+            address,
+            message.id,
+            done.base_offset,
+            done.append_time_ms,
+            turn.mono + message.timeout_ms / 1000,
+            side,
         )
-        self._await(replica, leading, waiting, message.acks, turn)
+        self.wait(replica, leading, waiting, message.acks, turn)
         return replica
 
-    def _check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
+    def check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
+        """Refuse what could not become as safe as asked.
+
+        Raises:
+            NotEnoughReplicas: for acks=all.
+            Unavailable: no lease, for the others.
+        """
         if acks == "all":
             if len(leading.isr) < leading.required:
                 raise NotEnoughReplicas(
@@ -116,7 +143,7 @@ class Producing:
         elif not self._lease.holds(now):
             raise no_lease("acks=leader and acks=none are")
 
-    def _await(
+    def wait(
         self, replica: Replica, leading: Leadership, waiting: Waiting, acks: Acks, turn: Turn
     ) -> None:
         """Answer when the asked acks are met: for a duplicate too, its original's (Q9)."""
@@ -176,22 +203,12 @@ class Producing:
             turn.refuse(each.address, each.number, error)
 
 
-def _waiting(
-    address: Inbound,
-    message: Produce,
-    after: Position,
-    base_offset: int,
-    append_time_ms: int,
-    turn: Turn,
-) -> Waiting:
-    deadline = turn.mono + message.timeout_ms / 1000
-    return Waiting(after, address, message.id, base_offset, append_time_ms, deadline)
-
-
 def _answer(waiting: Waiting, turn: Turn) -> None:
-    turn.answer(
-        waiting.address, Produced(waiting.number, waiting.base_offset, waiting.append_time_ms)
-    )
+    if waiting.recall:
+        turn.answer(waiting.address, Recalled(waiting.number, True))
+        return
+    place = (waiting.base_offset, waiting.append_time_ms, waiting.side)
+    turn.answer(waiting.address, Produced(waiting.number, *place))
 
 
 def _answer_up_to(line: deque[Waiting], safe: Position, turn: Turn) -> None:

@@ -1,7 +1,8 @@
 """PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
 
 Readers see what lies below the HW, and only that. A pull at or beyond the HW is held, never
-corrected, unless this broker is certain to know the true end (Q8).
+corrected, unless this broker is certain to know the true end (Q8). A pull with a filter goes on
+from turn to turn (`logboom.nodes.scanning`).
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.holds import Hold, Holds
 from logboom.nodes.lease import Lease
+from logboom.nodes.owners import Owners, stale_owner
 from logboom.nodes.postponed import Postponed, Waiting
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged, collect
 from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
+from logboom.nodes.scanning import Scan, Scanning
+from logboom.nodes.sieves import sieve_of
+from logboom.nodes.slow_readers import SlowReaders
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import (
     FindKey,
     FindKeyResult,
@@ -48,8 +54,6 @@ UNTAKEN_BYTES: Final = 32 * 1024 * 1024
 """Answers that a peer may leave untaken and still ask for more: for one that never reads, nothing
 is read."""
 MOST_KEYS: Final = 1_000
-SLOW_SHARE: Final = 0.4
-"""Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
 
 
 class Pulling:
@@ -60,6 +64,7 @@ class Pulling:
         config: BrokerConfig,
         queues: Queues,
         routes: Routes,
+        groups: GroupRoutes,
         lease: Lease,
         damages: Damages,
         stats: Statistics,
@@ -70,6 +75,11 @@ class Pulling:
         self.postponed = Postponed()
         self._serving: Inbound | None = None
         """The peer whose postponed pull is being served."""
+        self._slow = SlowReaders(config, groups)
+        self.scanning = Scanning(
+            queues.storage, damages, stats, self._slow, self._checked, self._serve, self.holds
+        )
+        self._owners = Owners()
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -88,6 +98,12 @@ class Pulling:
                 return replica
         raise not_leader(self._routes, topic, queue, self._config.id, meant)
 
+    def _checked(self, message: Pull) -> Replica:
+        """The replica that may answer a pull."""
+        replica = self._readable(message.topic, message.queue, message.topic_id)
+        check_topic(replica, message.topic_id)
+        return replica
+
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
     def pull(self, address: Inbound, message: Pull, turn: Turn) -> None:
@@ -98,17 +114,36 @@ class Pulling:
                     f"{UNTAKEN_BYTES >> 20} MiB of answers wait to be read: read them, then go on"
                 )
                 raise Unavailable(text, "BUSY")
-            replica = self._readable(message.topic, message.queue, message.topic_id)
-            check_topic(replica, message.topic_id)
-            if not self._serve(address, message, replica, turn):
-                wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS)
+            replica = self._checked(message)
+            sieve = sieve_of(message)
+            if message.group and self._owners.admit(
+                replica.key, message.group, message.owner_epoch
+            ):
+                self._turn_out(replica, message.group, message.owner_epoch, turn)
+            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
+            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+                hold = Hold(address, message, turn.mono + wait)
+                self.scanning.begin(hold, replica.key, sieve, turn)
+            elif not self._serve(address, message, replica, turn):
                 if wait == 0:
                     self._nothing(address, message, replica, turn)
                 else:
-                    hold = Hold(address, message, turn.mono + wait / 1000)
-                    self.holds.add(replica.key, message.id, hold)
+                    self.holds.add(
+                        replica.key, message.id, Hold(address, message, turn.mono + wait)
+                    )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
+
+    def _turn_out(self, replica: Replica, group: str, epoch: int, turn: Turn) -> None:
+        """A newer owner of a group has come: the pulls of the older ones end here."""
+
+        def older(message: Pull) -> bool:
+            return message.group == group and message.owner_epoch < epoch
+
+        ended: list[Hold[Pull] | Scan] = [*self.holds.take_if(replica.key, older)]
+        ended += self.scanning.take_if(replica.key, older)
+        for each in ended:
+            turn.refuse(each.address, each.message.id, stale_owner(group, epoch))
 
     def _serve(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> bool:
         """Answer if there is an answer; False: nothing below the HW yet."""
@@ -134,8 +169,8 @@ class Pulling:
             text = "too many pulls wait at this broker: wait for answers, then go on"
             turn.refuse(address, message.id, Unavailable(text, "BUSY"))
 
-    def step(self, turn: Turn) -> None:
-        """Serve postponed pulls, as many as the turn has room for."""
+    def _serve_postponed(self, turn: Turn) -> None:
+        """As many as the turn has room for."""
         while self.postponed and turn.read < TURN_BYTES:
             address, message, deadline = self.postponed.take()
             before = turn.read
@@ -155,7 +190,6 @@ class Pulling:
                 offset,
                 min(message.max_bytes, MOST_BYTES),
                 message.max_messages,
-                message.tags,
             )
         except Damaged as error:
             self._damages.found(replica, error)
@@ -165,10 +199,9 @@ class Pulling:
         counters = self._stats.counters
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
+        suggested = self._slow.suggest(replica, message.group, found.next_offset)
+        # Without a batch the store does not show yet what was staged: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
-        suggested = None
-        if self._config.follower_reads:
-            suggested = self._suggest(replica, found.next_offset)
         turn.answer(
             address,
             Pulled(message.id, status, found.next_offset, replica.start, hw, suggested),
@@ -186,8 +219,17 @@ class Pulling:
             and not self._damages.may_move(replica)
         )
 
-    def _nothing(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
-        self._answer(address, message, replica, "NO_NEW_MESSAGE", message.offset, turn)
+    def _nothing(
+        self,
+        address: Inbound,
+        message: Pull,
+        replica: Replica,
+        turn: Turn,
+        *,
+        moved: bool = False,
+    ) -> None:
+        status: PullStatus = "NO_MATCHED_MESSAGE" if moved else "NO_NEW_MESSAGE"
+        self._answer(address, message, replica, status, message.offset, turn)
 
     @staticmethod
     def _answer(
@@ -202,48 +244,39 @@ class Pulling:
             address, Pulled(message.id, status, next_offset, replica.start, replica.hw.offset)
         )
 
-    def _suggest(self, replica: Replica, next_offset: int) -> str | None:
-        """A follower for a reader that is far behind; itself is no suggestion."""
-        leading = replica.leading
-        if leading is None:
-            return None
-        messages = max(1, replica.end.offset - replica.start)
-        behind = (replica.hw.offset - next_offset) * replica.size // messages
-        if behind <= SLOW_SHARE * self._config.memory_bytes:
-            return None
-        return next((broker for broker in leading.isr if broker != leading.me), None)
+    def step(self, turn: Turn) -> None:
+        """Serve pulls that turns before had no room for, and let the filtered ones go on."""
+        self._serve_postponed(turn)
+        self.scanning.step(turn)
+
+    def deadline(self) -> float:
+        """When a hold ends; at once while a pull is postponed or a filtered one at work."""
+        at_work = len(self.scanning) or len(self.postponed)
+        return float("-inf") if at_work else self.holds.deadline()
+
+    # ── holds ───────────────────────────────────────────────────────────────────────────────────
 
     def hw_moved(self, replica: Replica, turn: Turn) -> None:
         """Wake the holds of a queue whose HW moved."""
         for hold in self.holds.take(replica.key):
             message = hold.message
-            if message.tags is not None and message.offset < replica.hw.offset:
-                self._wake_filtered(hold, replica, turn)
+            sieve = sieve_of(message)
+            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+                # It sleeps on through batches that hold no match.
+                self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
-
-    def _wake_filtered(self, hold: Hold[Pull], replica: Replica, turn: Turn) -> None:
-        """A reader of some tags sleeps on through batches that hold none of them."""
-        message = hold.message
-        try:
-            found = collect(replica, self._queues.storage, message.offset, 1, 1, message.tags)
-        except Damaged:
-            found = None
-        if found is None or found.batches:
-            self._serve(hold.address, message, replica, turn)
-            return
-        message.offset = found.next_offset
-        self.holds.add(replica.key, message.id, hold)
 
     def expire(self, turn: Turn) -> None:
         """Answer the holds whose time has come."""
         for key, hold in self.holds.expired(turn.mono):
             replica = self._queues.replicas.get(key)
             if replica is not None:
-                self._nothing(hold.address, hold.message, replica, turn)
+                self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
 
     def role_changed(self, replica: Replica, turn: Turn) -> None:
         """The queue may be led elsewhere now: its holds are to ask there."""
+        self._owners.forget(replica.key)
         for hold in self.holds.take(replica.key):
             self.pull(hold.address, hold.message, turn)
 
@@ -290,15 +323,40 @@ class Pulling:
             text = f"the index of queue {replica.queue} of {replica.topic!r} is damaged"
             raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
 
+    def end_of(self, topic: str, queue: int, topic_id: int, turn: Turn) -> int:
+        """The HW of a queue, as `offsets` tells it.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        return replica.hw.offset
+
+    def offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: Turn
+    ) -> int:
+        """The offset that `offset_for_time` tells.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        return self._offset_at(topic, queue, topic_id, timestamp_ms, turn)[0]
+
+    def _offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: Turn
+    ) -> tuple[int, int]:
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        with self._index_of(replica, turn):
+            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.hw)
+
     def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
         """The first message at or after a message time."""
         try:
-            replica = self._ended(message.topic, message.queue, turn.mono, message.topic_id)
-            check_topic(replica, message.topic_id)
-            with self._index_of(replica, turn):
-                offset, time_ms = replica.index.offset_for_time(
-                    message.timestamp_ms, replica.start, replica.hw
-                )
+            offset, time_ms = self._offset_at(
+                message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
+            )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return

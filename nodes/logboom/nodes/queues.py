@@ -60,7 +60,7 @@ class Queues:
         replica = Replica(topic_id, queue, record, EpochTable(epochs), index)
         if damage is None:
             try:
-                replica.load_windows(self.storage)
+                replica.load_derived(self.storage)
             except DataDamaged as error:
                 damage = error.text
         if damage is not None:

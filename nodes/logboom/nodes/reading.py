@@ -6,20 +6,19 @@ entry is never served (Q14). What lies in memory was checked when it came.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 from logboom.nodes.keys import LAST_SIDE, Position, log_key, position_of
 from logboom.nodes.opening import after_entry
 from logboom.nodes.replica import Replica
+from logboom.nodes.sieves import Sieve
 from logboom.nodes.storage import Storage
 from logboom.wire.batch import check, peek
 from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.filters import Budget
 from logboom.wire.frames import Frame
-from logboom.wire.hashing import tag_mask
-
-SCAN_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of entries that one pull passes over without a match before it answers."""
+from logboom.wire.messages import Pull
 
 
 class Damaged(DataDamaged):
@@ -145,38 +144,31 @@ def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) 
 
 
 def collect(
-    replica: Replica,
-    storage: Storage,
-    offset: int,
-    max_bytes: int,
-    max_messages: int,
-    tags: Sequence[str] | None,
+    replica: Replica, storage: Storage, offset: int, max_bytes: int, max_messages: int
 ) -> Found:
-    """Whole batches from the one that holds `offset` up to the HW; at least one, if any matches.
+    """Whole batches from the one that holds `offset` up to the HW; at least one.
 
-    `offset` lies from the log's start to below the HW. Control entries are left out, and batches
-    that cannot hold any of `tags`.
+    `offset` lies from the log's start to below the HW. Control entries are left out.
 
     Raises:
         Damaged: the first batch cannot be served.
     """
-    masks = None if tags is None else [tag_mask(tag) for tag in tags]
     batches: list[Frame] = []
-    size = passed = messages = 0
+    size = messages = passed = 0
     at = covering(replica, storage, offset)
     try:
         for entry, after in entries(replica, storage, at, replica.hw):
             if after.offset != at.offset:
-                if masks is None or _may_match(entry, masks):
-                    if batches and size + len(entry) > max_bytes:
-                        break
-                    batches.append(entry)
-                    size += len(entry)
-                    messages += after.offset - max(at.offset, offset)
-                else:
-                    passed += len(entry)
+                if batches and size + len(entry) > max_bytes:
+                    break
+                batches.append(entry)
+                size += len(entry)
+                messages += after.offset - max(at.offset, offset)
+            else:
+                passed += len(entry)
             at = after
-            if size >= max_bytes or passed > SCAN_BYTES or 0 < max_messages <= messages:
+            # Behind a batch may stand a million parked ones: the next pull begins behind them.
+            if max(size, passed) >= max_bytes or 0 < max_messages <= messages:
                 break
     except Damaged:
         if not batches:
@@ -184,7 +176,105 @@ def collect(
     return Found(batches, max(at.offset, offset), messages)
 
 
-def _may_match(entry: bytes, masks: list[int]) -> bool:
-    # The tag summary of the head (wire.batch), without reading all of it.
-    summary = int.from_bytes(entry[72:80], "little")
-    return any(summary & mask == mask for mask in masks)
+class Sifted:
+    """What a filtered scan came to in one turn."""
+
+    __slots__ = (
+        "batches",
+        "matches",
+        "messages",
+        "next_offset",
+        "opened",
+        "passed",
+        "size",
+        "unseen",
+    )
+
+    def __init__(self, offset: int) -> None:
+        self.batches: list[Frame] = []
+        """Those that may hold a match."""
+        self.matches: list[bytes] = []
+        """Which messages of the first of them match, as in `Pulled`; the others were not judged."""
+        self.next_offset = offset
+        """Everything before is in `batches` or does not match."""
+        self.messages = 0
+        """Messages in `batches` that match, as far as is known."""
+        self.size = 0
+        """Bytes of `batches`."""
+        self.passed = 0
+        """Bytes of batches that hold no match."""
+        self.opened = 0
+        """Batches whose messages were judged."""
+        self.unseen = 0
+        """Batches that a budget, or their size, left to the reader to judge."""
+
+
+def sift(
+    replica: Replica,
+    storage: Storage,
+    message: Pull,
+    sieve: Sieve,
+    budget: Budget,
+    most_bytes: int,
+) -> Sifted:
+    """The same through a sieve, from `message.offset`: as far as the budget and `most_bytes` go.
+
+    Raises:
+        Damaged: the first batch cannot be served.
+    """
+    found = Sifted(message.offset)
+    skipped = 0
+    offset, max_bytes = message.offset, min(message.max_bytes, most_bytes)
+    at = covering(replica, storage, offset)
+    try:
+        for entry, after in entries(replica, storage, at, replica.hw):
+            if after.offset != at.offset:
+                if found.batches and found.size + len(entry) > max_bytes:
+                    break
+                if sieve.looks and budget.spent:
+                    break
+                if not _through(entry, sieve, budget, found):
+                    break
+            else:
+                skipped += len(entry)
+            at = after
+            found.next_offset = max(at.offset, offset)
+            if (
+                found.size >= max_bytes
+                or found.size + found.passed + skipped >= most_bytes
+                or 0 < message.max_messages <= found.messages
+            ):
+                break
+    except Damaged:
+        if not found.batches and found.next_offset == offset:
+            raise
+    return found
+
+
+def _through(entry: bytes, sieve: Sieve, budget: Budget, found: Sifted) -> bool:
+    """Put one batch where it belongs; False if the scan has to end here."""
+    head = peek(entry)
+    if not sieve.may_match(head):
+        found.passed += len(entry)
+        return True
+    bitmap, judged = None, sieve.looks
+    passed = head.next_offset - max(found.next_offset, head.base_offset)
+    if judged:
+        found.opened += 1
+        resume, passed, bitmap = sieve.look(head, entry, found.next_offset, budget)
+        if not passed:
+            found.next_offset = resume
+            if resume < head.next_offset:
+                return False
+            found.passed += len(entry)
+            return True
+    found.batches.append(entry)
+    found.size += len(entry)
+    found.messages += passed
+    if bitmap is not None:
+        found.matches.append(bitmap)
+        return True
+    found.unseen += judged
+    found.next_offset = head.next_offset
+    # What follows could be judged, but `matches` would not say of which batch it speaks.
+    return not judged

@@ -14,12 +14,14 @@ import msgspec
 
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
+from logboom.nodes.parked import ParkedQueue
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.tail import Tail, TailCache, cut_tail
 from logboom.wire.batch import check, control_body, encode_control, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
-from logboom.wire.head import BatchHead, Kind
+from logboom.wire.head import Attribute, BatchHead, Kind
+from logboom.wire.parking import encode_parked, parked_head
 
 if TYPE_CHECKING:
     from logboom.nodes.index import QueueIndex
@@ -83,6 +85,7 @@ class Replica:
         self.epochs = epochs
         self.index = index
         self.windows = ProducerWindows()
+        self.parked = ParkedQueue(topic_id, queue)
         self.tail: Tail = {}
         self.cuts = 0
         """Grows with every cut: a sync of what was written before one says nothing after it."""
@@ -105,8 +108,9 @@ class Replica:
 
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
-    def load_windows(self, storage: Storage) -> None:
-        """Rebuild the producer windows: what was written down, and the batches after it.
+    def load_derived(self, storage: Storage) -> None:
+        """Rebuild the producer windows, from what was written down and the batches after it; note
+        what is parked, released or recalled behind what is applied.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -120,7 +124,9 @@ class Replica:
             self.windows.load(snapshot.windows)
             begin = max(begin, Position(snapshot.offset, snapshot.side))
         self._windows_written = begin
-        first, last = log_key(*self.key, *begin), queue_end(*self.key)
+        self.parked.load(storage)
+        first = log_key(*self.key, *min(begin, max(self.applied, Position(self.start))))
+        last = queue_end(*self.key)
         for key, entry in storage.scan("log", first, last):
             at = position_of(key)
             try:
@@ -129,11 +135,11 @@ class Replica:
             except DamagedBatch as error:
                 self.damage, self.damaged_at = error.text, at
                 break
-            self._since_windows += len(entry)
-            if head.is_control:
-                self._note_control(head, entry, at)
-            elif head.producer_id >= 0:
-                self.windows.add(head, at.offset, head.append_time_ms, self.hw.offset)
+            if at >= self.applied:
+                self.parked.note(head, entry, at)
+            if at >= begin:
+                self._since_windows += len(entry)
+                self._note_producer(head, entry, at)
         self._apply_expiries()
 
     # ── appending ───────────────────────────────────────────────────────────────────────────────
@@ -152,10 +158,25 @@ class Replica:
         time_ms = max(wall_ms, self.append_time_ms)
         entry = stamp(batch, offset, self.leader_epoch, time_ms)
         after = Position(offset + head.count, 0)
-        if head.producer_id >= 0:
-            self.windows.add(head, offset, time_ms, self.hw.offset)
         self._append(entry, peek(entry), after, writes, cache)
         return Appended(offset, after, time_ms)
+
+    def append_parked(
+        self,
+        batch: bytes | memoryview,
+        due_ms: int,
+        wall_ms: int,
+        writes: WriteSet,
+        cache: TailCache,
+    ) -> Appended:
+        """Leader: append a checked batch that waits for a time; it takes no offset.
+
+        Raises:
+            InvalidRequest: TOO_LARGE.
+        """
+        body = encode_parked(batch, due_ms)
+        after = self.append_control(Kind.PARKED, body, wall_ms, writes, cache)
+        return Appended(after.offset, after, self.append_time_ms)
 
     def append_control(
         self, kind: Kind, body: bytes, wall_ms: int, writes: WriteSet, cache: TailCache
@@ -163,10 +184,8 @@ class Replica:
         """Leader: append a control entry, which takes no offset; the position behind it."""
         time_ms = max(wall_ms, self.append_time_ms)
         entry = stamp(encode_control(kind, body), self.end.offset, self.leader_epoch, time_ms)
-        head = peek(entry)
-        self._note_control(head, entry, self.end)
         after = Position(self.end.offset, self.end.side + 1)
-        self._append(entry, head, after, writes, cache)
+        self._append(entry, peek(entry), after, writes, cache)
         return after
 
     def append_entry(self, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
@@ -186,12 +205,9 @@ class Replica:
                 f"the log at {self.end.offset} epoch {self.epochs.last}: fetch it again"
             )
         if head.is_control:
-            self._note_control(head, entry, self.end)
             after = Position(self.end.offset, self.end.side + 1)
         else:
             after = Position(self.end.offset + head.count, 0)
-            if head.producer_id >= 0:
-                self.windows.add(head, head.base_offset, head.append_time_ms, self.hw.offset)
         self._append(entry, head, after, writes, cache)
 
     def _append(
@@ -203,6 +219,8 @@ class Replica:
         cache: TailCache,
     ) -> None:
         position = self.end
+        self._note_producer(head, entry, position)
+        self.parked.note(head, entry, position)
         writes.put("log", log_key(*self.key, *position), entry)
         if self.epochs.begin(head.leader_epoch, position):
             self._epochs_changed = True
@@ -253,7 +271,7 @@ class Replica:
         """
         place = self.hw if at is None else at
         epochs = [(e, *start) for e, start in self.epochs.entries if start < place]
-        windows = self.windows.encode(self.hw.offset)
+        windows = self.windows.encode(self.hw)
         return msgspec.msgpack.encode(Snapshot(place.offset, place.side, epochs, windows))
 
     # ── the high watermark ──────────────────────────────────────────────────────────────────────
@@ -336,11 +354,13 @@ class Replica:
             # Only an unclean election or damage cuts below the HW.
             self.hw = end
             self.index.reset(writes, self.start)
+            self.parked.cut(end, writes, storage, below_hw=True)
         else:
             self.index.cut(end)
+            self.parked.cut(end, writes, storage, below_hw=False)
         self.applied = min(self.applied, end)
         cut_tail(self.tail, end)
-        self.windows.cut(end.offset)
+        self.windows.cut(end)
         while self._expiries and self._expiries[-1][0] >= end:
             self._expiries.pop()
         if self.epochs.cut(end):
@@ -371,7 +391,7 @@ class Replica:
 
     def wipe(self, writes: WriteSet) -> None:
         """Remove all entries: nothing of a damaged log can be trusted, its epochs neither."""
-        snapshot = Snapshot(self.start, 0, [], ProducerWindows().encode(0))
+        snapshot = Snapshot(self.start, 0, [], ProducerWindows().encode(Position(0)))
         self.reset(msgspec.msgpack.encode(snapshot), writes)
 
     def reset(self, snapshot: bytes, writes: WriteSet) -> None:
@@ -395,6 +415,7 @@ class Replica:
         self.epochs = EpochTable((e, Position(offset, side)) for e, offset, side in taken.epochs)
         self._epochs_changed = True
         self.index.reset(writes, self.start)
+        self.parked.reset(writes)
         self.stage_windows(writes)
 
     def drop(self, writes: WriteSet) -> None:
@@ -412,10 +433,21 @@ class Replica:
         if self.epochs.prune(Position(start)):
             self._epochs_changed = True
 
-    # ── control entries ─────────────────────────────────────────────────────────────────────────
+    # ── producers ───────────────────────────────────────────────────────────────────────────────
 
-    def _note_control(self, head: BatchHead, entry: bytes, at: Position) -> None:
-        if head.kind == Kind.PRODUCER_EXPIRY:
+    def _note_producer(self, head: BatchHead, entry: bytes, at: Position) -> None:
+        """What an entry says of producers.
+
+        A released batch was counted when it was parked: its sequence is an old one.
+        """
+        if not head.is_control:
+            if head.producer_id >= 0 and not head.has(Attribute.RELEASED):
+                self.windows.add(head, at, head.append_time_ms, self.hw)
+        elif head.kind == Kind.PARKED:
+            inner = parked_head(control_body(entry, head))
+            if inner is not None and inner.producer_id >= 0:
+                self.windows.add(inner, at, head.append_time_ms, self.hw, parked=True)
+        elif head.kind == Kind.PRODUCER_EXPIRY:
             body = control_body(entry, head)
             self._expiries.append((at, msgspec.msgpack.decode(body, type=list[int])))
 
@@ -423,7 +455,7 @@ class Replica:
         """Producers are forgotten only once the entry that says so lies below the HW (Q12)."""
         while self._expiries and self._expiries[0][0] < self.hw:
             at, producer_ids = self._expiries.popleft()
-            self.windows.expire(producer_ids, at.offset)
+            self.windows.expire(producer_ids, at)
 
 
 def _decode_snapshot(stored: bytes) -> Snapshot:

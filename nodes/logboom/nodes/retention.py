@@ -23,6 +23,10 @@ STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
 
 
+CONTROLS: Final = 4096
+"""Control entries that are removed along with the batch behind them, without its block."""
+
+
 class Retention(NamedTuple):
     """A topic's retention; None: no limit."""
 
@@ -93,11 +97,16 @@ def _block(storage: Storage, topic_id: int, queue: int, start: int, limit: int) 
 
 
 def _batch(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
-    """The first batch with the control entries before it, if it lies whole below `limit`."""
+    """The first batch with the control entries before it, if it lies whole below `limit`.
+
+    Behind very many control entries it waits for its index block.
+    """
     size = 0
     at = Position(start, 0)
     first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
-    for _, entry in storage.scan("log", first, end):
+    for entries, (_, entry) in enumerate(storage.scan("log", first, end)):
+        if entries > CONTROLS:
+            return None
         # Checked: a flipped bit in the time would remove the batch before its time.
         head = check(entry)
         at = after_entry(at, head)

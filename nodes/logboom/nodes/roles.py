@@ -146,7 +146,8 @@ class Roles:
             replica.role, replica.leader, replica.leading = "leader", self._me, leading
             replica.leader_epoch = view.leader_epoch
             # After an unclean election the windows may know of more than the log holds.
-            replica.windows.cut(replica.end.offset)
+            replica.windows.cut(replica.end)
+            replica.parked.rewind()
             self.led[replica.key] = replica
             self._stats.count("leaderships")
             leading.take_view(view, topic.config, self._routes.version, turn.mono)

@@ -1,7 +1,8 @@
-"""A graceful stop: hand the leaderships over, write down what is known, then end."""
+"""A graceful stop: hand leaderships and groups over, write down what is known, then end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from logboom.nodes.proposals import Proposals
@@ -27,7 +28,9 @@ class Stopping:
         roles: Roles,
         registration: Registration,
         proposals: Proposals,
+        coordinating: Callable[[], int],
     ) -> None:
+        """`coordinating` says how many groups this broker coordinates."""
         self.wanted = False
         self._me = me
         self._queues = queues
@@ -35,6 +38,7 @@ class Stopping:
         self._roles = roles
         self._registration = registration
         self._proposals = proposals
+        self._coordinating = coordinating
         self._until = float("inf")
         self._asking = False
         self._handed_over: int | None = None
@@ -51,7 +55,7 @@ class Stopping:
         """Do what is next, if a stop is under way."""
         if not self.wanted or self._last_token is not None:
             return
-        if self._roles.led and turn.mono < self._until:
+        if (self._roles.led or self._coordinating()) and turn.mono < self._until:
             if self._handed_over is None:
                 self._ask(turn)
                 return

@@ -10,7 +10,7 @@ Families (all keys and values are bytes; key layouts stand in `keys.py`):
 |--------|-------------------------------------------------------------------------------------|
 | log    | every queue's entries: batches and control entries, whole                           |
 | state  | what a queue knows of its log: `records.QueueRecord`, epoch table, producer windows |
-| parked | batches that wait (a later issue), derived below the HW (Q12)                       |
+| parked | which batches wait, and until when, derived below the HW (Q12)                      |
 | cursor | acknowledgements per group (a later issue), derived below the HW (Q12)              |
 | index  | time and key index, derived below the HW (Q12)                                      |
 """

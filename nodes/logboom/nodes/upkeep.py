@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -55,7 +56,9 @@ class Upkeep:
         links: Links,
         servers: NameServers,
         stats: Statistics,
+        carry: Callable[[Replica, Retention, Turn], bool],
     ) -> None:
+        """`carry` moves what is parked out of the way of retention, a little: whether it did."""
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -68,6 +71,7 @@ class Upkeep:
         self._links = links
         self._servers = servers
         self._stats = stats
+        self._carry = carry
         self.next_at = float("-inf")
         """Monotonic time of the next round."""
         self._last_turn = float("inf")
@@ -137,7 +141,7 @@ class Upkeep:
     def _trim(self, replica: Replica, turn: Turn) -> bool:
         """Leaders go by the topic's retention, followers by their leader's log start."""
         topic = self._routes.topics.get(replica.topic)
-        limit = replica.hw.offset
+        limit = min(replica.hw, replica.applied).offset
         if topic is None or replica.role == "none" or limit <= replica.start:
             return False
         if replica.role == "leader":
@@ -150,6 +154,7 @@ class Upkeep:
             if limit <= replica.start:
                 return False
         try:
+            limit = min(limit, replica.parked.limit(replica.applied, self._queues.storage))
             uncertain = 0
             if replica.role == "leader" and keep.max_bytes is not None:
                 above = entries(replica, self._queues.storage, replica.hw, replica.end)
@@ -165,11 +170,18 @@ class Upkeep:
                 wall_ms=turn.now.wall_ms,
                 uncertain=uncertain,
             )
+            if record is not None:
+                start = Position(record.start)
+                replica.parked.trim(start, turn.writes, self._queues.storage)
+            carried = record is None and self._carry(replica, keep, turn)
+        except Damaged as error:
+            self._damages.found(replica, error)
+            return False
         except (DataDamaged, DamagedBatch) as error:
             self._damages.found(replica, Damaged(error.text, Position(replica.start)))
             return False
         if record is None:
-            return False
+            return carried
         replica.trimmed(record.start, record.size)
         self._queues.touch(replica)
         self._stats.count("trims")

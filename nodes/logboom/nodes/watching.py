@@ -16,6 +16,7 @@ from logboom.nodes.name_servers import NameServers
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
 from logboom.wire.errors import Unavailable
+from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
@@ -40,10 +41,12 @@ class Watcher:
         routes: Routes,
         links: Links,
         servers: NameServers,
-        on_change: Callable[[list[str], Turn], None],
+        groups: GroupRoutes,
+        on_change: Callable[[list[str], list[str], Turn], None],
     ) -> None:
-        """`on_change` gets the names of topics that changed or went."""
+        """`on_change` gets the names of topics, and of groups, that changed or went."""
         self._routes = routes
+        self._groups = groups
         self._links = links
         self._servers = servers
         self._on_change = on_change
@@ -66,7 +69,11 @@ class Watcher:
             return
         if self._endpoint is None:
             self._endpoint = self._servers.next_any(None)
-        message = Watch(0, HOLD_MS + int(GRACE * 1000), self._routes.version, None, HOLD_MS)
+        timeout_ms = HOLD_MS + int(GRACE * 1000)
+        members_at = self._groups.members_at
+        message = Watch(
+            0, timeout_ms, self._routes.version, None, HOLD_MS, groups=None, members_at=members_at
+        )
         self._asked_at = turn.mono
         self._number = self._links.request(
             self._endpoint, message, turn, self._answered, turn.mono + HOLD_MS / 1000 + GRACE
@@ -102,9 +109,10 @@ class Watcher:
             view = reply.message.view
             before = self._routes.version
             changed = self._routes.update(view)
+            groups = self._groups.update(view)
             self._servers.learn(self._routes)
-            if changed or self._routes.version != before:
-                self._on_change(changed, turn)
+            if changed or groups or self._routes.version != before:
+                self._on_change(changed, groups, turn)
         else:
             self._failed(turn)
         self.step(turn)

@@ -1,4 +1,4 @@
-"""The demo's whole job on a few flights: a broker dies in the middle, and nothing is amiss."""
+"""The demo's whole job on a few flights: a broker and a consumer die in the middle, nothing is amiss."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ def flight(row: int) -> Flight:
 
 
 @pytest.mark.timeout(120)
-def test_every_flight_survives_a_killed_broker() -> None:
+def test_every_flight_survives_a_killed_broker_and_consumer() -> None:
     heard = Heard()
     report = run([flight(row) for row in range(FLIGHTS)], None, heard)
     assert report.verdict.clean, report.verdict
@@ -42,6 +42,8 @@ def test_every_flight_survives_a_killed_broker() -> None:
     assert report.killed.startswith("broker-")
     assert report.write_pause_s > 0
     assert report.back_s > 0
+    assert report.again >= 0
+    assert any("consumers" in line and "kill -9" in line for line in heard.lines)
     assert any(report.killed in line and "kill -9" in line for line in heard.lines)
     assert heard.steps[0].startswith("starting")
     assert heard.steps[-1].startswith("stopping")

@@ -32,6 +32,20 @@ def test_keys_formats_and_places(servers: str) -> None:
     assert len(recent.lines) == 20
 
 
+def test_only_what_a_filter_lets_through(servers: str) -> None:
+    succeed("topic", "create", "picked", "--queues", 2, servers=servers)
+    for price in range(6):
+        header = ["--header", f"price={price}", "--tag", f"t{price % 2}"]
+        succeed("produce", "picked", str(price), "--queue", 0, *header, servers=servers)
+    dear = ["--filter", "price BETWEEN 1 AND 3", "--exit"]
+    assert succeed("consume", "picked", *dear, servers=servers).lines == ["1", "2", "3"]
+    odd = succeed("consume", "picked", *dear, "--tags", "t1", servers=servers)
+    assert odd.lines == ["1", "3"]
+    assert succeed("consume", "picked", "--tags", "none", "-e", servers=servers).lines == []
+    wrong = fail("consume", "picked", "--filter", "price BETWEEN 1", servers=servers)
+    assert "at character 16" in wrong
+
+
 def test_json_lines_copy_a_topic(servers: str) -> None:
     succeed("topic", "create", "original", "--queues", 1, servers=servers)
     succeed("topic", "create", "copy", "--queues", 1, servers=servers)

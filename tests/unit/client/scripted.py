@@ -99,6 +99,12 @@ class Cluster:
         self.intercept: Callable[[str, AnyMessage], Failure | bool | None] = lambda *_: None
         """Sees each request first: a Failure answers it, True loses it, False loses the answer."""
         self.seen: list[AnyMessage] = []
+        self.suggested: str | None = None
+        """Where every answer to a pull sends its reader."""
+        self.passed_over = False
+        """Whether no batch matches any pull."""
+        self.matches: list[bytes] | None = None
+        """What every answer to a pull says of its batches."""
         self.proposed: dict[tuple[str, int], Result] = {}
         self.delay: Callable[[], float] = lambda: 0.001
         self.core = ClientCore(
@@ -291,13 +297,15 @@ class Cluster:
         if isinstance(log, Failure):
             return log if message.acks != "none" else None
         offset = log.append(batch, check(batch, stamped=False))
-        self._wake_pulls()
+        self.wake_pulls()
         if message.acks == "none":
             return None
         return offset if isinstance(offset, Failure) else Produced(0, offset, WALL_MS)
 
     def _pull(self, endpoint: str, message: Pull) -> tuple[Message | None, Sequence[Frame]]:
         log = self._leads(endpoint, message.topic, message.queue)
+        if isinstance(log, Failure) and _id(endpoint) == self.suggested:
+            log = self.topics[message.topic][message.queue]
         if isinstance(log, Failure):
             return log, ()
         at = message.offset
@@ -309,9 +317,13 @@ class Cluster:
             return None, ()
         found = [e for e in log.entries if open_batch(e).next_offset > at][:3]
         last = open_batch(found[-1]).next_offset
-        return Pulled(0, "FOUND", last, log.start, log.end), found
+        if self.passed_over:
+            none = Pulled(0, "NO_MATCHED_MESSAGE", last, log.start, log.end, self.suggested)
+            return none, ()
+        matches = None if self.matches is None else self.matches[: len(found)]
+        return Pulled(0, "FOUND", last, log.start, log.end, self.suggested, matches), found
 
-    def _wake_pulls(self) -> None:
+    def wake_pulls(self) -> None:
         self._holds = [
             (self.now if isinstance(hold, Pull) else when, endpoint, hold)
             for when, endpoint, hold in self._holds

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from logboom.client.calls import FindTopic, OpenFetch, ReadAt, Start
 from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.intake import Intake
+from logboom.client.picking import text_of
 from logboom.wire.batch import check, encode_batch
 from logboom.wire.errors import DamagedBatch, UnknownResource
+from logboom.wire.filters import Filter
 from logboom.wire.messages import AnyMessage, Failure, OffsetForTime, Offsets, Pull, Watch
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
@@ -37,6 +39,7 @@ class Reader:
         start: Start = "first",
         tags: list[str] | None = None,
         share: int = 1 << 20,
+        where: str | None = None,
     ) -> None:
         self.cluster = cluster
         found = FindTopic("t", 5.0)
@@ -45,9 +48,10 @@ class Reader:
         found.outcome.get()
         self.bells = 0
         self.inbox = Inbox(1 << 25, self._ring)
-        self.intake = Intake(self.inbox, cluster.call, tags)
+        self.intake = Intake(self.inbox, cluster.call, Filter.of(tags, where))
         for queue in range(queues):
             fetch = QueueFetch("t", queue, start, self.inbox, share, tags)
+            fetch.filter = text_of(Filter.of(tags, where))
             self.intake.add(fetch)
             cluster.call(OpenFetch(fetch))
 
@@ -167,6 +171,92 @@ def test_tags_leave_out_the_others(cluster: Cluster) -> None:
     fill(cluster, 0, 6, 3, tags=["late", "early", None])
     reader = Reader(cluster, tags=["late"])
     assert reader.read(4) == numbers(0, 3) + numbers(6, 1)
+
+
+@pytest.mark.parametrize("judged", [None, 0, 1, 2])
+def test_a_property_filter_is_the_brokers_as_far_as_it_looked(
+    cluster: Cluster, judged: int | None
+) -> None:
+    """`judged`: of how many batches the broker says which messages match."""
+    odd = [{"n": b"1"}, {"n": b"2"}, {"n": b"3"}]
+    fill(cluster, 0, 0, 3, headers=odd)
+    fill(cluster, 0, 3, 3, headers=odd)
+    said: list[bytes] = [b"\4", b""]
+    cluster.matches = None if judged is None else said[:judged]
+    reader = Reader(cluster, where="n >= 2")
+    first = [b"000002"] if judged else numbers(1, 2)
+    second = numbers(3, 3) if judged == 2 else numbers(4, 2)
+    assert reader.read(5, 5) == first + second
+    filters = {message.filter for message in cluster.seen if isinstance(message, Pull)}
+    assert filters == {"* WHERE n >= 2"}
+    assert reader.intake.position("t", 0) == 6
+
+
+def test_a_position_moves_past_what_does_not_match(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 6, headers=[{"n": b"1"}] * 3)
+    cluster.passed_over = True
+    reader = Reader(cluster, where="n > 1")
+    cluster.run(2)
+    fill(cluster, 0, 6, 6, headers=[{"n": b"1"}] * 3)
+    cluster.run(12)
+    assert len(reader.inbox.arrivals) == 1, "what is passed over one after the other is one arrival"
+    assert reader.intake.position("t", 0) == 0
+    assert reader.read(1, 0.1) == []
+    assert reader.intake.position("t", 0) == 12
+    cluster.passed_over = False
+    fill(cluster, 0, 12, 3, headers=[{"n": b"2"}] * 3)
+    assert reader.read(1, 12) == numbers(12, 1)
+    reader.intake.pause("t", 0)
+    cluster.passed_over = True
+    fill(cluster, 0, 15, 3)
+    cluster.run(12)
+    assert reader.read(1, 0.1) == []
+    assert reader.intake.position("t", 0) == 13
+    reader.intake.resume("t", 0)
+    assert reader.read(2) == numbers(13, 2)
+    assert reader.read(1, 12) == []
+    assert reader.intake.position("t", 0) == 18
+
+
+@pytest.mark.parametrize("passed_over", [False, True])
+def test_a_slow_reader_goes_where_it_is_sent_as_long_as_it_is_slow(
+    cluster: Cluster, passed_over: bool
+) -> None:
+    fill(cluster, 0, 0, 18, headers=[{"n": b"1"}] * 3)
+    asked: list[str] = []
+
+    def note(endpoint: str, message: AnyMessage) -> None:
+        if isinstance(message, Pull):
+            asked.append(endpoint)
+
+    cluster.intercept = note
+    cluster.passed_over, cluster.suggested = passed_over, "two"
+    Reader(cluster, where="n > 1")
+    cluster.run(2)
+    leader, *others = asked
+    assert leader == BROKERS[0]
+    assert others
+    assert set(others) == {BROKERS[1]}
+
+
+def test_a_paused_batch_keeps_what_the_broker_said(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 3, headers=[{"n": b"1"}] * 3)
+    cluster.matches = [b"\6"]
+    reader = Reader(cluster, where="n = 1")
+    assert reader.read(1) == numbers(1, 1)
+    reader.intake.pause("t", 0)
+    assert reader.read(1, 1) == []
+    reader.intake.resume("t", 0)
+    assert reader.read(1) == numbers(2, 1)
+
+
+def test_columns_of_a_filter_are_whole_batches_with_a_match(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 9, headers=[{"n": b"1"}] * 3)
+    cluster.matches = [b"\0", b"\2", b""]
+    reader = Reader(cluster, where="n = 1")
+    cluster.run(2)
+    batches = reader.intake.take_columns()
+    assert [v for b in batches for v in b.columns.values()] == numbers(3, 6)
 
 
 def test_an_offset_below_the_log_goes_on_at_its_start(

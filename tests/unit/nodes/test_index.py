@@ -57,6 +57,19 @@ def test_offset_for_time_finds_what_reading_everything_finds(seed: int) -> None:
     assert checkpoint(log.storage, TOPIC, QUEUE)[0] > 0
 
 
+def test_times_and_offsets_beyond_all_that_is_stored_find_nothing() -> None:
+    """Found by frames of a fuzzer: any whole number travels, also one that no key can hold."""
+    log = a_log()
+    for _ in range(3):
+        log.append()
+    log.advance()
+    index = index_of(log)
+    for timestamp_ms in ((1 << 63) - 1, 1 << 63, (1 << 64) - 1):
+        assert index.offset_for_time(timestamp_ms, 0, log.record.hw) == (3, -1)
+    assert index.offset_for_time(-(1 << 63), 0, log.record.hw)[0] == 0
+    assert index.find_key(1, -5, 10, 0)[0] == []
+
+
 def test_a_time_after_all_messages_is_the_hw() -> None:
     log = a_log()
     log.append(timestamps=[5])
@@ -214,6 +227,35 @@ def test_a_lookup_past_an_index_that_lags_asks_for_patience(
     with pytest.raises(Unavailable, match="ask again") as refused:
         index_of(log).offset_for_time(29, 0, log.record.hw)
     assert refused.value.code == "BUSY"
+
+
+def test_very_many_control_entries_cost_a_lookup_little_and_one_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Parked batches: there may be a million of them before the next message.
+    log = a_log()
+    log.append(timestamps=[5])
+    for _ in range(300):
+        log.control()
+    log.append(timestamps=[7])
+    for _ in range(10):
+        log.control()
+    log.advance()
+    monkeypatch.setattr(index_module, "LOOKUP_BYTES", 100 * 110)
+    assert index_of(log).offset_for_time(6, 0, log.record.hw) == (1, 7)
+    assert index_of(log).offset_for_time(8, 0, log.record.hw) == (2, -1)
+    assert len(vars(index_of(log))["_open"]) == 4
+    for _ in range(BLOCK_ENTRIES):
+        log.append(width=10)
+    log.advance()
+    block = block_at(log.storage, TOPIC, QUEUE, 0)
+    assert block is not None
+    size = sum(
+        len(entry)
+        for key, entry in log.storage.scan("log", b"", b"\xff" * 20)
+        if key < log_key(TOPIC, QUEUE, block.next_offset)
+    )
+    assert block.size == size
 
 
 def test_a_reset_forgets_all_rows() -> None:

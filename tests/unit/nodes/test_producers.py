@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logboom.nodes.keys import Position
 from logboom.nodes.producers import WINDOW, ProducerWindows, Written
 from logboom.wire.batch import check
 from logboom.wire.errors import DataDamaged, ProducerError
@@ -25,7 +26,7 @@ def filled(batches: int, hw: int = 0) -> ProducerWindows:
     """Batches of one message at offsets and sequences 0, 1, …"""
     windows = ProducerWindows()
     for at in range(batches):
-        windows.add(head(at), at, at, hw)
+        windows.add(head(at), Position(at), at, Position(hw))
     return windows
 
 
@@ -50,7 +51,7 @@ def test_a_newer_producer_epoch_begins_at_zero_and_fences_the_older() -> None:
     with pytest.raises(ProducerError):
         windows.find(head(3, epoch=1))
     assert windows.find(head(0, epoch=1)) is None
-    windows.add(head(0, epoch=1), 3, 3, 0)
+    windows.add(head(0, epoch=1), Position(3), 3, Position(0))
     with pytest.raises(ProducerError) as caught:
         windows.find(head(3))
     assert caught.value.code == "FENCED_PRODUCER"
@@ -58,15 +59,15 @@ def test_a_newer_producer_epoch_begins_at_zero_and_fences_the_older() -> None:
 
 def test_a_cut_of_a_newer_epoch_restores_the_older() -> None:
     windows = filled(3)
-    windows.add(head(0, epoch=1), 3, 3, 0)
-    windows.cut(3)
+    windows.add(head(0, epoch=1), Position(3), 3, Position(0))
+    windows.cut(Position(3))
     assert windows.find(head(3)) is None
 
 
 def test_nothing_is_evicted_while_fewer_than_five_newer_lie_below_the_hw() -> None:
     windows = filled(40, hw=0)
     assert windows.find(head(0)) is not None
-    windows.add(head(40), 40, 40, 40)
+    windows.add(head(40), Position(40), 40, Position(40))
     assert windows.find(head(40 - WINDOW)) is not None
     with pytest.raises(ProducerError):
         windows.find(head(1))
@@ -78,15 +79,15 @@ def test_sequences_wrap() -> None:
     # As if two thousand million messages had gone before.
     windows.load(msgspec.msgpack.encode({9: [Written(0, last - 1, 1, 0, 0)]}))
     assert windows.find(head(last, count=2)) is None
-    windows.add(head(last, count=2), 1, 1, 0)
+    windows.add(head(last, count=2), Position(1), 1, Position(0))
     assert windows.find(head(1)) is None
 
 
 def test_expiry_forgets_only_those_that_wrote_nothing_since() -> None:
     windows = filled(3)
-    windows.add(head(0, producer=8), 3, 100, 0)
+    windows.add(head(0, producer=8), Position(3), 100, Position(0))
     assert windows.idle(50) == [9]
-    windows.expire([9, 8], before=3)
+    windows.expire([9, 8], before=Position(3))
     assert len(windows) == 1
     assert windows.find(head(0)) is None
 
@@ -94,7 +95,7 @@ def test_expiry_forgets_only_those_that_wrote_nothing_since() -> None:
 def test_only_what_lies_below_the_hw_is_written_down() -> None:
     windows = filled(9)
     other = ProducerWindows()
-    other.load(windows.encode(7))
+    other.load(windows.encode(Position(7)))
     assert other.find(head(7)) is None
     assert other.find(head(6)) is not None
     with pytest.raises(DataDamaged):
@@ -133,7 +134,7 @@ def test_windows_agree_with_a_log_that_forgets_nothing(steps: list[tuple[str, in
         if kind == "send":
             sequence = model.end
             assert windows.find(head(sequence, number)) is None
-            windows.add(head(sequence, number), sequence, 0, model.hw)
+            windows.add(head(sequence, number), Position(sequence), 0, Position(model.hw))
             model.log.append((sequence, number))
         elif kind == "again" and len(model.log) >= number:
             sequence, count = model.log[-number]
@@ -145,4 +146,4 @@ def test_windows_agree_with_a_log_that_forgets_nothing(steps: list[tuple[str, in
         elif kind == "cut":
             while model.log and model.log[-1][0] >= max(model.hw, number):
                 model.log.pop()
-            windows.cut(model.end)
+            windows.cut(Position(model.end))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from logboom.nodes.keys import Position
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError, NotLeader
+from logboom.wire.group_routes import KnownGroup
+from logboom.wire.group_view import GroupConfig, GroupView
 from logboom.wire.hashing import murmur3
 from logboom.wire.messages import (
     FindKey,
@@ -58,6 +62,31 @@ def test_statuses_and_next_offsets() -> None:
     before = ask(rig, pull(-3))
     assert (before.status, before.next_offset) == ("OFFSET_ILLEGAL", 0)
     assert ask(rig, pull(0, tags=["x"])).status == "NO_MATCHED_MESSAGE"
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "next_offset"),
+    [
+        (0, "OFFSET_ILLEGAL", 100),
+        (99, "OFFSET_ILLEGAL", 100),
+        (100, "FOUND", 132),
+        (199, "FOUND", 200),
+        (200, "NO_NEW_MESSAGE", 200),
+        (201, "OFFSET_ILLEGAL", 200),
+        (1_000, "OFFSET_ILLEGAL", 200),
+    ],
+)
+def test_rocketmqs_vectors(offset: int, status: str, next_offset: int) -> None:
+    """A queue that holds 100 to 200; what is too small or too large goes to the nearest end."""
+    rig = led(*[4] * 50)
+    rig.replica().trimmed(100, rig.replica().size // 2)
+    request = pull(offset)
+    request.max_messages = 32
+    found = ask(rig, request)
+    assert (found.status, found.next_offset) == (status, next_offset)
+    assert (found.min_offset, found.max_offset) == (100, 200)
+    held = pull(offset, wait_ms=9_000)
+    assert len(rig.client("waiting").ask(held)) == (status != "NO_NEW_MESSAGE")
 
 
 def test_who_means_another_topic_of_this_name_is_refused() -> None:
@@ -165,6 +194,41 @@ def test_a_reader_far_behind_is_sent_to_a_follower() -> None:
     assert client.answer().suggested == "broker-2"
     client.ask(pull(8, max_bytes=1))
     assert client.answer().suggested is None
+
+
+def test_a_group_sends_its_slow_readers_away_only_if_it_says_so() -> None:
+    rig = Rig(follower_reads=True, memory_bytes=1_000)
+    both = (ME, "broker-2")
+    rig.lead(isr=both, replicas=both)
+    client, two = rig.client(), rig.follower()
+    for _ in range(10):
+        client.ask(produce(), [batch(1)])
+    two.ask(fetch(0, (Position(10), 1)))
+    suggested = {}
+    choices: tuple[Literal["stay", "follower"] | None, ...] = (None, "stay", "follower")
+    for when_slow in choices:
+        if when_slow is not None:
+            config = GroupConfig(when_slow=when_slow)
+            rig.broker.groups.groups["billing"] = KnownGroup(
+                GroupView("billing", 1, config, {}, 1, ME, 1, 1, 1, "", 1, 0, False, [], [], [])
+            )
+        asked = pull(0, max_bytes=1)
+        asked.group = "billing"
+        client.ask(asked)
+        suggested[when_slow] = client.answer().suggested
+    assert suggested == {None: None, "stay": None, "follower": "broker-2"}
+
+
+def test_a_follower_keeps_a_slow_reader_as_long_as_it_is_slow() -> None:
+    rig = Rig(follower_reads=True, memory_bytes=1_000)
+    rig.lead(epoch=1, leader="broker-2", isr=("broker-2", ME), replicas=(ME, "broker-2"))
+    replicated(rig, flowing(1, 12, 12), frames=[entry(at, 1) for at in range(12)])
+    client = rig.client()
+    suggested = []
+    for offset in (0, 11):
+        client.ask(pull(offset, max_bytes=1))
+        suggested.append(client.answer().suggested)
+    assert suggested == [ME, None]
 
 
 def test_a_time_and_a_key_are_found() -> None:

@@ -50,7 +50,7 @@ class Log:
                 data = batch(count, producer, epoch, sequence, b"%d" % epoch)
                 self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
             else:
-                self.replica.append_control(Kind.PARKED, b"%d" % epoch, 7, writes, self.cache)
+                self.replica.append_control(Kind.CURSOR_DELTA, b"%d" % epoch, 7, writes, self.cache)
             self.commit(writes)
 
     def trim(self, offset: int) -> None:
@@ -165,8 +165,8 @@ def test_producer_windows_after_a_cut_are_those_of_the_log(
         QueueIndex(old.storage, 1, 0, 0),
     )
     rebuilt.hw = old.replica.hw = new.replica.end
-    rebuilt.load_windows(old.storage)
-    hw = new.replica.end.offset
+    rebuilt.load_derived(old.storage)
+    hw = new.replica.end
     assert old.replica.windows.encode(hw) == new.replica.windows.encode(hw)
     assert rebuilt.windows.encode(hw) == new.replica.windows.encode(hw)
 
@@ -188,7 +188,7 @@ def test_a_replica_begins_anew_behind_retention_with_the_windows_of_before() -> 
     again = Replica(
         1, 0, open_queue(follower.storage, 1, 0).record, EpochTable(), follower.replica.index
     )
-    again.load_windows(follower.storage)
+    again.load_derived(follower.storage)
     assert len(again.windows) == 1
     assert head.producer_id == 5
 
@@ -203,8 +203,8 @@ def test_windows_outlive_the_batches_that_retention_removed() -> None:
     assert log.replica.start == 4
     opened = open_queue(log.storage, 1, 0)
     again = Replica(1, 0, opened.record, EpochTable(opened.epochs), log.replica.index)
-    again.load_windows(log.storage)
-    hw = log.replica.end.offset
+    again.load_derived(log.storage)
+    hw = log.replica.end
     assert again.windows.encode(hw) == log.replica.windows.encode(hw)
     assert len(again.windows) == 2
 
@@ -257,7 +257,7 @@ def test_windows_are_not_rebuilt_from_a_damaged_entry() -> None:
     flip_stamp(log, 1)
     record = log.replica.record()
     replica = Replica(1, 0, record, EpochTable([(1, Position(0))]), log.replica.index)
-    replica.load_windows(log.storage)
+    replica.load_derived(log.storage)
     assert replica.damage is not None
     assert replica.damaged_at == Position(1)
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from logboom.nodes import retention
 from logboom.nodes.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.index_rows import checkpoint
 from logboom.nodes.keys import Position, log_key, queue_end, queue_key
@@ -121,6 +122,20 @@ def test_control_entries_go_with_the_batch_behind_them() -> None:
     assert log.storage.get("log", log_key(TOPIC, QUEUE, 2, 0)) is not None
     assert log.record.size == stored_size(log)
     assert open_queue(log.storage, TOPIC, QUEUE).damage is None
+
+
+def test_very_many_control_entries_wait_for_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "CONTROLS", 10)
+    log = a_log()
+    for _ in range(11):
+        log.control()
+    for _ in range(BLOCK_ENTRIES):
+        log.append()
+    assert not run(log, Retention(1_000, None), wall_ms=5_500)
+    log.advance()
+    assert run(log, Retention(1_000, None), wall_ms=5_500)
+    assert log.record.start == BLOCK_ENTRIES
+    assert log.record.size == stored_size(log)
 
 
 def test_whole_blocks_go_at_once_and_their_index_rows_with_them() -> None:

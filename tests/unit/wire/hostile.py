@@ -68,7 +68,8 @@ def _of(kind: Any) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.tuples(*[_of(part) for part in get_args(kind)])
     if origin is dict:
-        return st.dictionaries(st.sampled_from(TEXTS), st.sampled_from(NUMBERS), max_size=2)
+        key, value = get_args(kind)
+        return st.dictionaries(_of(key), _of(value), max_size=2)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return structs(kind)
     simple: dict[Any, st.SearchStrategy[Any]] = {

@@ -41,6 +41,63 @@ def test_a_filter_has_one_text_and_its_words(wanted: Filter, text: str, words: s
     assert wanted.takes_all is (text == "*")
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("", Filter.of()),
+        (" * ", Filter.of()),
+        ("b || a", Filter.of("a || b")),
+        ("a WHERE  x>1", Filter.of("a", "x > 1")),
+        ("WHERE x > 1", Filter.of(where="x > 1")),
+        ("a where b", Filter.of(["a where b"])),
+        ("* WHERE x = ' WHERE '", Filter.of(where="x = ' WHERE '")),
+    ],
+)
+def test_a_text_says_a_filter(text: str, wanted: Filter) -> None:
+    assert Filter.read(text) == wanted
+
+
+@given(
+    st.none()
+    | st.frozensets(
+        st.lists(st.sampled_from(["a", "|", '"', " ", "*", "WHERE", "||"]), min_size=1).map(
+            "".join
+        ),
+        min_size=1,
+    ),
+    st.none() | conditions.map(str),
+)
+def test_the_text_of_a_filter_says_this_filter(
+    tags: frozenset[str] | None, where: str | None
+) -> None:
+    wanted = Filter.of(tags, where)
+    assert Filter.read(wanted.text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "position"),
+    [
+        ("a | b", "a | b", 2),
+        ("a WHERE x >", "a WHERE x >", 11),
+        ("a | b WHERE x", "a | b ", 2),
+        ("a WHERE", "a WHERE", 7),
+        ("a WHERE x = '\ud800'", "a WHERE x = '?'", 13),
+        ('"a WHERE b', '"a WHERE b', 0),
+    ],
+)
+def test_a_text_that_says_none_is_pointed_at(text: str, expression: str, position: int) -> None:
+    with pytest.raises(InvalidFilter) as caught:
+        Filter.read(text)
+    assert caught.value.fields["expression"] == expression
+    assert caught.value.fields["position"] == position
+    assert caught.value.text.endswith(f", at character {position + 1}")
+
+
+def test_a_text_that_is_far_too_long_is_refused_unread() -> None:
+    with pytest.raises(InvalidFilter, match="at most"):
+        Filter.read("|| " * 5_000_000)
+
+
 def test_filters_that_differ_in_writing_only_are_equal() -> None:
     one = Filter.of("late || early", "price>3 and region  in ('us','eu')")
     two = Filter.of(["early", "late"], "(price > 3.0) AND region IN ('eu', 'us', 'us')")

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.wire.errors import InvalidFilter, InvalidRequest
-from logboom.wire.filters_tags import ALL, MAX_TAGS, check_tags, parse_tags, tags_text
+from logboom.wire.filters_tags import (
+    ALL,
+    MAX_TAGS,
+    check_tags,
+    parse_tags,
+    split_where,
+    tags_text,
+)
 from logboom.wire.filters_tokens import MAX_LENGTH
 
 
@@ -86,3 +93,23 @@ def test_tags_given_one_by_one_are_checked(tags: list[str]) -> None:
 
 def test_tags_given_one_by_one_may_be_any_text() -> None:
     assert check_tags(["a||b", "*", "a||b"]) == {"a||b", "*"}
+
+
+@pytest.mark.parametrize(
+    ("text", "tags", "where"),
+    [
+        ("", "", None),
+        ("a || b", "a || b", None),
+        ("a || b WHERE x > 1", "a || b ", " x > 1"),
+        ("* WHERE x", "* ", " x"),
+        ("WHERE x", "", " x"),
+        ("a || WHERE x", "a || ", " x"),
+        ("a\tWHERE\nx", "a\t", "\nx"),
+        ("a WHERE", "a ", ""),
+        ("ELSEWHERE x || a where b", "ELSEWHERE x || a where b", None),
+        ('"a WHERE b" || c WHERE d', '"a WHERE b" || c ', " d"),
+        ('"a WHERE b', '"a WHERE b', None),
+    ],
+)
+def test_a_text_is_split_at_its_where(text: str, tags: str, where: str | None) -> None:
+    assert split_where(text) == (tags, where)

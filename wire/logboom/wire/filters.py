@@ -3,7 +3,9 @@
     Filter.of("late || early")                         tags (`logboom.wire.filters_tags`)
     Filter.of(where="price > 3 AND region IS NULL")    properties (`logboom.wire.filters_parsing`)
 
-A `Filter` is plain, canonical and travels as it is; equal filters are equal values. Its `Matcher`
+    Filter.read("late WHERE price > 3")                both, as one text: what travels
+
+A `Filter` is plain and canonical; equal filters are equal values and have one `text`. Its `Matcher`
 does the work, the same at a broker, a client and in Spark: `may_match(head)` passes over whole
 batches by their heads, `match(columns)` gives a bitmap of the messages of a batch. A broker gives
 a `Budget`, so that no filter holds its loop: a match says how far it came.
@@ -22,7 +24,7 @@ from msgspec import Struct
 
 from logboom.wire.columns import Columns
 from logboom.wire.compression import Codec
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidFilter, InvalidRequest
 from logboom.wire.filters_evaluating import (
     Evaluate,
     cost_of,
@@ -35,7 +37,8 @@ from logboom.wire.filters_parsing import parse
 from logboom.wire.filters_rows import NO, YES, Reader, Rows, Truth
 from logboom.wire.filters_skipping import Guess, guesser
 from logboom.wire.filters_syntax import Condition, Property, Search, Source
-from logboom.wire.filters_tags import ALL, check_tags, parse_tags, tags_text
+from logboom.wire.filters_tags import ALL, check_tags, parse_tags, split_where, tags_text
+from logboom.wire.filters_tokens import MAX_LENGTH, invalid
 from logboom.wire.hashing import tag_mask
 from logboom.wire.head import BatchHead
 from logboom.wire.unpacking import bits
@@ -43,6 +46,7 @@ from logboom.wire.unpacking import bits
 LEAST_STEP: Final[int] = 64
 """Messages that a budget with anything left always pays for, so that every scan gets on."""
 
+_MOST_TEXT: Final[int] = 2 * MAX_LENGTH + 16
 _OPENING: Final[int] = 100  # units for opening a batch and its columns
 _TAGS = Property("TAGS", Source.TAGS)
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
@@ -75,6 +79,31 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
             None if where is None else str(parse(where)),
         )
 
+    @staticmethod
+    def read(text: str) -> Filter:
+        """The filter that one text says: `*` or "", `a || b`, `a || b WHERE price > 3`, or a
+        property expression alone behind WHERE. `read(wanted.text) == wanted`.
+
+        Raises:
+            InvalidFilter: it cannot be read; points at the character.
+        """
+        if len(text) > _MOST_TEXT:
+            raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
+        tags, where = split_where(text)
+        wanted = Filter.of(tags) if tags.strip() else Filter()
+        if where is None:
+            return wanted
+        try:
+            return Filter(wanted.tags, str(parse(where)))
+        except InvalidFilter as error:
+            at = len(text) - len(where) + int(error.fields["position"])
+            shown = text.encode(errors="replace").decode()
+            said = error.text.rpartition(", at character ")[0]
+            raise InvalidFilter(
+                f"{said}, at character {at + 1}",
+                **{**error.fields, "expression": shown, "position": at},
+            ) from None
+
     @property
     def takes_all(self) -> bool:
         """Whether every message passes."""
@@ -82,7 +111,7 @@ class Filter(Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def text(self) -> str:
-        """One line for people and for comparing: `*`, `a || b`, `* WHERE price > 3`."""
+        """One line for people, the wire and comparing: `*`, `a || b`, `* WHERE price > 3`."""
         where = "" if self.where is None else f" WHERE {self.where}"
         return f"{tags_text(self.tags)}{where}"
 
@@ -193,6 +222,16 @@ class Matcher:
             yes = self._evaluate(Rows(columns, self._reader)).yes
         return Match(yes.to_bytes(-(-count // 8), "little"), yes.bit_count(), count)
 
+    def price(self, columns: Columns) -> int:
+        """Units that one message of this batch costs, by the size of its headers.
+
+        Raises:
+            DamagedBatch: the body does not hold together.
+        """
+        headers = columns.arrow_buffers().headers
+        size = 0 if headers is None else len(headers.data) // columns.head.count
+        return self.cost + (size >> 6) * (1 + self._searches)
+
     def _paid(self, columns: Columns, budget: Budget) -> int:
         """How many messages the budget pays for, and takes it from there."""
         if budget.spent:
@@ -201,9 +240,7 @@ class Matcher:
         # Each offset is verified; bytes run at some GB/s, decompressed at a fraction of that.
         opening = _OPENING + (head.count >> 1)
         opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
-        headers = columns.arrow_buffers().headers
-        size = 0 if headers is None else len(headers.data) // head.count
-        each = self.cost + (size >> 6) * (1 + self._searches)
+        each = self.price(columns)
         budget.left -= opening
         # At least as much goes into messages as into opening, or a scan by small budgets would
         # open a large batch over and over.

@@ -1,7 +1,8 @@
 """Tag expressions: `*` for all messages, `a || b || c` for those with one of these tags.
 
-Blanks around a tag do not count. A tag that has `|` in it, begins with `"`, begins or ends with a
-blank, or is `*`, stands in double quotes, with each `"` of its own written twice.
+Blanks around a tag do not count. A tag that has `|` or the word `WHERE` in it, begins with `"`,
+begins or ends with a blank, or is `*`, stands in double quotes, with each `"` of its own written
+twice.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ALL: Final = None
 
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*+)"')
 _BARE: Final = re.compile(r"[^|]*+")
+_WORD: Final = re.compile(r"(?:^|(?<=\s))WHERE(?=\s|$)")
+_BREAK: Final = re.compile(r"\|\||(?:^|(?<=\s))WHERE(?=\s|$)")
 
 
 def parse_tags(expression: str) -> frozenset[str] | None:
@@ -71,6 +74,26 @@ def tags_text(tags: Collection[str] | None) -> str:
     return "*" if tags is ALL else " || ".join(map(_written, sorted(tags)))
 
 
+def split_where(text: str) -> tuple[str, str | None]:
+    """The tag expression and the property expression of `a || b WHERE price > 3`.
+
+    The latter is None without a WHERE outside of quotes. Nothing is checked here.
+    """
+    at = 0
+    while True:
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if text.startswith('"', at):
+            quoted = _QUOTED.match(text, at)
+            at = len(text) if quoted is None else quoted.end()
+        found = _BREAK.search(text, at)
+        if found is None:
+            return text, None
+        if found[0] == "WHERE":
+            return text[: found.start()], text[found.end() :]
+        at = found.end()
+
+
 def _tag(expression: str, at: int) -> tuple[str, int]:
     """The tag after `at`, and where what follows it and its blanks begins."""
     start = at
@@ -99,4 +122,5 @@ def _tag(expression: str, at: int) -> tuple[str, int]:
 
 def _written(tag: str) -> str:
     plain = "|" not in tag and not tag.startswith('"') and tag.strip() == tag and tag != "*"
+    plain = plain and _WORD.search(tag) is None
     return tag if plain else '"' + tag.replace('"', '""') + '"'

@@ -28,7 +28,7 @@ class GroupRoutes:
     def __init__(self, members_at: str = "") -> None:
         self.version = -1
         self.groups: dict[str, KnownGroup] = {}
-        self._members_at = members_at
+        self.members_at = members_at
 
     def update(self, view: View) -> list[str]:
         """Take a whole or a delta; returns the names of groups that changed or went.
@@ -49,7 +49,7 @@ class GroupRoutes:
 
     def _take(self, group: GroupView) -> None:
         known = self.groups.get(group.name)
-        told = not self._members_at or group.coordinator == self._members_at
+        told = not self.members_at or group.coordinator == self.members_at
         members = known.members if known is not None and told and not group.full else {}
         for name in group.gone:
             members.pop(name, None)

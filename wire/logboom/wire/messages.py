@@ -13,9 +13,15 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from logboom.wire import message as base
 from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
+from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.view import View
+
+Message = base.Message
+Request = base.Request
 
 PROTOCOL_VERSION: Final = 1
 """The version this build speaks; HELLO carries the range it accepts."""
@@ -27,18 +33,6 @@ MAX_MESSAGE_FRAME: Final = 16 * 1024 * 1024
 
 Acks: TypeAlias = Literal["none", "leader", "all"]
 PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE", "OFFSET_ILLEGAL"]
-
-
-class Message(Struct, tag_field="type", tag=str.lower, array_like=True):
-    """Base of all messages."""
-
-    id: int
-
-
-class Request(Message, array_like=True):
-    """Base of all requests that wait for one answer."""
-
-    timeout_ms: int
 
 
 # ── connection ──────────────────────────────────────────────────────────────────────────────────
@@ -114,6 +108,9 @@ class Produce(Request, array_like=True):
     topic_id: int = 0
     """Of the topic that is meant (0: whichever has this name): a broker that has not heard yet that
     it was deleted and made anew must not take the batch, which would go with the old one."""
+    due_ms: int = AT_ONCE
+    """When the batch is to be released, ms since 1970 by the leader's clock: until then it is
+    parked, and takes no offset. -1: at once."""
 
 
 class Produced(Message, array_like=True):
@@ -121,6 +118,8 @@ class Produced(Message, array_like=True):
 
     base_offset: int
     append_time_ms: int
+    side: int = -1
+    """Of a parked batch: with `base_offset`, the position that recalls it. -1: it is not parked."""
 
 
 class Pull(Request, array_like=True):
@@ -137,6 +136,13 @@ class Pull(Request, array_like=True):
     """Batches that cannot hold any of these tags are left out."""
     topic_id: int = 0
     """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
+    group: str = ""
+    """The consumer group that reads, if one does."""
+    owner_epoch: int = 0
+    """Of the reading member for this queue; STALE_EPOCH if the leader saw a greater one of `group`."""
+    filter: str = ""
+    """Which messages are wanted, as the text of a `wire.filters.Filter`; "": all. Batches without a
+    match are passed over; the answer says which messages of the others match."""
 
 
 class Pulled(Message, array_like=True):
@@ -148,6 +154,10 @@ class Pulled(Message, array_like=True):
     max_offset: int
     suggested: str | None = None
     """A broker to read from instead, when this reader is far behind."""
+    matches: list[bytes] | None = None
+    """With a `filter`: per batch which messages match, as bits (the lowest of the first byte is the
+    first message); empty: all of them. Batches beyond this list were not looked at (a filter costs
+    too much, or only its tags were): the reader filters these itself. None: none was."""
 
 
 class Offsets(Request, array_like=True):
@@ -284,7 +294,7 @@ class Watch(Request, array_like=True):
     version: int
     topics: list[str] | None
     wait_ms: int
-    groups: list[str] | None = []
+    groups: list[str] | None = msgspec.field(default_factory=list)
     """Consumer groups wanted; None: all."""
     members_at: str = ""
     """Members are told only of groups that this broker coordinates, of others the head; "": of
@@ -440,6 +450,8 @@ AnyMessage = (
     | GroupsListed
     | DescribeGroup
     | GroupDescribed
+    | GroupMessage
+    | ParkingMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)

@@ -16,8 +16,20 @@ awaitable at once and keeps the order of its calls, so many may be on their way:
 """
 
 from logboom.client.aio.admin import Admin
+from logboom.client.aio.app import App
 from logboom.client.aio.client import Client, connect
 from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
+from logboom.client.aio.push_consumer import PushConsumer
 
-__all__ = ["Admin", "Client", "Consumer", "Producer", "connect"]
+__all__ = [
+    "Admin",
+    "App",
+    "Client",
+    "Consumer",
+    "GroupConsumer",
+    "Producer",
+    "PushConsumer",
+    "connect",
+]

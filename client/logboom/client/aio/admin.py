@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from logboom.client import flows, message_flows
-from logboom.client.admin import wall_ms
+from logboom.client import flows, group_flows, message_flows
+from logboom.client.admin import read_offsets, wall_ms
 from logboom.client.aio.bridge import drive
 from logboom.client.flows import changed_config
+from logboom.client.group_resets import Reset, Target, reset_offsets
+from logboom.client.group_results import GroupDescription, OffsetReset
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message, NodeStats
+from logboom.wire.filters import Filter
+from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
 
@@ -99,6 +105,55 @@ class Admin:
     async def remove_name_server(self, name: str) -> None:
         """Remove a name server from the group."""
         await drive(self._io, flows.remove_name_server(name, self._timeout_s))
+
+    async def groups(self) -> list[GroupSummary]:
+        """All consumer groups by name."""
+        return await drive(self._io, group_flows.groups(self._timeout_s))
+
+    async def describe_group(self, name: str) -> GroupDescription:
+        """One group with the lag of each queue."""
+        flow = group_flows.describe_group(name, wall_ms(), self._timeout_s)
+        return await drive(self._io, flow)
+
+    async def committed(self, group: str, topic: str) -> dict[int, int | None]:
+        """How far a group is in a topic, by queue."""
+        return await drive(self._io, group_flows.committed(group, topic, self._timeout_s))
+
+    async def alter_group(
+        self,
+        name: str,
+        *,
+        subscription: Mapping[str, str | Filter] | None = None,
+        create: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Change settings of a group or its subscription."""
+        flow = group_flows.alter_group(
+            name, subscription, settings, wall_ms(), self._timeout_s, create=create
+        )
+        await drive(self._io, flow)
+
+    async def delete_group(self, name: str) -> None:
+        """Forget a group that has no members."""
+        await drive(self._io, group_flows.delete_group(name, wall_ms(), self._timeout_s))
+
+    async def reset_offsets(
+        self,
+        group: str,
+        to: Target | None = None,
+        *,
+        shift: int | None = None,
+        from_group: str | None = None,
+        file: Path | str | None = None,
+        topic: str | None = None,
+        queues: Sequence[int] | None = None,
+        dry_run: bool = True,
+    ) -> list[OffsetReset]:
+        """Move committed offsets, or only plan it."""
+        listed = None if file is None else await asyncio.to_thread(read_offsets, file)
+        asked = Reset(group, to, shift, from_group, listed, topic, queues)
+        flow = reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run)
+        return await drive(self._io, flow)
 
     async def stats(self) -> list[NodeStats]:
         """Counters of every node."""

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from logboom.client import message_flows
 from logboom.client.aio.admin import Admin
 from logboom.client.aio.bridge import awaited, drive, run
 from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
+from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PREFETCH_BYTES, parse_endpoints
-from logboom.client.intake import check_start, parse_tags
+from logboom.client.group_options import check_groupless, member_options
+from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
+from logboom.client.member import COMMIT_EVERY_S
+from logboom.client.offsets_file import store_of
 from logboom.client.options import ProducerOptions
+from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
+from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
+from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 
 
@@ -86,7 +96,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
+            weakref.WeakSet()
+        )
         self.admin = Admin(self._io, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -116,36 +128,159 @@ class Client:
         self._open.add(made)
         return made
 
+    @overload
     def consumer(
         self,
         topics: str | Sequence[str],
         *,
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
-    ) -> Consumer:
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> GroupConsumer: ...
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str | None = None,
+        queues: Sequence[int] | None = None,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        prefetch_bytes: int = PREFETCH_BYTES,
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> Consumer | GroupConsumer:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
-        names = [topics] if isinstance(topics, str) else list(topics)
-        made = Consumer(
+        wanted = wanted_of(tags, filter)
+        if group is None:
+            check_groupless(instance, room, offsets_file, settings)
+            names = [topics] if isinstance(topics, str) else list(topics)
+            made = Consumer(
+                self._io,
+                names,
+                queues,
+                check_start(start),
+                wanted,
+                prefetch_bytes,
+                self._timeout_s,
+                create_topics=self._create_topics,
+            )
+            self._open.add(made)
+            return made
+        options = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            queues=queues,
+            wanted=wanted,
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            prefetch_bytes=prefetch_bytes,
+            settings=settings,
+        )
+        member = GroupConsumer(
             self._io,
-            names,
-            queues,
-            check_start(start),
-            parse_tags(tags),
-            prefetch_bytes,
+            options,
             self._timeout_s,
             create_topics=self._create_topics,
+            store=store_of(options, offsets_file),
+        )
+        self._open.add(member)
+        return member
+
+    def push_consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        listener: Callable[..., Any],
+        threads: int = 20,
+        orderly: bool = False,
+        batch: int = 1,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "first",
+        instance: str = "",
+        room: str = "",
+        subscription: str = "same",
+        commit_every_s: float = COMMIT_EVERY_S,
+        offsets_file: str | os.PathLike[str] | None = None,
+        options: PushOptions | None = None,
+        **settings: Any,
+    ) -> PushConsumer:
+        """A consumer that calls `listener`, a coroutine function, with each message; begins with
+        `async with` or `open`. The arguments are those of `logboom.client.Client.push_consumer`;
+        `threads` are tasks."""
+        chosen = dataclasses.replace(
+            options or PushOptions(), threads=threads, orderly=orderly, batch=batch
+        )
+        member = member_options(
+            topics,
+            group,
+            self._io.member_id(),
+            wanted=wanted_of(tags, filter),
+            start=start,
+            instance=instance,
+            room=room,
+            subscription=subscription,
+            commit_every_s=commit_every_s,
+            settings=settings,
+        )
+        made = PushConsumer(
+            self._io,
+            member,
+            chosen,
+            listener,
+            self._timeout_s,
+            create_topics=self._create_topics,
+            store=store_of(member, offsets_file),
         )
         self._open.add(made)
         return made
 
     async def pull(
-        self, topic: str, queue: int, offset: int, max_messages: int = 32, wait_ms: int = 0
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int = 32,
+        wait_ms: int = 0,
+        *,
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
+        wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, None, self._timeout_s
+            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
         )
         return await drive(self._io, flow)
 
@@ -154,7 +289,7 @@ class Client:
         nothing."""
         if self._io.running:
             for each in list(self._open):
-                if isinstance(each, Producer):
+                if isinstance(each, Producer | PushConsumer):
                     await each.close(timeout_s)
                 else:
                     await each.close()

@@ -17,6 +17,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message
 from logboom.client.subscription import Subscription
 from logboom.wire.errors import ClientClosed, InvalidRequest
+from logboom.wire.filters import Filter
 
 
 class Consumer:
@@ -28,7 +29,7 @@ class Consumer:
         topics: Sequence[str],
         queues: Sequence[int] | None,
         start: Start,
-        tags: list[str] | None,
+        wanted: Filter,
         prefetch_bytes: int,
         timeout_s: float,
         *,
@@ -40,8 +41,8 @@ class Consumer:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._inbox = Inbox(prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._intake = Intake(self._inbox, io.submit, tags)
-        self._subscription = Subscription(topics, queues, start, tags)
+        self._intake = Intake(self._inbox, io.submit, wanted)
+        self._subscription = Subscription(topics, queues, start, wanted)
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._opened = False

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -18,6 +19,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.outcome import Outcome
+from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.piles import Pile
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import Run, SendResult
@@ -29,15 +31,20 @@ SentMany: TypeAlias = "asyncio.Future[list[Run]]"
 _Late: TypeAlias = tuple[str, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"]
 
 
+class _Buffer(SendBuffer[Sent]):
+    """A buffer with a clock."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
 class Producer:
     """Sends messages; made by `Client.producer`, for one event loop."""
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
-        self._buffer: SendBuffer[Sent] = SendBuffer(
-            options, self._future, threading.Lock(), time.monotonic, io.ring
-        )
+        self._buffer = _Buffer(options, self._future, threading.Lock(), time.monotonic, io.ring)
         io.buffers.add(self._buffer)
         self._late: deque[_Late] = deque()
         """Sends that wait for their topic or for room, in order."""
@@ -55,6 +62,8 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
         queue: int | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> Sent:
         """Send one message; the awaitable gives its SendResult. As `logboom.client`'s, but where
         that blocks for room or for a new topic, this one's awaitable takes longer."""
@@ -67,6 +76,8 @@ class Producer:
             headers=headers,
             timestamp_ms=timestamp_ms,
             queue=queue,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
         )
         return self._now_or_late(topic, send)
 
@@ -80,8 +91,11 @@ class Producer:
         tags: str | Sequence[str | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         timestamps_ms: int | Sequence[int] | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> SentMany:
-        """Send whole columns; the awaitable gives [(queue, first offset, count)]."""
+        """Send whole columns; the awaitable gives [(queue, first offset, count)]; the offset is -1
+        of batches that wait for a time."""
 
         def send() -> SentMany:
             piles = self._buffer.send_many(
@@ -92,10 +106,18 @@ class Producer:
                 tags=tags,
                 headers=headers,
                 timestamps_ms=timestamps_ms,
+                delay_s=delay_s,
+                deliver_at=deliver_at,
             )
             return _runs(piles)
 
         return self._now_or_late(topic, send)
+
+    async def recall(self, sent: SendResult | Parking) -> bool:
+        """Take back what waits for its time, as `logboom.client`'s producer does."""
+        parked = sent if isinstance(sent, Parking) else sent.parked
+        answer, _ = await run(self._io, recalling(parked, self._timeout_s))
+        return was_recalled(answer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what is piled up now, and wait until it is acknowledged or given up.
@@ -211,7 +233,8 @@ def _settle(pile: Pile) -> None:
         else:
             first = pile.get()
             offset = first + index if first >= 0 else -1
-            future.set_result(SendResult(pile.topic, pile.queue, offset, pile.time_of(index)))
+            place = (pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
+            future.set_result(SendResult(*place))
     pile.attached = None
 
 

@@ -1,0 +1,69 @@
+"""Messages that wait: how late they come while very many others wait too, and what these cost."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from bench.idle import resident_mb
+from bench.latency import percentile
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+if TYPE_CHECKING:
+    from logboom.client import Client, ManyFuture
+
+QUEUES = 128
+SAMPLES = 5_000
+SPREAD_S = 10.0
+"""The samples are due over so many seconds."""
+UNDER_WAY = 4_000
+
+
+def rows(count: int) -> list[Row]:
+    """`count` messages wait, each parked alone; then others come due."""
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("waiting", queues=QUEUES, replicas=1)
+        before_mb = resident_mb(cluster.pid("broker-1"))
+        seconds = park(boom, count)
+        grown_mb = resident_mb(cluster.pid("broker-1")) - before_mb
+        late_ms = lateness(boom)
+    return [
+        Row("delayed messages parked, each alone", count / seconds, "/s"),
+        Row(f"{count:,} wait, release late p50", percentile(late_ms, 0.5), "ms"),
+        Row(f"{count:,} wait, release late p99", percentile(late_ms, 0.99), "ms", 1_000.0, "less"),
+        Row(f"{count:,} wait, broker's memory grew", grown_mb, "MiB", 768.0, "less"),
+    ]
+
+
+def park(boom: Client, count: int) -> float:
+    """Seconds that it took to park so many, due in an hour."""
+    begun = time.monotonic()
+    with boom.producer() as producer:
+        sent: deque[ManyFuture] = deque()
+        for n in range(count):
+            sent.append(
+                producer.send_many("waiting", [b"x" * 100], queue=n % QUEUES, delay_s=3_600)
+            )
+            if len(sent) > UNDER_WAY:
+                sent.popleft().result(60)
+    return time.monotonic() - begun
+
+
+def lateness(boom: Client) -> list[float]:
+    """Milliseconds from the due times of the samples to when a reader has them."""
+    late: list[float] = []
+    first_ms = time.time() * 1_000 + 4_000
+    with boom.producer() as producer:
+        for n in range(SAMPLES):
+            due_ms = int(first_ms + 1_000 * SPREAD_S * n / SAMPLES)
+            producer.send("waiting", b"%d" % due_ms, queue=n % QUEUES, deliver_at=due_ms)
+    with boom.consumer("waiting") as consumer:
+        while len(late) < SAMPLES:
+            messages = consumer.poll(1_000, timeout_s=30)
+            now_ms = time.time() * 1_000
+            assert messages, f"{len(late)} of {SAMPLES} came"
+            late += [now_ms - int(message.value or b"") for message in messages]
+    return late

@@ -1,0 +1,106 @@
+"""How many messages a second a push consumer hands to a listener that does nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from bench import load
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logboom.client import Client, Message
+
+QUEUES: Final = 4
+
+
+class Tally:
+    """Counts messages from any number of threads, and says when all have come."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._counts: dict[int, int] = {}
+        self.all_came = threading.Event()
+
+    def add(self, count: int) -> None:
+        """`count` messages came to the calling thread."""
+        me = threading.get_ident()
+        self._counts[me] = self._counts.get(me, 0) + count
+        if sum(self._counts.values()) >= self._wanted:
+            self.all_came.set()
+
+    @property
+    def total(self) -> int:
+        """All that came."""
+        return sum(self._counts.values())
+
+
+def fill(boom: Client, topic: str, items: Sequence[bytes]) -> None:
+    """A topic with the items in it, 1,000 a batch."""
+    boom.admin.create_topic(topic, queues=QUEUES, replicas=1)
+    with boom.producer() as producer:
+        for number, chunk in enumerate(load.chunks(items)):
+            producer.send_many(topic, chunk, queue=number % QUEUES)
+
+
+def single(boom: Client, topic: str, count: int) -> float:
+    """Messages a second to a listener of one message that does nothing."""
+
+    def listener(message: Message) -> None:
+        return None
+
+    began = time.monotonic()
+    with boom.push_consumer(topic, group=f"{topic}-single", listener=listener) as consumer:
+        while consumer.handled < count:
+            time.sleep(0.005)
+        return count / (time.monotonic() - began)
+
+
+def batches(boom: Client, topic: str, count: int) -> float:
+    """Messages a second to a listener of lists."""
+    tally = Tally(count)
+
+    def listener(messages: list[Message]) -> None:
+        tally.add(len(messages))
+
+    began = time.monotonic()
+    group = f"{topic}-batches"
+    with boom.push_consumer(topic, group=group, listener=listener, batch=1_000):
+        if not tally.all_came.wait(120):
+            raise RuntimeError(f"only {tally.total} of {count} messages came")
+        return count / (time.monotonic() - began)
+
+
+def commits(boom: Client, topic: str) -> float:
+    """Median milliseconds of a synchronous commit."""
+    times = []
+    with boom.consumer(topic, group=f"{topic}-commits", commit_every_s=0) as consumer:
+        for _ in range(200):
+            consumer.ack(consumer.poll(1, timeout_s=10))
+            began = time.monotonic()
+            consumer.commit(sync=True)
+            times.append(time.monotonic() - began)
+    return sorted(times)[len(times) // 2] * 1000
+
+
+def rows(count: int, runs: int) -> list[Row]:
+    """The figures of push consumers, and of commits with three name servers."""
+    items = load.values(count)
+    with Cluster(name_servers=3, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        one, many = 0.0, 0.0
+        for run in range(runs):
+            topic = f"push-{run}"
+            fill(boom, topic, items)
+            one = max(one, single(boom, topic, count))
+            many = max(many, batches(boom, topic, count))
+        commit_ms = commits(boom, "push-0")
+    return [
+        Row("push consumer, listener that does nothing", one, "msg/s", 300_000),
+        Row("push consumer, listener of batches", many, "msg/s", 1e6),
+        Row("commit(sync=True), 3 name servers, p50", commit_ms, "ms", 5.0, "less"),
+    ]

@@ -1,0 +1,238 @@
+"""`logboom dlq`: dead letters, what consumer groups gave up: list, show, and send again.
+
+How far the dead letters of a group were sent again is kept as the group's own offset in its
+dead-letter topic, so that nobody sends them twice by mistake.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from logboom.cli.connecting import open_client
+from logboom.cli.group_tables import age_text
+from logboom.cli.message_format import as_row
+from logboom.cli.options import Output, Servers, Yes, queue_numbers
+from logboom.cli.output import note, show
+from logboom.client import Client, Message
+from logboom.client.retries import ATTEMPT, CAUSE, DLQ_PREFIX, ORIGIN
+from logboom.wire.errors import InvalidRequest, UnknownResource
+from logboom.wire.group_view import RETRY_PREFIX
+
+app = App(name="dlq", help="Dead letters of consumer groups: list, show, redrive.")
+
+AT_ONCE: Final = 1_000
+"""Messages that are read, or sent again, at once."""
+SHOWN: Final = 60
+"""Characters of a value or a cause in a table."""
+
+
+@app.command(name="list")
+def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
+    """List the groups that gave up messages.
+
+    For example:
+
+        logboom dlq list -o json
+
+    Parameters
+    ----------
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        names = [topic.name for topic in boom.admin.topics()]
+        groups = [name.removeprefix(DLQ_PREFIX) for name in names if name.startswith(DLQ_PREFIX)]
+        rows = [_summary(boom, group) for group in groups]
+    found = [row for row in rows if row["messages"]]
+    show(found, ["group", "messages", "open", "oldest"], output)
+
+
+def _summary(boom: Client, group: str) -> dict[str, Any]:
+    bounds = boom.admin.offsets(DLQ_PREFIX + group)
+    begun = _begun(boom, group)
+    starts = {queue: max(first, begun.get(queue, 0)) for queue, (first, _) in bounds.items()}
+    ends = {queue: end for queue, (_, end) in bounds.items()}
+    first = next(_read(boom, group, starts, ends), None)
+    age_ms = None if first is None else max(0, time.time_ns() // 1_000_000 - first.timestamp_ms)
+    return {
+        "group": group,
+        "messages": sum(end - first for first, end in bounds.values()),
+        "open": sum(max(0, ends[queue] - starts[queue]) for queue in ends),
+        "oldest": age_text(age_ms),
+        "oldest_ms": age_ms,
+    }
+
+
+@app.command(name="show")
+def show_messages(
+    group: str,
+    *,
+    count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
+    again: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Show a group's dead letters, where they come from and why they failed.
+
+    For example:
+
+        logboom dlq show billing
+        logboom dlq show billing -o json | jq '.[].cause'
+
+    Parameters
+    ----------
+    group
+        The group.
+    count
+        How many at most.
+    again
+        Those that were sent again too.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json: with all that the message has.
+    """
+    with open_client(servers) as boom:
+        starts, ends = _open(boom, group, None, again=again)
+        rows: list[dict[str, Any]] = []
+        for message in _read(boom, group, starts, ends):
+            if len(rows) == count:
+                break
+            rows.append(_row(message))
+    if output == "table":
+        for row in rows:
+            row["cause"], row["value"] = str(row["cause"])[:SHOWN], str(row.get("value"))[:SHOWN]
+    show(rows, ["queue", "offset", "origin", "attempts", "key", "value", "cause"], output)
+
+
+def _row(message: Message) -> dict[str, Any]:
+    headers = message.headers or {}
+    return {
+        **as_row(message),
+        "origin": headers.get(ORIGIN, b"").decode("utf-8", "replace") or None,
+        "attempts": int(headers[ATTEMPT]) if headers.get(ATTEMPT, b"").isdigit() else None,
+        "cause": headers.get(CAUSE, b"").decode("utf-8", "replace") or None,
+    }
+
+
+@app.command
+def redrive(
+    group: str,
+    *,
+    queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
+    count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
+    again: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    yes: Yes = False,
+    servers: Servers = None,
+) -> None:
+    """Send a group's dead letters to it again, and to no other. Without --yes it only counts them.
+
+    They come to its members as first deliveries. What was sent again before is left out.
+
+    For example:
+
+        logboom dlq redrive billing
+        logboom dlq redrive billing --count 10 --yes
+
+    Parameters
+    ----------
+    group
+        The group.
+    queue
+        Only of these queues of its dead-letter topic: 0 or 0,3 or 2-5.
+    count
+        How many at most.
+    again
+        Those that were sent again before too.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    if count is not None and count < 1:
+        raise InvalidRequest(f"--count is 1 or more, not {count}")
+    with open_client(servers) as boom:
+        starts, ends = _open(boom, group, queue_numbers(queue), again=again)
+        left = sum(max(0, ends[number] - starts[number]) for number in starts)
+        left = left if count is None else min(left, count)
+        if not yes:
+            note(f"{left} messages would be sent to {group} again; say --yes to do it")
+            return
+        sent = _send_again(boom, group, starts, ends, left)
+    note(f"sent {sent} messages to {group} again")
+
+
+def _send_again(
+    boom: Client, group: str, starts: dict[int, int], ends: dict[int, int], most: int
+) -> int:
+    """Send up to `most`, keeping after each bunch how far we are; how many were sent."""
+    sent = 0
+    known = boom.admin.committed(group, DLQ_PREFIX + group)
+    with boom.producer() as producer:
+        for queue, start in starts.items():
+            at, begun = start, known.get(queue) or 0
+            while sent < most and at < ends[queue]:
+                bunch = [
+                    message
+                    for message in _pulled(boom, group, queue, at, min(AT_ONCE, most - sent))
+                    if message.offset < ends[queue]
+                ]
+                futures = [
+                    producer.send(
+                        RETRY_PREFIX + group,
+                        message.value,
+                        key=message.key,
+                        tag=message.tag,
+                        headers={**(message.headers or {}), ATTEMPT: b"1"},
+                        timestamp_ms=message.timestamp_ms,
+                    )
+                    for message in bunch
+                ]
+                for future in futures:
+                    future.result()
+                sent += len(bunch)
+                at = bunch[-1].offset + 1 if bunch else ends[queue]
+                if at > begun:
+                    topic = DLQ_PREFIX + group
+                    boom.admin.reset_offsets(group, {(topic, queue): at}, dry_run=False)
+    return sent
+
+
+def _begun(boom: Client, group: str) -> dict[int, int]:
+    """How far the dead letters of a group were sent again, by queue."""
+    try:
+        committed = boom.admin.committed(group, DLQ_PREFIX + group)
+    except UnknownResource:
+        return {}  # the group was deleted, its dead letters were not
+    return {queue: offset for queue, offset in committed.items() if offset is not None}
+
+
+def _open(
+    boom: Client, group: str, queues: list[int] | None, *, again: bool
+) -> tuple[dict[int, int], dict[int, int]]:
+    """First offset and end by queue of what is to be looked at."""
+    bounds = boom.admin.offsets(DLQ_PREFIX + group, queues)
+    begun = {} if again else _begun(boom, group)
+    starts = {queue: max(first, begun.get(queue, 0)) for queue, (first, _) in bounds.items()}
+    return starts, {queue: end for queue, (_, end) in bounds.items()}
+
+
+def _read(
+    boom: Client, group: str, starts: dict[int, int], ends: dict[int, int]
+) -> Iterator[Message]:
+    for queue, start in starts.items():
+        at = start
+        while at < ends[queue]:
+            found = _pulled(boom, group, queue, at, AT_ONCE)
+            yield from (message for message in found if message.offset < ends[queue])
+            at = found[-1].offset + 1 if found else ends[queue]
+
+
+def _pulled(boom: Client, group: str, queue: int, at: int, most: int) -> list[Message]:
+    return list(boom.pull(DLQ_PREFIX + group, queue, at, max_messages=most).messages)

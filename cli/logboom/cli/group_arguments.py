@@ -1,0 +1,73 @@
+"""What `logboom group` is told: subscriptions, offsets, places to go to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+from logboom.cli.options import duration_ms
+from logboom.client.group_results import Place
+from logboom.wire.errors import InvalidRequest
+
+
+def subscription_of(parts: Sequence[str]) -> dict[str, str]:
+    """Topic → filter text, out of `topic` and `topic=filter`.
+
+    Raises:
+        InvalidRequest: a topic is named twice.
+    """
+    found: dict[str, str] = {}
+    for part in parts:
+        topic, _, wanted = part.partition("=")
+        if topic in found:
+            raise InvalidRequest(f"{topic!r} is subscribed to twice: give it one filter")
+        found[topic] = wanted
+    return found
+
+
+def when(text: str) -> Literal["first", "last"] | int:
+    """ "first", "last", or a message time in ms: of 2026-11-21T10:00:00Z, of milliseconds since
+    1970 UTC, or so long ago: 90s, 15m, 1h, 7d.
+
+    Raises:
+        InvalidRequest: it is none of these.
+    """
+    if text == "first":
+        return "first"
+    if text == "last":
+        return "last"
+    if text.isdecimal():
+        return int(text)
+    try:
+        time_said = datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        # Without a zone it is this machine's.
+        return int(time_said.astimezone().timestamp() * 1000)
+    try:
+        ago = duration_ms(text)
+    except InvalidRequest:
+        ago = -1
+    if ago < 0:
+        meant = "first, last, a time like 2026-11-21T10:00:00Z, or 1h for an hour ago"
+        raise InvalidRequest(f"{text!r} is no place to go to: say {meant}")
+    return int(time.time() * 1000) - ago
+
+
+def offsets_of(texts: Sequence[str]) -> dict[Place | int, int]:
+    """Offsets out of `topic/queue=offset`.
+
+    Raises:
+        InvalidRequest: one is none.
+    """
+    found: dict[Place | int, int] = {}
+    for text in texts:
+        place, _, offset = text.partition("=")
+        topic, _, queue = place.rpartition("/")
+        if not topic or not queue.isdecimal() or not offset.isdecimal():
+            raise InvalidRequest(f"{text!r} is no offset: write orders/0=1200")
+        found[topic, int(queue)] = int(offset)
+    return found

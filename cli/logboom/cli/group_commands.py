@@ -1,0 +1,266 @@
+"""`logboom group`: list, describe, alter, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from logboom.cli.connecting import open_client
+from logboom.cli.group_arguments import offsets_of, subscription_of, when
+from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
+from logboom.cli.options import Output, Servers, Yes, duration_ms, queue_numbers
+from logboom.cli.output import note, show, show_json
+from logboom.wire.errors import InvalidRequest, Refused
+
+app = App(name="group", help="Consumer groups: list, describe, alter, reset, delete.")
+
+
+@app.command(name="list")
+def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
+    """List the consumer groups.
+
+    For example:
+
+        logboom group list -o json
+
+    Parameters
+    ----------
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        rows = [summary(group) for group in boom.admin.groups()]
+    show(rows, ["name", "members", "topics", "mode", "coordinator", "state"], output)
+
+
+@app.command
+def describe(name: str, *, servers: Servers = None, output: Output = "table") -> None:
+    """Show a group's members and, for each queue, how far it is, its lag and what holds it up.
+
+    The lag is in messages, seen through the group's filter; the age is that of the oldest message
+    that is not finished. An estimate, where a filter has too much to count, has a ~ before it.
+
+    For example:
+
+        logboom group describe billing
+
+    Parameters
+    ----------
+    name
+        The group.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json; json can be given to `logboom group reset --file`.
+    """
+    with open_client(servers) as boom:
+        group = boom.admin.describe_group(name)
+    if output == "json":
+        show_json(as_json(group))
+        return
+    print(headline(group))
+    for topic, wanted in group.subscription.items():
+        print(f"  {topic}: {'all messages' if wanted in ('', '*') else wanted}")
+    if group.members:
+        columns = ["member", "client", "queues", "room", "static", "silent"]
+        show(member_rows(group), columns, output)
+    columns = ["topic", "queue", "committed", "end", "lag", "age", "owner", "stuck"]
+    show([queue_row(queue) for queue in group.queues], columns, output)
+
+
+@app.command
+def alter(
+    name: str,
+    *,
+    subscribe: Annotated[list[str] | None, Parameter(negative="")] = None,
+    session: str | None = None,
+    heartbeat: str | None = None,
+    drain: str | None = None,
+    max_attempts: int | None = None,
+    retry: Literal["levels", "exponential"] | None = None,
+    retry_first: str | None = None,
+    retry_last: str | None = None,
+    consume_timeout: str | None = None,
+    strategy: str | None = None,
+    start: str | None = None,
+    when_slow: Literal["stay", "follower"] | None = None,
+    create: Annotated[bool, Parameter(negative="")] = False,
+    servers: Servers = None,
+) -> None:
+    """Change a group's settings or its subscription; what is not named stays.
+
+    Members of another subscription adopt a new one, one after the other.
+
+    For example:
+
+        logboom group alter billing --session 30s --strategy averagely
+        logboom group alter billing --subscribe 'orders=late || lost' --subscribe refunds
+
+    Parameters
+    ----------
+    name
+        The group.
+    subscribe
+        A topic of the whole new subscription, with its filter: topic, topic=tags or
+        'topic=tags WHERE price > 3'. Give it once per topic.
+    session
+        Silence after which a member is out: 10s.
+    heartbeat
+        Between a member's heartbeats: 3s.
+    drain
+        How long a member may take to finish with a queue that moves: 30s.
+    max_attempts
+        Deliveries of a message before it goes to the dead letters.
+    retry
+        How long a failed message waits: levels, or exponential from --retry-first to --retry-last.
+    retry_first
+        exponential: wait after the first failure.
+    retry_last
+        exponential: the longest wait.
+    consume_timeout
+        How long a handler may run before its message counts as failed.
+    strategy
+        Who gets which queue: sticky, averagely, averagely_by_circle, consistent_hash, by_config,
+        machine_room, machine_room_nearby.
+    start
+        Where it begins in topics that it comes to know: first, last, a time, or 1h for an hour ago.
+    when_slow
+        Whether a consumer far behind stays at the leader or reads from a follower.
+    create
+        Make the group if it does not exist.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    settings: dict[str, Any] = {
+        "session_ms": None if session is None else duration_ms(session),
+        "heartbeat_ms": None if heartbeat is None else duration_ms(heartbeat),
+        "drain_ms": None if drain is None else duration_ms(drain),
+        "max_attempts": max_attempts,
+        "retry": retry,
+        "retry_first_ms": None if retry_first is None else duration_ms(retry_first),
+        "retry_last_ms": None if retry_last is None else duration_ms(retry_last),
+        "consume_timeout_ms": None if consume_timeout is None else duration_ms(consume_timeout),
+        "strategy": strategy,
+        "start": None if start is None else when(start),
+        "when_slow": when_slow,
+    }
+    changed = {key: value for key, value in settings.items() if value is not None}
+    if not changed and subscribe is None and not create:
+        raise InvalidRequest("nothing to change: give --session, --subscribe or another setting")
+    wanted = None if subscribe is None else subscription_of(subscribe)
+    with open_client(servers) as boom:
+        boom.admin.alter_group(name, subscription=wanted, create=create, **changed)
+    note(f"altered {name}")
+
+
+@app.command
+def reset(
+    name: str,
+    *,
+    to: str | None = None,
+    offset: Annotated[list[str] | None, Parameter(negative="")] = None,
+    shift: Annotated[int | None, Parameter(allow_leading_hyphen=True)] = None,
+    from_group: str | None = None,
+    file: Path | None = None,
+    topic: str | None = None,
+    queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
+    yes: Yes = False,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Move a group's committed offsets. Without --yes it only shows what would be done.
+
+    It works with members online (they go on from the new offsets) and offline. Its retries stay
+    as they are, unless --topic or --file names them.
+
+    For example:
+
+        logboom group reset billing --to first
+        logboom group reset billing --to 2026-11-21T10:00:00Z --topic orders --yes
+        logboom group reset billing --offset orders/0=1200 --offset orders/1=1180
+        logboom group reset billing --shift -100 --queue 0,3 --topic orders
+
+    Parameters
+    ----------
+    name
+        The group.
+    to
+        first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago.
+    offset
+        topic/queue=offset; give it once per queue.
+    shift
+        So many messages forward; back if negative.
+    from_group
+        To where this group is.
+    file
+        To the offsets in a file that `logboom group describe -o json` wrote, or a JSON list of
+        topic, queue and offset.
+    topic
+        Only this topic; the group need not read it yet.
+    queue
+        Only these queues of it: 0 or 0,3 or 2-5.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    if to is not None and offset is not None:
+        raise InvalidRequest("say where to once: with --to or with --offset")
+    target = None if to is None else when(to)
+    with open_client(servers) as boom:
+        lines = boom.admin.reset_offsets(
+            name,
+            target if offset is None else offsets_of(offset),
+            shift=shift,
+            from_group=from_group,
+            file=file,
+            topic=topic,
+            queues=queue_numbers(queue),
+            dry_run=not yes,
+        )
+    columns = ["topic", "queue", "committed", "target", "change", "first", "end"]
+    refused = Counter(line.code for line in lines if line.code)
+    show([reset_row(line) for line in lines], columns + ["code"] * bool(refused), output)
+    if not yes:
+        note("nothing was changed: this is the plan; say --yes to carry it out")
+    elif refused:
+        said = ", ".join(f"{code} {count} times" for code, count in refused.items())
+        raise Refused(f"not all of it was done ({said}): see the table, then try again")
+    else:
+        note(f"reset {len(lines)} queues of {name}")
+
+
+@app.command
+def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
+    """Forget a group that has no members, with its offsets.
+
+    For example:
+
+        logboom group delete billing --yes
+
+    Parameters
+    ----------
+    name
+        The group.
+    yes
+        Do it without asking.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
+        if input(f"Forget {name} and how far it is? [y/N] ").strip().lower() != "y":
+            note("nothing was deleted")
+            return
+    with open_client(servers) as boom:
+        boom.admin.delete_group(name)
+    note(f"deleted {name}")

@@ -1,0 +1,224 @@
+"""The push consumer for asyncio: a coroutine that is called with the messages of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from logboom.client.aio.bridge import call_in, run
+from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
+from logboom.client.copies import CopySink
+from logboom.client.dispatching import Dispatcher
+from logboom.client.failures import Failures
+from logboom.client.inbox import Inbox
+from logboom.client.io_thread import IoThread
+from logboom.client.lanes import lane_fetches
+from logboom.client.listening import RAISED, judge, place, raised, takes_context
+from logboom.client.member import Member, MemberOptions
+from logboom.client.offsets_file import OffsetsFile
+from logboom.client.push_options import PushOptions
+from logboom.client.results import Message
+from logboom.client.work import Context, Work
+from logboom.wire.errors import ClientClosed, LogboomError
+
+LOG = logging.getLogger("logboom.client")
+
+
+class PushConsumer:
+    """Calls a listener (a coroutine function, or a plain one that does not wait) as a member of a
+    group; made by `Client.push_consumer`, for one event loop. It begins with `async with` or
+    `open`; results, retries and limits are those of the push consumer for threads, with tasks in
+    their stead."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        options: MemberOptions,
+        push: PushOptions,
+        listener: Callable[..., Any],
+        timeout_s: float,
+        *,
+        create_topics: bool,
+        store: OffsetsFile | None = None,
+    ) -> None:
+        push.validate()
+        self._io = io
+        self._push = push
+        self._listener = listener
+        self._with_context = takes_context(listener)
+        self._timeout_s = timeout_s
+        self._create_topics = create_topics
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        self._ended = asyncio.Event()
+        inbox = Inbox(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
+        self._member = Member(options, inbox, threading.RLock(), lane_fetches(push), store)
+        self._sink = CopySink(io, timeout_s)
+        failures = Failures(self._member, time.monotonic, self._sink)
+        self._dispatcher = Dispatcher(self._member, push, io.submit, failures)
+        self._opening = asyncio.Lock()
+        self._pump: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    async def open(self) -> None:
+        """Find the topics, join the group and begin.
+
+        Raises:
+            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
+            UnknownResource: no such topic.
+        """
+        async with self._opening:
+            if self._closing:
+                raise ClientClosed("this consumer is closed: make another")
+            if self._pump is not None:
+                return
+            for topic in self._member.options.subscription:
+                await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+            await run(self._io, OpenMember(self._member, self._timeout_s))
+            self._pump = asyncio.create_task(self._hand_out())
+
+    async def _hand_out(self) -> None:
+        """Begin a task for whatever there is to do, as many as may run at once."""
+        dispatcher, inbox = self._dispatcher, self._member.inbox
+        while not self._ended.is_set():
+            self._event.clear()
+            with self._member.lock:
+                while len(self._tasks) < self._push.threads:
+                    work = dispatcher.next(time.monotonic())
+                    if work is None:
+                        break
+                    task = asyncio.create_task(self._handle(work))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._handled)
+                sleep = dispatcher.sleep(time.monotonic())
+            busy = len(self._tasks) >= self._push.threads
+            inbox.wanted = not busy
+            if busy or not inbox.arrivals:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(sleep):
+                        await self._event.wait()
+
+    def _handled(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._event.set()
+
+    async def _handle(self, work: Work) -> None:
+        context: tuple[Any, ...] = (Context(work),) if self._with_context else ()
+        try:
+            if self._push.batch > 1:
+                messages = list(work.rest)
+                work.current, work.began = messages[0], time.monotonic()
+                work.rest.clear()
+                await self._call(work, messages, messages, context)
+            else:
+                await self._one_by_one(work, context)
+        finally:
+            work.current = None
+            with self._member.lock:
+                self._dispatcher.done(work, time.monotonic())
+
+    async def _one_by_one(self, work: Work, context: tuple[Any, ...]) -> None:
+        while work.rest and not work.stopped and not (self._push.orderly and work.failed):
+            message = work.rest.popleft()
+            work.current, work.began = message, time.monotonic()
+            await self._call(work, message, [message], context)
+
+    async def _call(
+        self, work: Work, given: object, messages: list[Message], context: tuple[Any, ...]
+    ) -> None:
+        try:
+            result = self._listener(given, *context)
+            if inspect.isawaitable(result):
+                result = await result
+        except asyncio.CancelledError:
+            for message in messages:
+                work.fail(message, 0, "cancelled")
+            raise
+        # The listener is its user's: whatever it raises says that the message failed.
+        except Exception as error:
+            LOG.exception(RAISED, place(messages[0]))
+            raised(work, messages, error)
+        else:
+            judge(work, messages, result)
+
+    # What its user may do.
+
+    async def pause(self, topic: str, queue: int) -> None:
+        """Hand out nothing of this queue until `resume`."""
+        with self._member.lock:
+            self._member.fetch(topic, queue).paused = True
+
+    async def resume(self, topic: str, queue: int) -> None:
+        """Hand out messages of this queue again."""
+        with self._member.lock:
+            fetch = self._member.fetch(topic, queue)
+            fetch.paused = fetch.stalled = False
+        self._io.submit(WakeFetch(fetch))
+        self._event.set()
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue) of all that this member has now, its group's retries left out."""
+        return self._member.queues()
+
+    @property
+    def member_id(self) -> str:
+        """This member's name in its group."""
+        return self._member.options.member_id
+
+    @property
+    def handled(self) -> int:
+        """How many messages the listener got."""
+        return self._dispatcher.handled
+
+    @property
+    def error(self) -> LogboomError | None:
+        """Why the group does not take this member any more; None: it does."""
+        return self._member.error
+
+    async def wait(self) -> None:
+        """Wait until the consumer is closed, by another task."""
+        await self._ended.wait()
+
+    # The end.
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Leave the group: hand out nothing more, wait for running listeners up to `timeout_s`
+        (None: `await_termination_s`), commit, go. A second call does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        patience = self._push.await_termination_s if timeout_s is None else timeout_s
+        try:
+            if self._pump is not None and self._io.running:
+                await run(self._io, CloseMember(self._member, patience))
+        finally:
+            self._ended.set()
+            self._event.set()
+            if self._pump is not None:
+                await self._pump
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._io.running:
+                await asyncio.to_thread(self._sink.close)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,99 @@
+"""What a consumer of a group is asked for, checked and made into a member's options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from logboom.client.member import MemberOptions
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import Filter
+from logboom.wire.group_view import GroupConfig
+
+EVERYTHING: Final = Filter()
+SUBSCRIPTIONS: Final = ("same", "replace")
+
+
+def subscription_of(topics: str | Sequence[str], wanted: Filter) -> dict[str, str]:
+    """Topic → filter text.
+
+    Raises:
+        InvalidRequest: no topic.
+    """
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise InvalidRequest("a consumer needs at least one topic")
+    return dict.fromkeys(names, wanted.text)
+
+
+def group_config(start: object, settings: dict[str, object]) -> GroupConfig:
+    """The settings of a group, should it be new.
+
+    Raises:
+        InvalidRequest: no such setting, or not of its type.
+    """
+    known = msgspec.structs.asdict(GroupConfig())
+    for name in settings:
+        if name not in known:
+            text = f"no group setting is called {name!r}: there are {', '.join(known)}"
+            raise InvalidRequest(text)
+    if start not in ("first", "last") and type(start) is not int:
+        raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')
+    try:
+        return msgspec.convert([*{**known, **settings, "start": start}.values()], GroupConfig)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
+
+
+def check_groupless(
+    instance: str, room: str, offsets_file: object, settings: dict[str, object]
+) -> None:
+    """Raises InvalidRequest for what only a member of a group can say."""
+    given = {"instance": instance, "room": room, "offsets_file": offsets_file, **settings}
+    named = [name for name, value in given.items() if value]
+    if named:
+        text = f"{', '.join(named)}: of a group or its member; say group=… as well"
+        raise InvalidRequest(text)
+
+
+def member_options(
+    topics: str | Sequence[str],
+    group: str,
+    member_id: str,
+    *,
+    queues: Sequence[int] | None = None,
+    wanted: Filter = EVERYTHING,
+    start: object = "first",
+    instance: str = "",
+    room: str = "",
+    subscription: str = "same",
+    commit_every_s: float = 5.0,
+    prefetch_bytes: int = 32 * 1024 * 1024,
+    settings: dict[str, object] | None = None,
+) -> MemberOptions:
+    """How a member joins, from what its user said.
+
+    Raises:
+        InvalidRequest: what cannot be.
+    """
+    if queues is not None:
+        raise InvalidRequest("a group gives its members their queues: name a group, or queues")
+    if subscription not in SUBSCRIPTIONS:
+        raise InvalidRequest(f'subscription is "same" or "replace", not {subscription!r}')
+    if not commit_every_s >= 0:
+        raise InvalidRequest(f"commit_every_s is 0 or more seconds, not {commit_every_s!r}")
+    if not group:
+        raise InvalidRequest("a group has a name")
+    return MemberOptions(
+        group,
+        member_id,
+        subscription_of(topics, wanted),
+        instance,
+        room,
+        subscription == "replace",
+        group_config(start, settings or {}),
+        commit_every_s,
+        prefetch_bytes,
+    )

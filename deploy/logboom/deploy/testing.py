@@ -1,0 +1,256 @@
+"""For your own tests: a node in this process, an app on it, and what came of it.
+
+    from logboom.deploy.testing import Stage
+    from shop import app, charge
+
+    def test_an_order_is_charged() -> None:
+        with Stage(app) as stage:
+            stage.send("orders", Order("pen"))
+            (call,) = stage.calls(charge)           # waits for it
+            assert call.error is None
+            assert stage.values("receipts", Receipt, 1) == [Receipt("pen")]
+
+What fails comes again after 10 to 100 ms, unless the app says otherwise. A stage is durable like any
+node and takes about a second to open; to share one, call `reset` between tests. It needs the extra
+`[node]`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from logboom.client import App, Client, Message, SendResult
+from logboom.client.subscribers import Subscriber
+from logboom.client.typed import Codec, encode_value
+from logboom.deploy.embedded import Embedded, embedded
+from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
+
+T = TypeVar("T")
+WAIT_S: Final = 10.0
+"""Seconds that a stage waits for what a test expects."""
+COMMIT_EVERY_S: Final = 0.05
+"""Between commits of the app's members: `wait_caught_up` looks at them."""
+RETRIES: Final[Mapping[str, Any]] = {
+    "retry": "exponential",
+    "retry_first_ms": 10,
+    "retry_last_ms": 100,
+}
+"""How groups retry that are made here, unless a subscriber says: a test has no ten seconds."""
+QUEUES: Final = 2
+"""Queues of a topic that a stage makes."""
+
+
+class Called(NamedTuple):
+    """One call of a handler."""
+
+    given: Message | list[Message]
+    """The message, or those of a batch."""
+    error: BaseException | None
+    """What it raised."""
+
+
+class Stage:
+    """An embedded node with a client, and with the app's subscribers if there is one."""
+
+    def __init__(
+        self,
+        app: App | None = None,
+        *,
+        node: Embedded | None = None,
+        topics: Mapping[str, int] | None = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """
+        Args:
+            app: its subscribers run here; it needs no endpoints of its own.
+            node: one that runs already, which stays its owner's; None: a new one.
+            topics: queues by topic, made before the app starts; those that the app reads are made
+                anyway.
+            wait_s: how long to wait for what is expected.
+        """
+        self._app = app
+        self._own = node is None
+        self._calls: dict[int, list[Called]] = {}
+        self._news = threading.Condition()
+        self.wait_s = wait_s
+        self.node = embedded() if node is None else node
+        """Where everything is kept."""
+        try:
+            self.client: Client = self.node.connect()
+            """To look at anything else."""
+            try:
+                self._start(dict(topics or {}))
+            except BaseException:
+                self.client.close()
+                raise
+        except BaseException:
+            self._close_node()
+            raise
+
+    def _start(self, topics: dict[str, int]) -> None:
+        app = self._app
+        for each in app.subscribers.all if app is not None else []:
+            for topic in each.topics:
+                topics.setdefault(topic, QUEUES)
+        known = {topic.name for topic in self.client.admin.topics()}
+        for topic, queues in topics.items():
+            if topic not in known:
+                self.client.admin.create_topic(topic, queues=queues)
+        self._producer = self.client.producer()
+        if app is None:
+            return
+        for each in app.subscribers.all:
+            self._watch(each)
+        defaults: dict[str, Any] = {"commit_every_s": COMMIT_EVERY_S}
+        if not any(RETRIES.keys() & each.options.keys() for each in app.subscribers.all):
+            defaults |= RETRIES
+        app.start(self.client, **defaults)
+
+    def _watch(self, subscriber: Subscriber) -> None:
+        calls = self._calls.setdefault(id(subscriber.handler.function), [])
+
+        def told(given: Any, error: BaseException | None) -> None:
+            with self._news:
+                calls.append(Called(given, error))
+                self._news.notify_all()
+
+        subscriber.watchers = [told]
+
+    # What a test does.
+
+    def send(
+        self, topic: str, value: object = None, *, codec: Codec = "json", **options: Any
+    ) -> SendResult:
+        """Send a typed value and wait until it is stored; `options` are those of `Producer.send`."""
+        return self._producer.send(topic, encode_value(value, codec), **options).result()
+
+    # What a test sees.
+
+    def calls(self, handler: Callable[..., Any], count: int = 1) -> list[Called]:
+        """The first `count` calls of a handler of the app (or all there are, if more), once they
+        are there.
+
+        Raises:
+            TimedOut: there were fewer in time.
+            InvalidRequest: the app has no such handler.
+        """
+        calls = self._calls.get(id(handler))
+        if calls is None:
+            raise InvalidRequest(f"{handler!r} is no subscriber of the app on this stage")
+        with self._news:
+            if not self._news.wait_for(lambda: len(calls) >= count, self.wait_s):
+                text = f"{len(calls)} of {count} calls came within {self.wait_s:g} s"
+                raise TimedOut(text)
+            return list(calls)
+
+    def messages(self, topic: str, count: int | None = None) -> list[Message]:
+        """The messages of a topic, by queue and offset; with a `count` once there are so many.
+
+        Raises:
+            TimedOut: there were fewer in time.
+            UnknownResource: there is no such topic (with a `count`: it did not come in time).
+        """
+        end = time.monotonic() + self.wait_s
+        while True:
+            try:
+                found = self._read(topic)
+            except UnknownResource:
+                if count is None or time.monotonic() > end:
+                    raise
+                found = []
+            if count is None or len(found) >= count:
+                return found
+            if time.monotonic() > end:
+                text = f"{topic} has {len(found)} of {count} messages after {self.wait_s:g} s"
+                raise TimedOut(text)
+            time.sleep(0.01)
+
+    def values(
+        self, topic: str, kind: type[T], count: int | None = None, *, codec: Codec = "json"
+    ) -> list[T]:
+        """The same, decoded.
+
+        Raises:
+            msgspec.DecodeError: a value is of another type. And what `messages` raises.
+        """
+        decode = msgspec.msgpack.decode if codec == "msgpack" else msgspec.json.decode
+        messages = self.messages(topic, count)
+        return [decode(message.value or b"", type=kind) for message in messages]
+
+    def dead_letters(self, group: str, count: int | None = None) -> list[Message]:
+        """What a group gave up; none if it never gave up anything."""
+        try:
+            return self.messages(f"%DLQ%{group}", count)
+        except UnknownResource:
+            if count:
+                raise
+            return []
+
+    def wait_caught_up(self, group: str) -> None:
+        """Wait until a group has finished and committed all that its topics hold. (Of retries: those
+        whose time has come.)
+
+        Raises:
+            TimedOut: it has not in time; says what holds it up.
+        """
+        end = time.monotonic() + self.wait_s
+        while True:
+            behind = [q for q in self.client.admin.describe_group(group).queues if q.lag != 0]
+            if not behind:
+                return
+            if time.monotonic() > end:
+                said = ", ".join(
+                    f"{q.topic}/{q.queue} lags by {q.lag}{f': {q.stuck}' if q.stuck else ''}"
+                    for q in behind
+                )
+                raise TimedOut(f"group {group} has not caught up in {self.wait_s:g} s: {said}")
+            time.sleep(0.02)
+
+    def reset(self) -> None:
+        """Forget the calls there were."""
+        with self._news:
+            for calls in self._calls.values():
+                calls.clear()
+
+    def _read(self, topic: str) -> list[Message]:
+        found: list[Message] = []
+        for queue, (at, end) in sorted(self.client.admin.offsets(topic).items()):
+            while at < end:
+                result = self.client.pull(topic, queue, at, max_messages=10_000)
+                found += result.messages
+                at = max(result.next_offset, at + 1)
+        return found
+
+    # The end.
+
+    def close(self) -> None:
+        """Close the app, leave its groups, and end the node."""
+        try:
+            if self._app is not None:
+                self._app.close()
+                for each in self._app.subscribers.all:
+                    each.watchers = []
+            self.client.close()
+        finally:
+            self._close_node()
+
+    def _close_node(self) -> None:
+        if self._own:
+            self.node.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,56 @@
+"""`logboom dlq` against one embedded node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logboom.client import Message, connect
+from tests.integration.cli.command import fail, succeed
+
+
+def test_dead_letters_are_shown_and_sent_again(servers: str) -> None:
+    hasty: dict[str, Any] = {"max_attempts": 1, "heartbeat_ms": 100, "session_ms": 3_000}
+    got: list[tuple[str, int, bytes | None]] = []
+
+    def refuse(message: Message) -> None:
+        raise OSError("the bank is closed")
+
+    def take(message: Message) -> None:
+        got.append((message.topic, message.attempt, message.value))
+
+    with connect(servers) as boom:
+        boom.admin.create_topic("wages", queues=1)
+        with boom.producer() as producer:
+            for n in range(3):
+                producer.send("wages", b"%d" % n, key=b"k", queue=0).result()
+        with boom.push_consumer("wages", group="payroll", listener=refuse, **hasty):
+            for _ in range(200):
+                rows = succeed("dlq", "list", "-o", "json", servers=servers).json
+                found = {row["group"]: row for row in rows}
+                if found.get("payroll", {}).get("messages") == 3:
+                    break
+        assert found["payroll"]["open"] == 3
+        shown = succeed("dlq", "show", "payroll", "-o", "json", servers=servers).json
+        assert [row["value"] for row in shown] == ["0", "1", "2"]
+        assert {row["origin"] for row in shown} == {f"wages/0/{n}" for n in range(3)}
+        assert {row["cause"] for row in shown} == {"OSError: the bank is closed"}
+        table = succeed("dlq", "show", "payroll", "-c", 1, servers=servers).out.decode()
+        assert "wages/0/0" in table
+        counted = succeed("dlq", "redrive", "payroll", servers=servers)
+        assert "3 messages would be sent" in counted.err
+        succeed("dlq", "redrive", "payroll", "--count", 1, "--yes", servers=servers)
+        rest = succeed("dlq", "redrive", "payroll", "--yes", servers=servers)
+        assert "sent 2 messages" in rest.err
+        none = succeed("dlq", "redrive", "payroll", "--yes", servers=servers)
+        assert "sent 0 messages" in none.err
+        assert succeed("dlq", "show", "payroll", "-o", "json", servers=servers).json == []
+        every = succeed("dlq", "show", "payroll", "--all", "-o", "json", servers=servers)
+        assert len(every.json) == 3
+        with boom.push_consumer("wages", group="payroll", listener=take) as consumer:
+            for _ in range(200):
+                if len(got) == 3:
+                    break
+                consumer.wait(0.05)
+    assert sorted(got) == [("wages", 1, b"%d" % n) for n in range(3)]
+    assert "does not exist" in fail("dlq", "show", "nobody", servers=servers)
+    assert "1 or more" in fail("dlq", "redrive", "payroll", "--count", 0, servers=servers)

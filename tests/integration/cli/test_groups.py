@@ -1,0 +1,86 @@
+"""`logboom group` against one embedded node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.command import fail, succeed
+
+
+@pytest.fixture(scope="module")
+def group(servers: str) -> str:
+    """A group without members that reads two queues with five messages."""
+    succeed("topic", "create", "bills", "--queues", 2, servers=servers)
+    for queue, count in ((0, 3), (1, 2)):
+        for number in range(count):
+            succeed("produce", "bills", f"bill {number}", "--queue", queue, servers=servers)
+    succeed("group", "alter", "billing", "--create", "--subscribe", "bills", servers=servers)
+    return "billing"
+
+
+def test_a_group_is_listed_and_described(servers: str, group: str) -> None:
+    rows = succeed("group", "list", "-o", "json", servers=servers).json
+    (row,) = (row for row in rows if row["name"] == group)
+    assert (row["state"], row["members"], row["coordinator"]) == ("empty", 0, "broker-1")
+    told = succeed("group", "describe", group, "-o", "json", servers=servers).json
+    assert told["subscription"] == {"bills": "*"}
+    lines = {q["queue"]: q for q in told["queues"] if q["topic"] == "bills"}
+    assert [(lines[n]["committed"], lines[n]["end"], lines[n]["lag"]) for n in (0, 1)] == [
+        (0, 3, 3),
+        (0, 2, 2),
+    ]
+    assert lines[0]["age_ms"] > 0
+    assert lines[0]["stuck"] == "the group has no member"
+    table = succeed("group", "describe", group, servers=servers).out.decode()
+    assert "billing: empty, clustering, strategy sticky, 0 members, 5 messages behind" in table
+    assert "the group has no member" in table
+
+
+def test_a_reset_is_a_plan_until_it_is_meant(servers: str, group: str, tmp_path: Path) -> None:
+    def committed() -> list[int]:
+        told = succeed("group", "describe", group, "-o", "json", servers=servers)
+        (tmp_path / "kept.json").write_bytes(told.out)
+        return [q["committed"] for q in told.json["queues"] if q["topic"] == "bills"]
+
+    only = ("group", "reset", group, "--topic", "bills")
+    assert committed() == [0, 0]
+    kept = (tmp_path / "kept.json").rename(tmp_path / "first.json")
+    planned = succeed(*only, "--to", "last", "-o", "json", servers=servers)
+    assert [(line["target"], line["change"]) for line in planned.json] == [(3, 3), (2, 2)]
+    assert "--yes" in planned.err
+    assert committed() == [0, 0]
+    succeed(*only, "--to", "last", "--yes", servers=servers)
+    assert committed() == [3, 2]
+    succeed(*only, "--shift", -1, "--queue", 1, "--yes", servers=servers)
+    assert committed() == [3, 1]
+    succeed("group", "reset", group, "--offset", "bills/0=1", "--yes", servers=servers)
+    assert committed() == [1, 1]
+    succeed("group", "reset", group, "--file", kept, "--yes", servers=servers)
+    assert committed() == [0, 0]
+    succeed(*only, "--to", "2001-01-01T00:00:00Z", "--yes", servers=servers)
+    assert committed() == [0, 0]
+
+
+def test_what_is_wrong_is_said_in_one_line(servers: str, group: str) -> None:
+    assert "does not exist" in fail("group", "describe", "nobody", servers=servers)
+    assert "one of to, shift" in fail("group", "reset", group, servers=servers)
+    assert "not 9" in fail("group", "reset", group, "--offset", "bills/0=9", servers=servers)
+    wrong = ("group", "alter", group, "--subscribe", "bills=* WHERE price >")
+    assert "at character 16" in fail(*wrong, servers=servers)
+    assert "nothing to change" in fail("group", "alter", group, servers=servers)
+    assert "choose one of" in fail("group", "alter", group, "--strategy", "best", servers=servers)
+    assert "--yes" in fail("group", "delete", group, servers=servers)
+
+
+def test_a_group_is_altered_and_forgotten(servers: str) -> None:
+    succeed("group", "alter", "short", "--create", "--subscribe", "bills=b||a", servers=servers)
+    succeed("group", "alter", "short", "--session", "30s", servers=servers)
+    told = succeed("group", "describe", "short", "-o", "json", servers=servers).json
+    assert told["subscription"] == {"bills": "a || b"}
+    assert told["config"]["session_ms"] == 30_000
+    assert told["config"]["heartbeat_ms"] == 3_000
+    succeed("group", "delete", "short", "--yes", servers=servers)
+    rows = succeed("group", "list", "-o", "json", servers=servers).json
+    assert "short" not in [row["name"] for row in rows]

@@ -1,0 +1,463 @@
+"""Consumers of groups against real nodes: sharing, leaving, dying, coming back, failing."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logboom.client import Client, Context, GroupConsumer, Later, Message, connect
+from logboom.deploy import Cluster, embedded
+from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
+
+MEMBER = """
+import sys
+from logboom.client import connect
+with connect(sys.argv[1]) as boom:
+    consumer = boom.consumer("t", group="g", instance=sys.argv[2], session_ms=3000, heartbeat_ms=1000)
+    for message in consumer:
+        consumer.ack(message)
+        print(message.queue, message.offset, flush=True)
+"""
+
+
+@pytest.fixture
+def boom() -> Iterator[Client]:
+    with embedded() as node, connect(node.endpoints) as client:
+        client.admin.create_topic("t", queues=4)
+        yield client
+
+
+def fill(boom: Client, first: int, count: int, topic: str = "t") -> None:
+    """Send the numbers first, first + 1, …, by key."""
+    values = [b"%06d" % n for n in range(first, first + count)]
+    with boom.producer() as producer:
+        producer.send_many(topic, values, keys=values).result(20)
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    return [int(message.value or b"-1") for message in messages]
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for a condition; fail if it does not come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.005)
+
+
+def share(consumer: GroupConsumer, least: int, most: int) -> None:
+    """Wait until the member has so many queues. (The group's retry queue counts in the
+    allocation, so that of four two members may have three and one.)"""
+    until(lambda: least <= len(consumer.queues) <= most)
+
+
+def read(consumer: GroupConsumer, count: int, seconds: float = 20.0) -> list[Message]:
+    """The next `count` messages, acknowledged."""
+    taken: list[Message] = []
+    end = time.monotonic() + seconds
+    while len(taken) < count and time.monotonic() < end:
+        some = consumer.poll(count - len(taken), 0.2)
+        consumer.ack(some)
+        taken += some
+    return taken
+
+
+def test_a_group_goes_on_where_it_was(boom: Client) -> None:
+    fill(boom, 0, 1_000)
+    with boom.consumer("t", group="g") as consumer:
+        first = read(consumer, 600)
+        consumer.commit(sync=True)
+        assert sum(consumer.committed("t", queue) for queue in range(4)) == 600
+    with boom.consumer("t", group="g") as consumer:
+        rest = read(consumer, 400)
+        assert consumer.poll(10, 0.3) == []
+    assert sorted(numbers(first + rest)) == list(range(1_000))
+
+
+def test_what_is_finished_out_of_order_is_not_read_again(boom: Client) -> None:
+    fill(boom, 0, 200)
+    with boom.consumer("t", group="g") as consumer:
+        messages: list[Message] = []
+        while len(messages) < 200:
+            messages += consumer.poll(200, 5)
+        left = messages[::7]
+        consumer.ack([m for m in messages if m not in left])
+    with boom.consumer("t", group="g") as consumer:
+        again = read(consumer, len(left))
+        assert consumer.poll(10, 0.3) == []
+    assert sorted(numbers(again)) == sorted(numbers(left))
+
+
+def test_two_members_share_and_a_clean_leave_doubles_nothing(boom: Client) -> None:
+    fill(boom, 0, 2_000)
+    seen: list[Message] = []
+    with boom.consumer("t", group="g") as one:
+        seen += read(one, 100)
+        two = boom.consumer("t", group="g")
+        taken: list[Message] = []
+
+        def both() -> bool:
+            for consumer in (one, two):
+                some = consumer.poll(20, 0.01)
+                consumer.ack(some)
+                taken.extend(some)
+            return len(one.queues) < 4 and len(one.queues) + len(two.queues) == 4
+
+        until(both)
+        assert not set(one.queues) & set(two.queues)
+        two.close()
+        seen += taken
+        seen += read(one, 2_000 - len(seen))
+        share(one, 4, 4)
+        assert one.poll(10, 0.3) == []
+    assert sorted(numbers(seen)) == list(range(2_000))
+
+
+def test_a_rolling_restart_of_push_consumers_doubles_nothing(boom: Client) -> None:
+    seen: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def listener(message: Message) -> None:
+        with lock:
+            seen[int(message.value or b"-1")] += 1
+
+    members = [boom.push_consumer("t", group="g", listener=listener) for _ in range(3)]
+    for round_ in range(6):
+        fill(boom, round_ * 1_000, 1_000)
+        members.pop(0).close()
+        members.append(boom.push_consumer("t", group="g", listener=listener))
+    until(lambda: len(seen) == 6_000)
+    for member in members:
+        member.close()
+    assert set(seen.values()) == {1}
+
+
+def test_unmoved_queues_do_not_pause(boom: Client) -> None:
+    boom.admin.create_topic("wide", queues=12)
+    with boom.consumer("wide", group="w") as one:
+        share(one, 12, 12)
+        with boom.consumer("wide", group="w") as two:
+            share(two, 5, 7)
+            share(one, 5, 7)
+            kept = one.queues
+            with boom.consumer("wide", group="w") as three:
+                share(three, 3, 5)
+                assert set(one.queues) <= set(kept)
+
+
+def test_push_retries_and_dead_letters(boom: Client) -> None:
+    fill(boom, 0, 100)
+    attempts: Counter[int] = Counter()
+
+    def listener(message: Message) -> object:
+        number = int(message.value or b"-1")
+        attempts[number] += 1
+        if number == 7:
+            raise ValueError("seven is never taken")
+        if number == 9 and message.attempt < 3:
+            return Later(0.05)
+        return number != 11 or message.attempt == 2
+
+    with boom.push_consumer(
+        "t",
+        group="g",
+        listener=listener,
+        max_attempts=3,
+        retry="exponential",
+        retry_first_ms=20,
+    ):
+        until(lambda: attempts[7] == 3 and attempts[9] == 3 and attempts[11] == 2)
+        with boom.consumer("%DLQ%g") as letters:
+            (dead,) = letters.poll(10, 10)
+    assert dead.value == b"000007"
+    assert dead.headers is not None
+    assert dead.headers["boom-attempt"] == b"3"
+    assert b"seven is never taken" in dead.headers["boom-cause"]
+    assert sum(attempts.values()) == 97 + 3 + 3 + 2
+    with boom.consumer("t", group="g") as consumer:
+        assert consumer.poll(10, 0.5) == [], "all of it is committed"
+
+
+def test_a_retry_outlives_its_member(boom: Client) -> None:
+    fill(boom, 0, 50)
+    with boom.consumer("t", group="g") as consumer:
+        messages: list[Message] = []
+        while len(messages) < 50:
+            messages += consumer.poll(50, 5)
+        failed = messages.pop()
+        consumer.ack(messages)
+        consumer.nack(failed, delay_s=0.5, cause="not today")
+        with pytest.raises(InvalidRequest, match="delay_s"):
+            consumer.nack(failed, delay_s=-1)
+        until(lambda: consumed(consumer) == 50)
+    with boom.consumer("t", group="g") as consumer:
+        (again,) = read(consumer, 1)
+        assert consumer.poll(1, 0.3) == []
+    assert (again.value, again.attempt) == (failed.value, 2)
+    assert (again.topic, again.queue, again.offset) == ("t", failed.queue, failed.offset)
+    assert again.read_from == ("%RETRY%g", 0, 0)
+    assert again.headers is not None
+    assert again.headers["boom-cause"] == b"not today"
+
+
+def consumed(consumer: GroupConsumer) -> int:
+    """Sum of the committed offsets of all its queues, after a commit."""
+    consumer.commit()
+    return sum(consumer.committed(topic, queue) for topic, queue in consumer.queues)
+
+
+def test_orderly_keeps_the_order_of_each_queue(boom: Client) -> None:
+    fill(boom, 0, 2_000)
+    seen: dict[int, list[int]] = {queue: [] for queue in range(4)}
+    running: Counter[int] = Counter()
+
+    def listener(message: Message) -> bool:
+        running[message.queue] += 1
+        assert running[message.queue] == 1
+        failed = message.offset == 50 and message.attempt == 1
+        if not failed:
+            seen[message.queue].append(message.offset)
+        running[message.queue] -= 1
+        return not failed
+
+    with boom.push_consumer("t", group="g", listener=listener, orderly=True):
+        until(lambda: sum(map(len, seen.values())) == 2_000)
+    for offsets in seen.values():
+        assert offsets == list(range(len(offsets)))
+
+
+def test_a_batch_listener_and_a_context(boom: Client) -> None:
+    fill(boom, 0, 3_000)
+    sizes: list[int] = []
+    tokens: list[bool] = []
+
+    def listener(messages: list[Message], context: Context) -> None:
+        sizes.append(len(messages))
+        tokens.append(context.cancelled)
+
+    with boom.push_consumer("t", group="g", listener=listener, batch=500):
+        until(lambda: sum(sizes) == 3_000)
+    assert max(sizes) == 500
+    assert not any(tokens)
+
+
+def test_a_running_listener_finishes_before_its_queue_moves(boom: Client) -> None:
+    fill(boom, 0, 40)
+    entered, leave = threading.Event(), threading.Event()
+    seen: Counter[int] = Counter()
+
+    def slow(message: Message) -> None:
+        seen[int(message.value or b"-1")] += 1
+        entered.set()
+        leave.wait(20)
+
+    def quick(message: Message) -> None:
+        seen[int(message.value or b"-1")] += 1
+
+    first = boom.push_consumer("t", group="g", listener=slow, threads=2)
+    assert entered.wait(20)
+    second = boom.push_consumer("t", group="g", listener=quick)
+    until(lambda: second.queues or len(first.queues) < 4)
+    leave.set()
+    until(lambda: len(seen) == 40)
+    first.close()
+    second.close()
+    assert set(seen.values()) == {1}
+
+
+def test_a_filter_is_the_groups(boom: Client) -> None:
+    with boom.producer() as producer:
+        tags = ["late" if n % 3 == 0 else "early" for n in range(300)]
+        producer.send_many("t", [b"%06d" % n for n in range(300)], tags=tags).result(20)
+    with boom.consumer("t", group="g", tags="late") as consumer:
+        assert numbers(read(consumer, 100)) == list(range(0, 300, 3))
+        with pytest.raises(GroupError, match="replace") as caught:
+            boom.consumer("t", group="g")
+        assert caught.value.code == "SUBSCRIPTION_MISMATCH"
+        with boom.consumer("t", group="g", subscription="replace") as other:
+            fill(boom, 300, 50)
+
+            def all_of_it() -> int:
+                for each in (consumer, other):
+                    some = each.poll(50, 0.05)
+                    each.ack(some)
+                    taken.extend(some)
+                return len(taken) == 50
+
+            taken: list[Message] = []
+            until(all_of_it, 30)
+    assert sorted(numbers(taken)) == list(range(300, 350))
+
+
+def test_errors_say_what_and_how_to_mend_it(boom: Client) -> None:
+    with pytest.raises(UnknownResource, match="create it"):
+        boom.consumer("nothing", group="g")
+    with pytest.raises(InvalidRequest, match="no group setting"):
+        boom.consumer("t", group="g", sesion_ms=1)
+    with pytest.raises(InvalidRequest, match="group name"):
+        boom.consumer("t", group="no spaces")
+    unchecked: Any = boom
+    with pytest.raises(InvalidRequest, match="group"):
+        unchecked.consumer("t", instance="one")
+    with pytest.raises(InvalidRequest, match="queues"):
+        unchecked.consumer("t", group="g", queues=[1])
+    with boom.consumer("t", group="g") as consumer:
+        share(consumer, 4, 4)
+        with pytest.raises(GroupError, match="ends at 0"):
+            consumer.commit({("t", 0): 5})
+        with pytest.raises(UnknownResource, match="does not have"):
+            consumer.seek("t", 9, 0)
+
+
+def test_seek_pause_and_positions(boom: Client) -> None:
+    with boom.producer() as producer:
+        producer.send_many("t", [b"%06d" % n for n in range(100)], queue=2).result(20)
+    with boom.consumer("t", group="g") as consumer:
+        assert len(read(consumer, 100)) == 100
+        consumer.seek("t", 2, 40)
+        assert numbers(read(consumer, 60)) == list(range(40, 100))
+        assert consumer.position("t", 2) == 100
+        consumer.pause("t", 2)
+        with boom.producer() as producer:
+            producer.send("t", b"000100", queue=2).result(20)
+        assert consumer.poll(1, 0.3) == []
+        consumer.resume("t", 2)
+        assert numbers(read(consumer, 1)) == [100]
+        consumer.commit()
+        assert consumer.committed("t", 2) == 101
+
+
+def test_a_group_may_start_at_the_end_and_new_queues_at_the_first(boom: Client) -> None:
+    fill(boom, 0, 100)
+    with boom.consumer("t", group="g", start="last") as consumer:
+        share(consumer, 4, 4)
+        assert consumer.poll(1, 0.5) == []
+        boom.admin.alter_topic("t", queues=5)
+        with boom.producer() as producer:
+            producer.send("t", b"000100", queue=0).result(20)
+            until(lambda: len(boom.admin.describe_topic("t").queues) == 5)
+            producer.send("t", b"000101", queue=0).result(20)
+        with boom.producer() as producer:
+            producer.send("t", b"000102", queue=4).result(20)
+        assert sorted(numbers(read(consumer, 3))) == [100, 101, 102]
+
+
+def test_a_killed_members_queues_move_within_its_session() -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("t", queues=4)
+        fill(boom, 0, 400)
+        command = [sys.executable, "-c", MEMBER, cluster.endpoints[0], ""]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            for _ in range(400):
+                other.stdout.readline()
+            with boom.consumer("t", group="g") as consumer:
+                share(consumer, 1, 3)
+                killed = time.monotonic()
+                other.kill()
+                share(consumer, 4, 4)
+                assert time.monotonic() - killed < 3 + 1
+                again = read(consumer, 1_000, 1.0)
+                fill(boom, 400, 100)
+                fresh = [n for n in numbers(read(consumer, 200, 3.0)) if n >= 400]
+    assert sorted(set(fresh)) == list(range(400, 500))
+    assert len(again) == len(set(numbers(again)))
+
+
+def test_a_static_member_keeps_its_queues_over_a_restart() -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("t", queues=4)
+        command = [sys.executable, "-c", MEMBER, cluster.endpoints[0], "static-1"]
+        with boom.consumer("t", group="g", session_ms=3_000, heartbeat_ms=1_000) as consumer:
+            with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
+                share(consumer, 1, 3)
+                kept = consumer.queues
+                first.kill()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
+                end = time.monotonic() + 4.5
+                while time.monotonic() < end:
+                    assert consumer.queues == kept
+                    consumer.poll(10, 0.1)
+                assert second.stdout is not None
+                free = next(q for q in range(4) if ("t", q) not in kept)
+                with boom.producer() as producer:
+                    producer.send("t", b"x", queue=free).result(20)
+                assert second.stdout.readline().split() == [str(free), "0"]
+                second.kill()
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_broker_doubles_nothing() -> None:
+    with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("t", queues=4, replicas=3)
+        fill(boom, 0, 500)
+        with boom.consumer("t", group="g") as one, boom.consumer("t", group="g") as two:
+            taken: list[Message] = []
+
+            def take(count: int) -> Callable[[], bool]:
+                def enough() -> bool:
+                    for consumer in (one, two):
+                        some = consumer.poll(50, 0.05)
+                        consumer.ack(some)
+                        taken.extend(some)
+                    return len(taken) >= count
+
+                return enough
+
+            until(take(500))
+            cluster.kill(boom.admin.describe_group("g").coordinator)
+            fill(boom, 500, 500)
+            until(take(1_000), 40)
+            for consumer in (one, two):
+                consumer.commit()
+            assert one.poll(10, 0.5) == two.poll(10, 0.5) == []
+    assert sorted(numbers(taken)) == list(range(1_000))
+
+
+def test_a_client_that_is_closed_leaves_its_groups(boom: Client) -> None:
+    fill(boom, 0, 100)
+    endpoints = [broker.endpoint for broker in boom.admin.brokers()]
+    with connect(endpoints) as other:
+        listening = other.push_consumer("t", group="g", listener=lambda _: None)
+        until(lambda: listening.handled == 100)
+        reading = other.consumer("t", group="g")
+        assert reading.poll(1, 0.1) == []
+    with boom.consumer("t", group="g") as consumer:
+        share(consumer, 4, 4)
+        assert not [m for m in boom.admin.describe_group("g").members if m.id != consumer.member_id]
+        assert consumer.poll(1, 0.3) == []
+
+
+def test_a_consumer_that_nobody_holds_leaves(boom: Client) -> None:
+    held = boom.consumer("t", group="g", session_ms=60_000)
+    boom.consumer("t", group="g")
+    gc.collect()
+    until(lambda: len(held.queues) == 4, 10)
+    held.close()
+
+
+def test_broadcasting_gives_everything_to_everybody(boom: Client, tmp_path: Path) -> None:
+    fill(boom, 0, 200)
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file in files:
+        with boom.consumer("t", group="b", mode="broadcasting", offsets_file=file) as consumer:
+            assert sorted(numbers(read(consumer, 200))) == list(range(200))
+    fill(boom, 200, 50)
+    seen: list[Message] = []
+    with boom.push_consumer(
+        "t", group="b", listener=seen.append, mode="broadcasting", offsets_file=files[0]
+    ):
+        until(lambda: len(seen) >= 50)
+        with pytest.raises(InvalidRequest, match="another consumer"):
+            boom.consumer("t", group="b", mode="broadcasting", offsets_file=files[0])
+    assert sorted(numbers(seen)) == list(range(200, 250))

@@ -1,0 +1,89 @@
+"""What an operator sees of a group, and moves, while its members run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from logboom.client import Client, connect
+from logboom.client.group_results import GroupQueue
+from logboom.deploy import embedded
+from logboom.deploy.embedded import Embedded
+from logboom.wire.errors import GroupError
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Embedded]:
+    with embedded() as started:
+        yield started
+
+
+@pytest.fixture
+def boom(node: Embedded) -> Iterator[Client]:
+    with connect(node.endpoints, create_topics=True) as client:
+        yield client
+
+
+def send(boom: Client, topic: str, count: int) -> None:
+    with boom.producer() as producer:
+        for n in range(count):
+            producer.send(topic, b"%d" % n, queue=0)
+
+
+def shown(boom: Client, group: str, wanted: Callable[[GroupQueue], bool]) -> GroupQueue:
+    """Queue 0 as `describe_group` tells of it, once it is as wanted."""
+    for _ in range(500):
+        for queue in boom.admin.describe_group(group).queues:
+            if queue.queue == 0 and not queue.topic.startswith("%") and wanted(queue):
+                return queue
+        time.sleep(0.02)
+    raise AssertionError(boom.admin.describe_group(group).queues)
+
+
+def test_lag_owner_and_why_it_is_stuck(boom: Client) -> None:
+    send(boom, "bills", 5)
+    settings: dict[str, Any] = {"heartbeat_ms": 100, "session_ms": 5_000}
+    with boom.consumer("bills", group="paying", commit_every_s=0.05, **settings) as consumer:
+        taken = [next(iter(consumer)) for _ in range(3)]
+        for message in taken:
+            consumer.ack(message)
+        queue = shown(boom, "paying", lambda queue: queue.committed == 3)
+        assert (queue.end, queue.lag, queue.lag_exact) == (5, 2, True)
+        assert queue.age_ms is not None
+        found = boom.admin.describe_group("paying")
+        (member,) = found.members
+        assert queue.owner == member.id
+        assert ("bills", 0) in member.queues
+        assert member.silent_ms is not None
+        consumer.pause("bills", 0)
+        shown(boom, "paying", lambda queue: queue.stuck.startswith("paused for"))
+        with pytest.raises(GroupError) as caught:
+            boom.admin.delete_group("paying")
+        assert caught.value.code == "GROUP_NOT_EMPTY"
+    shown(boom, "paying", lambda queue: queue.stuck == "the group has no member")
+    boom.admin.delete_group("paying")
+    assert "paying" not in [group.name for group in boom.admin.groups()]
+
+
+def test_a_reset_is_taken_up_by_a_member_that_runs(boom: Client) -> None:
+    send(boom, "rents", 4)
+    settings: dict[str, Any] = {"heartbeat_ms": 100, "session_ms": 5_000}
+    with boom.consumer("rents", group="letting", commit_every_s=0.05, **settings) as consumer:
+        messages = iter(consumer)
+        for _ in range(4):
+            consumer.ack(next(messages))
+        shown(boom, "letting", lambda queue: queue.lag == 0)
+        (plan,) = boom.admin.reset_offsets("letting", shift=-3, topic="rents", queues=[0])
+        assert (plan.committed, plan.target, plan.end) == (4, 1, 4)
+        shown(boom, "letting", lambda queue: queue.lag == 0)
+        boom.admin.reset_offsets("letting", shift=-3, topic="rents", queues=[0], dry_run=False)
+        again = []
+        for _ in range(3):
+            message = next(messages)
+            again.append(message.offset)
+            consumer.ack(message)
+        assert again == [1, 2, 3]
+        shown(boom, "letting", lambda queue: queue.lag == 0)

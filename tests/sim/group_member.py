@@ -1,0 +1,180 @@
+"""A member of a consumer group: the client's own core, and a handler that takes its time."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from logboom.client.calls import AnyCall, CloseMember, OpenMember
+from logboom.client.core import ClientConfig, ClientCore
+from logboom.client.failures import Failures
+from logboom.client.group_intake import GroupIntake
+from logboom.client.holdings import Holding
+from logboom.client.inbox import Inbox
+from logboom.client.member import Member, MemberOptions
+from logboom.client.results import Message
+from logboom.client.retries import place_of
+from logboom.wire.actor import Call, Effects, Event, Instant
+from logboom.wire.errors import RetryableError
+from logboom.wire.group_view import GroupConfig
+from tests.sim.group_ledger import GroupLedger
+from tests.sim.group_sink import GroupSink
+from tests.sim.history import Queue
+from tests.sim.trace import BrokenProperty
+
+NEVER: Final = 1e6
+"""Seconds: longer than any run."""
+AT_ONCE: Final = 6
+"""Messages that are handled at the same time."""
+COMMIT_EVERY_S: Final = 0.7
+LEAVE_S: Final = 8.0
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What does not change from one process of a member to the next."""
+
+    name: str
+    group: str
+    topics: list[str]
+    config: GroupConfig
+    instance: str = ""
+    handling_s: Sequence[float] = field(default=(0.0, 0.0, 0.01, 0.05, 0.3))
+    """How long handlers take, one of these."""
+    failing: float = 0.0
+    """Share of handlers that fail."""
+
+
+class GroupMember:
+    """One process of a member; a `Core`."""
+
+    def __init__(
+        self,
+        of: Membership,
+        member_id: str,
+        endpoints: Sequence[str],
+        rng: random.Random,
+        ledger: GroupLedger,
+        date_ms: Callable[[], int],
+    ) -> None:
+        """`date_ms`: the right date, which this machine's clock may not show."""
+        self.of = of
+        self.id = member_id
+        self._rng = rng
+        self._ledger = ledger
+        self._now = Instant(0.0, 0)
+        self._calls: list[Call] = []
+        self._core: ClientCore | None = None
+        self._config = ClientConfig(tuple(endpoints), member_id)
+        options = MemberOptions(
+            of.group,
+            member_id,
+            dict.fromkeys(of.topics, "*"),
+            of.instance,
+            config=of.config,
+            commit_every_s=COMMIT_EVERY_S,
+            prefetch_bytes=6_000,
+        )
+        self.member = Member(options, Inbox(6_000, _ignore), nullcontext())
+        sink = GroupSink(self._call, lambda: self._now.mono, date_ms)
+        failures = Failures(self.member, lambda: self._now.mono, sink)
+        self._intake = GroupIntake(self.member, self._call, failures)
+        self._handling: list[tuple[float, int, Message, Holding]] = []
+        self._order = count()
+        self.hurry = False
+        """From now on handlers take no time."""
+        self.leaving = False
+        self.joined = False
+
+    # -- the core ---------------------------------------------------------------------------
+
+    def handle(self, events: Sequence[Event], now: Instant) -> Effects:
+        """One turn of the core, then of the program that uses it."""
+        self._now = now
+        if self._core is None:
+            self._core = ClientCore(self._config, self._rng, now)
+            opened = OpenMember(self.member, NEVER)
+            opened.outcome.add_callback(lambda: self._opened(opened))
+            self._call(opened)
+        for event in events:
+            if isinstance(event, Call):
+                event.request()
+        calls, self._calls = self._calls, []
+        others = [event for event in events if not isinstance(event, Call)]
+        effects = self._core.handle([*others, *calls], now)
+        while self._handling and self._handling[0][0] <= now.mono:
+            _, _, message, holding = heapq.heappop(self._handling)
+            self._finish(message, holding)
+        self._take()
+        return effects
+
+    def deadline(self) -> float | None:
+        """When a handler ends, or the core wants a turn."""
+        if self._calls or self._core is None:
+            return self._now.mono
+        wanted = [self._core.deadline(), self._intake.due()]
+        if self._handling:
+            wanted.append(self._handling[0][0])
+        return min((at for at in wanted if at is not None), default=None)
+
+    def _call(self, call: AnyCall) -> None:
+        self._calls.append(Call(call))
+
+    def _opened(self, call: OpenMember) -> None:
+        if call.outcome.error is not None:
+            if self.leaving:
+                return
+            raise BrokenProperty("members join", f"{self.id}: {call.outcome.error}")
+        self.joined = True
+
+    # -- the program ------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        room = AT_ONCE - len(self._handling)
+        if room <= 0 or self.leaving:
+            return
+        try:
+            taken = self._intake.take(room, self._now.mono)
+        except RetryableError:
+            return
+        for message in taken:
+            holding = self.member.holding(*place_of(message)[:2])
+            assert holding is not None, "who hands out has the queue"
+            topic, number, offset = place_of(message)
+            value = bytes(message.value or b"")
+            self._ledger.give(
+                self.of.group, Queue(topic, number), holding.owner_epoch, offset, value, self.id
+            )
+            spent = 0.0 if self.hurry else self._rng.choice(self.of.handling_s)
+            ends = self._now.mono + spent
+            heapq.heappush(self._handling, (ends, next(self._order), message, holding))
+
+    def _finish(self, message: Message, holding: Holding) -> None:
+        has = self.member.holdings.get(holding.key) is holding
+        owned = has and not holding.cancelled and not holding.releasing
+        topic, number, offset = place_of(message)
+        place = Queue(topic, number)
+        if self._rng.random() < self.of.failing and not self.hurry and owned:
+            self._ledger.pass_on(self.of.group, place, offset)
+            self._intake.nack(message, None, "it failed", self._now.mono)
+            return
+        self._ledger.finish(self.of.group, place, offset, self.id, owned=owned)
+        if message.read_from is not None:
+            self._ledger.retried(self.of.group, Queue(message.topic, message.queue), message.offset)
+        self._intake.ack(message)
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """Go in good order; called through a `Call`, `left` once it is done."""
+        self.leaving = True
+        call = CloseMember(self.member, LEAVE_S)
+        call.outcome.add_callback(left)
+        self._call(call)
+
+
+def _ignore() -> None:
+    return None

@@ -1,0 +1,40 @@
+"""Messages that wait are released once, whatever fails, and not after they were recalled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.delay_scenario import DelayScenario
+from tests.sim.run import summary
+from tests.sim.verdict import Outcome
+
+SEEDS = range(20)
+COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late", "carried")
+"""What must have happened at least once over all seeds: else they prove nothing."""
+
+
+@cache
+def outcome(seed: int) -> Outcome:
+    """The outcome of a seed, run once."""
+    return DelayScenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_waits_is_released_once_and_what_was_recalled_never(seed: int) -> None:
+    assert outcome(seed).totals["parked"] >= 20
+
+
+def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    totals: Counter[str] = Counter()
+    for seed in SEEDS:
+        totals.update(outcome(seed).totals)
+    with capsys.disabled():
+        print(f"\n{len(SEEDS)} seeds of delays: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+    assert [what for what in COUNTED if not totals[what]] == []
+
+
+def test_one_seed_is_one_run() -> None:
+    assert DelayScenario(3).run().digest == outcome(3).digest

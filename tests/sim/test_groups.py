@@ -1,0 +1,66 @@
+"""Consumer groups keep their promises while members, brokers and name servers come, go and fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.group_scenario import GroupScenario
+from tests.sim.run import summary
+from tests.sim.verdict import Outcome
+
+SEEDS = range(20)
+CALM = range(100, 105)
+"""In these members only leave in good order: all that comes twice is the machines' doing."""
+FOUND: dict[int, str] = {}
+"""Seed → what it once broke; all of them run too."""
+COUNTED = (
+    "consumed by groups",
+    "given twice",
+    "members killed",
+    "members left",
+    "members paused",
+    "members expired",
+    "queues moved",
+    "coordinators moved",
+    "offsets reset",
+    "strategies changed",
+    "handlers failed",
+    "retries finished",
+)
+"""What must have happened at least once over all seeds: else they prove nothing."""
+
+
+@cache
+def outcome(seed: int, *, calm: bool) -> Outcome:
+    """The outcome of a seed, run once."""
+    return GroupScenario(seed, calm=calm).run()
+
+
+@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+def test_groups_consume_everything_and_nothing_finished_twice(seed: int) -> None:
+    totals = outcome(seed, calm=False).totals
+    assert totals["consumed by groups"] >= 50
+    assert totals["given to members"] >= totals["consumed by groups"]
+
+
+@pytest.mark.parametrize("seed", CALM)
+def test_members_that_leave_in_good_order_cause_no_doubles(seed: int) -> None:
+    totals = outcome(seed, calm=True).totals
+    assert totals["members left"] >= 2
+    assert totals["members killed"] == 0
+
+
+def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    totals: Counter[str] = Counter()
+    for seed in sorted({*SEEDS, *FOUND}):
+        totals.update(outcome(seed, calm=False).totals)
+    with capsys.disabled():
+        print(f"\n{len(SEEDS)} seeds of groups: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+    assert [what for what in COUNTED if not totals[what]] == []
+
+
+def test_one_seed_is_one_run() -> None:
+    assert GroupScenario(3).run().digest == outcome(3, calm=False).digest

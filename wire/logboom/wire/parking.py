@@ -1,0 +1,155 @@
+"""Parked batches: what a PARKED and a RECALLED entry hold, and the request that recalls one.
+
+A parked batch is replicated and invisible; it waits in the log of the queue that it will enter. The
+body of a PARKED entry ends with the batch, whole, as its producer sent it:
+
+| at | bytes | field    | type    | meaning                                                     |
+|---:|------:|----------|---------|-------------------------------------------------------------|
+|  0 |     1 | waits    | u8      | 1: until a time                                             |
+|  1 |     1 | carried  | u8      | 1: it was parked before, and is carried to the log's end    |
+|  2 |     6 | reserved |         | 0                                                           |
+|  8 |     8 | due      | i64     | ms since 1970 UTC by the clock of the leader                |
+| 16 |    12 | first    | u64 u32 | only if carried: position where it was parked first         |
+| 28 |    12 | last     | u64 u32 | only if carried: position that this entry takes the place of |
+|    |       | batch    |         | 96 bytes of heads (the stamped one empty), body             |
+
+The body of a RECALLED entry is the position of the parked one: offset u64, side u32. All little
+endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple, TypeAlias
+
+from logboom.wire.checking import damaged
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.head import RELEASED_FROM, BatchHead, peek
+from logboom.wire.message import Message, Request
+
+MAX_DELAY_MS: Final = 40 * 24 * 60 * 60 * 1000
+"""The longest delay: 40 days."""
+CLOCKS_APART_MS: Final = 60_000
+"""A due time may lie as much beyond the longest delay: clocks of two machines differ."""
+AT_ONCE: Final = -1
+"""The due time of a batch that does not wait."""
+UNTIL_A_TIME: Final = 1
+
+_BODY: Final = struct.Struct("<BB6xq")
+_CARRIED: Final = struct.Struct("<QIQI")
+
+Place: TypeAlias = tuple[int, int]
+"""Position (offset, side) in a queue's log."""
+
+
+class Parked(NamedTuple):
+    """What a PARKED entry holds."""
+
+    due_ms: int
+    batch: memoryview
+    carried: tuple[Place, Place] | None
+    """(where it was parked first, where it was parked last); None: it was not before."""
+
+
+def encode_parked(
+    batch: bytes | memoryview, due_ms: int, carried: tuple[Place, Place] | None = None
+) -> bytes:
+    """The body of a PARKED entry.
+
+    Args:
+        batch: checked, as its producer sent it.
+        due_ms: milliseconds since 1970, not negative.
+        carried: as `Parked.carried`.
+    """
+    places = b"" if carried is None else _CARRIED.pack(*carried[0], *carried[1])
+    return b"".join((_BODY.pack(UNTIL_A_TIME, carried is not None, due_ms), places, batch))
+
+
+def parked_body(body: bytes | memoryview) -> Parked:
+    """What `encode_parked` made; the batch is not checked again: the entry's checksum covers it.
+
+    Raises:
+        DamagedBatch: it is no such body, or of a later version.
+    """
+    if len(body) <= _BODY.size:
+        raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
+    waits, carried, due_ms = _BODY.unpack_from(body)
+    if waits != UNTIL_A_TIME or carried > 1 or due_ms < 0:
+        raise damaged(f"a parked entry that waits for {waits}", "read it with a newer version")
+    if not carried:
+        return Parked(due_ms, memoryview(body)[_BODY.size :], None)
+    if len(body) <= _BODY.size + _CARRIED.size:
+        raise damaged(f"a carried entry of {len(body)} bytes", "fetch it again")
+    places = _CARRIED.unpack_from(body, _BODY.size)
+    batch = memoryview(body)[_BODY.size + _CARRIED.size :]
+    return Parked(due_ms, batch, (places[:2], places[2:]))
+
+
+def parked_head(body: bytes | memoryview) -> BatchHead | None:
+    """The head of the batch in a PARKED entry; None if it was parked before.
+
+    Raises:
+        DamagedBatch: it is no such body.
+    """
+    parked = parked_body(body)
+    return peek(parked.batch) if parked.carried is None else None
+
+
+def encode_recalled(offset: int, side: int) -> bytes:
+    """The body of a RECALLED entry that takes back the one parked at (offset, side)."""
+    return RELEASED_FROM.pack(offset, side)
+
+
+def recalled_body(body: bytes | memoryview) -> tuple[int, int]:
+    """Position (offset, side) of the entry that is taken back.
+
+    Raises:
+        DamagedBatch: it is no such body.
+    """
+    if len(body) != RELEASED_FROM.size:
+        raise damaged(f"a recalling entry of {len(body)} bytes", "fetch it again")
+    offset, side = RELEASED_FROM.unpack(body)
+    return offset, side
+
+
+def check_due(due_ms: int, wall_ms: int) -> None:
+    """Refuse a due time that nobody can mean.
+
+    A time in the past is good: the batch is released at once. (A send that is repeated for long
+    comes after its time.)
+
+    Raises:
+        InvalidRequest: the field `max_delay_ms` says the limit.
+    """
+    if due_ms < 0:
+        text = f"a due time of {due_ms} ms since 1970: give a time from now on"
+        raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
+    if due_ms - wall_ms > MAX_DELAY_MS + CLOCKS_APART_MS:
+        text = (
+            f"a delay of {(due_ms - wall_ms) / 86_400_000:.1f} days; at most "
+            f"{MAX_DELAY_MS // 86_400_000} are taken: send it later, or compare the clocks"
+        )
+        raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
+
+
+class Recall(Request, array_like=True):
+    """Take back the batch that is parked at (offset, side), before it is released.
+
+    To the queue's leader; answered once that is as safe as acks=all.
+    """
+
+    topic: str
+    queue: int
+    offset: int
+    side: int
+    topic_id: int = 0
+    """As in Produce."""
+
+
+class Recalled(Message, array_like=True):
+    """Answer to Recall. `done`: the batch will never be delivered; else it was released before."""
+
+    done: bool
+
+
+ParkingMessage = Recall | Recalled
