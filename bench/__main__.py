@@ -51,7 +51,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "filters": lambda: filters.rows(20 if quick else 200),
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
-        "push": lambda: push.rows(count // 4, runs),
+        "push": lambda: push.rows(max(count // 4, 400_000), runs),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }

@@ -17,8 +17,8 @@ from tests.sim.verdict import Failed
 class DelayScenario(Scenario):
     """A scenario in which messages wait, and are recalled."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, *, rot: bool = False) -> None:
+        super().__init__(seed, rot=rot)
         rng = random.Random(f"delays of {seed}")
         endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
         self.delays = Delays(self.world, self.history, endpoints, QUEUES, rng)
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this seed and print every event")
     parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
     parser.add_argument("--count", type=int, default=20, help="seeds of a hunt")
+    parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
     chosen = parser.parse_args(arguments)
     one = chosen.seed is not None
     seeds = [chosen.seed] if one else range(chosen.first, chosen.first + chosen.count)
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     broken: list[int] = []
     begun = time.process_time()
     for seed in seeds:
-        scenario = DelayScenario(seed)
+        scenario = DelayScenario(seed, rot=chosen.rot)
         if one:
             scenario.world.trace.echo = lambda line: print(line)  # noqa: T201 - to be read
         try:

@@ -12,6 +12,7 @@ from tests.sim.run import summary
 from tests.sim.verdict import Outcome
 
 SEEDS = range(20)
+ROT = range(500, 504)
 COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late", "carried")
 """What must have happened at least once over all seeds: else they prove nothing."""
 
@@ -25,6 +26,11 @@ def outcome(seed: int) -> Outcome:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_waits_is_released_once_and_what_was_recalled_never(seed: int) -> None:
     assert outcome(seed).totals["parked"] >= 20
+
+
+@pytest.mark.parametrize("seed", ROT)
+def test_what_waits_outlives_a_disk_that_flips_bits(seed: int) -> None:
+    assert DelayScenario(seed, rot=True).run().totals["parked"] >= 20
 
 
 def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final, TypeAlias
 
-from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch, WakeMember
+from logboom.client.calls import AnyCall, WakeFetch, WakeMember
 from logboom.client.failures import Failures
+from logboom.client.group_places import Places
 from logboom.client.holdings import UNPLACED, GroupFetch, Holding
 from logboom.client.inbox import Arrival
 from logboom.client.member import Member
 from logboom.client.results import ColumnBatch, Message
 from logboom.client.retries import place_of
-from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
+from logboom.wire.errors import InvalidRequest
 
 Given: TypeAlias = Message | ColumnBatch
 HELD_BACK_S: Final = 0.1
@@ -37,12 +38,11 @@ class _Batch:
         self.place = 0
 
 
-class GroupIntake:
+class GroupIntake(Places):
     """What has arrived for a member, and what its caller has of it."""
 
     def __init__(self, member: Member, call: Callable[[AnyCall], None], failures: Failures) -> None:
-        self._member = member
-        self._call = call
+        super().__init__(member, call)
         self._failures = failures
         self._batches: deque[_Batch] = deque()
         self._later: list[tuple[float, int, Holding, Message]] = []
@@ -216,31 +216,20 @@ class GroupIntake:
 
     def drop(self, holding: Holding) -> None:
         """Hand out nothing more of a queue; what was not handed out yet is read again if it stays."""
-        self._batches = deque(each for each in self._batches if each.holding is not holding)
         if holding.state == "lost":
-            self._later = [each for each in self._later if each[2] is not holding]
-            heapq.heapify(self._later)
+            self.forget(holding)
+        else:
+            self._batches = deque(each for each in self._batches if each.holding is not holding)
         self._count(holding)
 
     def tick(self, now: float) -> None:
         """Nothing here waits for the time: the caller looks at `due`."""
 
-    # Positions.
-
-    def holding(self, topic: str, queue: int) -> Holding:
-        """A queue that this member has.
-
-        Raises:
-            UnknownResource: it has not, at the moment.
-        """
-        found = self._member.holding(topic, queue)
-        if found is None:
-            text = (
-                f"this member of group {self._member.options.group!r} does not have queue {queue} "
-                f"of topic {topic!r} at the moment"
-            )
-            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
-        return found
+    def forget(self, holding: Holding) -> None:
+        """Nothing of a queue that waits here is to be handed out."""
+        self._batches = deque(each for each in self._batches if each.holding is not holding)
+        self._later = [each for each in self._later if each[2] is not holding]
+        heapq.heapify(self._later)
 
     def position(self, topic: str, queue: int) -> int | None:
         """Offset of the next message for the caller; None while it is looked up."""
@@ -250,71 +239,6 @@ class GroupIntake:
                 if batch.holding is holding and batch.place < len(batch.messages):
                     return place_of(batch.messages[batch.place])[2]
             return None if holding.progress.floor == UNPLACED else holding.arrived
-
-    def committed(self, topic: str, queue: int) -> int:
-        """The group's committed offset, as far as this member knows."""
-        with self._member.lock:
-            return self.holding(topic, queue).committed[0]
-
-    def seek(self, topic: str, queue: int, start: Start) -> None:
-        """Read on from elsewhere; commits go on from there, but never back."""
-        if isinstance(start, int) and start < 0:
-            raise InvalidRequest(f"an offset is 0 or more, not {start}")
-        with self._member.lock:
-            holding = self.holding(topic, queue)
-            fetch = holding.fetch
-            if fetch is None:
-                text = f"queue {queue} of topic {topic!r} is being given away, or not read yet"
-                raise GroupError(text, "NOT_OWNER")
-            known = isinstance(start, int) and not isinstance(start, ReadAt)
-            holding.place(int(start) if known else UNPLACED)
-            self._batches = deque(each for each in self._batches if each.holding is not holding)
-            self._later = [each for each in self._later if each[2] is not holding]
-            heapq.heapify(self._later)
-            fetch.reader_offset = int(start) if known else None
-            fetch.generation += 1
-            self._call(SeekFetch(fetch, start, fetch.generation))
-
-    def skip_to(self, topic: str, queue: int, offset: int) -> None:
-        """Count all below `offset` as finished.
-
-        Raises:
-            GroupError: BEYOND_END, past what this member has read.
-            InvalidRequest: below what is committed already.
-        """
-        with self._member.lock:
-            holding = self.holding(topic, queue)
-            fetch = holding.fetch
-            end = max(holding.seen_end, fetch.max_offset if fetch is not None else 0)
-            if offset > end:
-                text = (
-                    f"offset {offset} of {topic}/{queue} cannot be committed: the queue ends at "
-                    f"{end}; commit what was read"
-                )
-                raise GroupError(text, "BEYOND_END", topic=topic, queue=queue, end=end)
-            if offset < holding.committed[0]:
-                text = (
-                    f"offset {offset} of {topic}/{queue} is below {holding.committed[0]}, which is "
-                    "committed: commits only go forward; to go back use admin.reset_offsets()"
-                )
-                raise InvalidRequest(text)
-            holding.progress.finish(min(holding.progress.floor, offset), offset)
-
-    def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of a queue until `resume`; what was fetched is kept."""
-        with self._member.lock:
-            fetch = self.holding(topic, queue).fetch
-            if fetch is not None:
-                fetch.paused = True
-
-    def resume(self, topic: str, queue: int) -> None:
-        """Hand out again."""
-        with self._member.lock:
-            fetch = self.holding(topic, queue).fetch
-            if fetch is not None:
-                fetch.paused = False
-                fetch.stalled = False
-                self._call(WakeFetch(fetch))
 
 
 def _paused(holding: Holding) -> bool:

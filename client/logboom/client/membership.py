@@ -12,6 +12,7 @@ import logging
 import random
 from typing import Final
 
+from logboom.client.adopting import Adopting
 from logboom.client.calls import CloseMember, CommitMember, OpenMember
 from logboom.client.committing import Committing
 from logboom.client.coordinators import Asked, Coordinator
@@ -20,7 +21,7 @@ from logboom.client.leaving import Leaving
 from logboom.client.member import Member
 from logboom.client.outcome import Outcome
 from logboom.client.rejoining import GroupLook
-from logboom.client.turn import Timer, Turn
+from logboom.client.turn import Turn
 from logboom.wire.errors import GroupError, LogboomError, RetryableError
 from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
 from logboom.wire.messages import AnyMessage
@@ -59,18 +60,13 @@ class Membership:
         self._custody = custody
         self._look = look
         self._turn = turn
-        self._rng = rng
         self._opening: Outcome[None] | None = None
         self._seen = -1
         self._asked: Asked | None = None
         """The join or the heartbeat under way."""
         self._asked_at = 0.0
-        self._ticker: Timer | None = None
         self._commit_at = 0.0
-        self._adopting: tuple[dict[str, str], float] | None = None
-        """(subscription, when to join again with it), of a newer one."""
-        self._last_commit = False
-        """That before joining again is under way."""
+        self._adopting = Adopting(custody, self._committing, turn, rng)
         self._leaving: Leaving | None = None
         self.ended = False
 
@@ -159,9 +155,9 @@ class Membership:
             return
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
+        self._adopting.stop()
         self._committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
         self._custody.lose_all()
-        self._adopting = None
         if self._leaving is not None:
             self._gone()
         else:
@@ -212,40 +208,18 @@ class Membership:
         member = self.member
         with member.lock:
             member.config = assigned.config
-        quiet = self._leaving is not None or self._quiescing
+        quiet = self._leaving is not None or self._adopting.quiescing
         self._custody.adopt(assigned, self._committing.released, quiet=quiet)
-        if assigned.subscription_version > member.subscription_version and self._adopting is None:
-            # In turn, not all members at once.
-            wait = self._rng.random() * member.config.heartbeat_ms / 1000
-            self._adopting = (assigned.subscription, self._turn.now + wait)
+        if assigned.subscription_version > member.subscription_version:
+            self._adopting.begin(assigned.subscription, member.config.heartbeat_ms / 1000)
         self._step()
 
-    # A newer subscription.
-
-    @property
-    def _quiescing(self) -> bool:
-        return self._adopting is not None and self._turn.now >= self._adopting[1]
-
-    def _step_adoption(self) -> None:
-        """Finish what is out, commit it, and join again: then nothing is delivered twice."""
-        if self._adopting is None or not self._quiescing or self._leaving is not None:
-            return
-        self._custody.quiesce()
-        if self._last_commit or not self._custody.quiet():
-            return
-        self._last_commit = True
-        subscription = self._adopting[0]
-        done: Outcome[None] = Outcome()
-        done.add_callback(lambda: self._rejoin(subscription))
-        self._committing.commit(done)
-
     def _rejoin(self, subscription: dict[str, str]) -> None:
-        self._last_commit = False
+        """Nothing is out any more: join with another subscription."""
         if self.ended or self.member.epoch < 0 or self._leaving is not None:
             return
         with self.member.lock:
             self.member.subscription = subscription
-        self._adopting = None
         self._custody.lose_all()
         self._join()
 
@@ -271,8 +245,9 @@ class Membership:
         if self.ended:
             return
         every = self.member.options.commit_every_s
-        often = min(every or TICK_S, 0.1 if self._busy else TICK_S)
-        self._ticker = self._turn.after(max(often, LEAST_TICK_S), self._tick)
+        busy = self._leaving is not None or self._adopting.wanted
+        often = min(every or TICK_S, 0.1 if busy else TICK_S)
+        self._turn.after(max(often, LEAST_TICK_S), self._tick)
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
             self._committing.commit()
@@ -281,18 +256,15 @@ class Membership:
                 self.member.reader.tick(self._turn.now)
         self._step()
 
-    @property
-    def _busy(self) -> bool:
-        return self._leaving is not None or self._adopting is not None
-
     def _step(self) -> None:
         if self.ended:
             return
         self._custody.watch_drains()
-        self._step_adoption()
         if self._leaving is not None:
             self._leaving.step()
-        elif not self._quiescing:
+            return
+        self._adopting.step(self._rejoin)
+        if not self._adopting.quiescing:
             self._committing.release()
 
     # Leaving.
