@@ -74,15 +74,18 @@ def restart_all(boom: Client, watch: Watch) -> int:
 
     sender = threading.Thread(target=produce)
     sender.start()
+    # Lets the group run steadily for a moment before the restart begins.
     time.sleep(1)
     for _ in range(MEMBERS):
         members.pop(0).close()
         members.append(begin())
+        # A rolling restart has a pause between members, as an operator's has.
         time.sleep(0.3)
     stop.set()
     sender.join()
     end = time.monotonic() + 30
     while len(watch.seen) < sent and time.monotonic() < end:
+        # What other threads count has no event; the loop ends with the count.
         time.sleep(0.01)
     for member in members:
         member.close()

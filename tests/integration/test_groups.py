@@ -91,6 +91,7 @@ def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come"
+        # Any condition at all: what makes it true tells nobody.
         time.sleep(0.01)
 
 
@@ -109,6 +110,7 @@ def test_restarts_and_fail_overs_under_a_group_of_eight_double_nothing(
                     for queue in range(QUEUES):
                         producer.send("t", b"%d" % sent[0], queue=queue)
                         sent[0] += 1
+                    # A steady load, not as much as goes.
                     time.sleep(0.01)
 
         def caught_up() -> bool:

@@ -120,6 +120,7 @@ class App:
         try:
             for each in self.subscribers.all:
                 self._consumers.append(_open(self._client, each, defaults))
+        # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
         except BaseException:
             self.close()
             raise

@@ -31,6 +31,7 @@ class Subscriber:
         """What the push consumer calls."""
         try:
             result = self.handler(given, context)
+        # Raised again; a test wants to know of everything that ended the call.
         except BaseException as error:
             self.told(given, error)
             raise
@@ -43,6 +44,7 @@ class Subscriber:
             result = self.handler(given, context)
             if self.handler.is_async:
                 result = await result
+        # Raised again; a test wants to know of everything that ended the call.
         except BaseException as error:
             self.told(given, error)
             raise

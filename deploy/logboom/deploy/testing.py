@@ -86,9 +86,11 @@ class Stage:
             """To look at anything else."""
             try:
                 self._start(dict(topics or {}))
+            # Raised again: whatever ends the start must not leave the node running.
             except BaseException:
                 self.client.close()
                 raise
+        # Raised again: whatever ends the start must not leave the node running.
         except BaseException:
             self._close_node()
             raise
@@ -169,6 +171,7 @@ class Stage:
             if time.monotonic() > end:
                 text = f"{topic} has {len(found)} of {count} messages after {self.wait_s:g} s"
                 raise TimedOut(text)
+            # Somebody else produces: nothing here is told when a message comes.
             time.sleep(0.01)
 
     def values(
@@ -210,6 +213,7 @@ class Stage:
                     for q in behind
                 )
                 raise TimedOut(f"group {group} has not caught up in {self.wait_s:g} s: {said}")
+            # The lag is known to the nodes alone, which are asked again.
             time.sleep(0.02)
 
     def reset(self) -> None:

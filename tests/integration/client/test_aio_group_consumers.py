@@ -32,6 +32,7 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it did not come"
+            # Any condition at all: what makes it true tells nobody.
             time.sleep(0.005)
 
     await asyncio.to_thread(wait)

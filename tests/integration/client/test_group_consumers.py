@@ -52,6 +52,7 @@ def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come"
+        # Any condition at all: what makes it true tells nobody.
         time.sleep(0.005)
 
 

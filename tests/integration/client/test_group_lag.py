@@ -39,6 +39,7 @@ def shown(boom: Client, group: str, wanted: Callable[[GroupQueue], bool]) -> Gro
         for queue in boom.admin.describe_group(group).queues:
             if queue.queue == 0 and not queue.topic.startswith("%") and wanted(queue):
                 return queue
+        # The lag is known to the nodes alone, which are asked again.
         time.sleep(0.02)
     raise AssertionError(boom.admin.describe_group(group).queues)
 

@@ -113,6 +113,7 @@ class App:
                 )
                 self._consumers.append(consumer)
                 await consumer.open()
+        # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
         except BaseException:
             await self.close()
             raise
