@@ -244,8 +244,11 @@ class Groups:
     def _is_member(self, core: GroupMember) -> bool:
         """Whether the name servers may still count this process as a member."""
         cluster = self._world.newest_state()
-        group = None if cluster is None else cluster.groups.by_name.get(core.of.group)
-        return cluster is None or (group is not None and core.id in group.members)
+        if cluster is None or cluster.version < core.member.epoch:
+            # Those that know of its joining are down.
+            return True
+        group = cluster.groups.by_name.get(core.of.group)
+        return group is not None and core.id in group.members
 
     def _kill(self, name: str) -> None:
         self.ledger.lost(self._cores[name].id, "killed")
