@@ -44,6 +44,11 @@ class DiskFaults:
         """What no weather leaves out."""
         return {self.flip_bits: 5} if self._rot else {}
 
+    def begin(self) -> None:
+        """A disk that flips bits does so at least once, whatever else the weather brings."""
+        if self._rot:
+            self._hand.later(self._hand.rng.uniform(5, 15), self._flip_surely)
+
     def end(self) -> None:
         """All disks are well again."""
         for machine in self._hand.world.nodes():
@@ -135,6 +140,11 @@ class DiskFaults:
         self._hand.note(machine.name, f"its log is damaged: {lost} synced writes lost")
         self._hand.count("damaged logs")
         return True
+
+    def _flip_surely(self) -> None:
+        self.flip_bits()
+        if not self._hand.world.trace.totals["flipped bits"]:
+            self._hand.later(1.0, self._flip_surely)
 
     def flip_bits(self) -> bool:
         """Bits of what was synced change. One broker alone: each entry has a good copy elsewhere."""

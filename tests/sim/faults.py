@@ -62,6 +62,7 @@ class Faults:
     def begin(self) -> None:
         """Let the first fault come."""
         self._world.on_moment = self._hand.happened
+        self._disks.begin()
         self._hand.later(self._rng.expovariate(1 / self._gap), self._strike)
 
     def once(self, what: str, seconds: float) -> None:
