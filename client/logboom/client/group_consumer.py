@@ -175,6 +175,15 @@ class GroupConsumer:
         """(topic, queue) of all that this member has now, its group's retries left out."""
         return self._member.queues()
 
+    def owner_epoch(self, topic: str, queue: int) -> int:
+        """The epoch in which this member has a queue: every owner's is greater than those of all
+        before it, so that others can refuse what an owner of the past writes (a fencing token).
+
+        Raises:
+            UnknownResource: this member does not have the queue at the moment.
+        """
+        return self._member.owner_epoch(topic, queue)
+
     @property
     def member_id(self) -> str:
         """This member's name in its group."""

@@ -8,7 +8,7 @@ from itertools import count
 
 from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Arrival, Inbox
-from logboom.client.member import MakeFetch
+from logboom.client.member import MakeFetch, Member
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
 from logboom.client.retries import place_of
@@ -183,3 +183,13 @@ def lane_fetches(options: PushOptions) -> MakeFetch:
         return PushFetch(holding, start, inbox, share_bytes, matching, options)
 
     return make
+
+
+def cached_by_queue(member: Member) -> dict[tuple[str, int], int]:
+    """(topic, queue) → messages of a push consumer that were fetched and are not finished."""
+    with member.lock:
+        return {
+            (holding.topic, holding.queue): holding.fetch.cached
+            for holding in member.holdings.values()
+            if isinstance(holding.fetch, PushFetch) and not holding.is_retry
+        }

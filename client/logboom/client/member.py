@@ -116,12 +116,27 @@ class Member:
         """
         holding = self.holding(topic, queue)
         if holding is None or not isinstance(holding.fetch, GroupFetch):
-            text = (
-                f"this member of group {self.options.group!r} does not have queue {queue} "
-                f"of topic {topic!r} at the moment"
-            )
-            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
+            raise self._not_ours(topic, queue)
         return holding.fetch
+
+    def _not_ours(self, topic: str, queue: int) -> UnknownResource:
+        text = (
+            f"this member of group {self.options.group!r} does not have queue {queue} "
+            f"of topic {topic!r} at the moment"
+        )
+        return UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
+
+    def owner_epoch(self, topic: str, queue: int) -> int:
+        """Under which epoch this member has a queue; a later owner's is greater.
+
+        Raises:
+            UnknownResource: it does not have it at the moment.
+        """
+        with self.lock:
+            found = self.holding(topic, queue)
+            if found is None:
+                raise self._not_ours(topic, queue)
+            return found.owner_epoch
 
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue) of all that is read, the group's retries left out."""

@@ -14,7 +14,7 @@ from logboom.client.dispatching import Dispatcher
 from logboom.client.failures import Failures
 from logboom.client.holdings import Holding, Matching
 from logboom.client.inbox import Inbox
-from logboom.client.lanes import PushFetch
+from logboom.client.lanes import PushFetch, cached_by_queue
 from logboom.client.listening import Runner, takes_context
 from logboom.client.member import Member, MemberOptions
 from logboom.client.progress import Progress
@@ -227,6 +227,7 @@ def test_flow_control_by_count_span_and_bytes(cluster: GroupCluster) -> None:
     cluster.give(0)
     cluster.run(3)
     assert 500 < push.fetch(0).cached <= 800
+    assert cached_by_queue(push.member) == {("t", 0): push.fetch(0).cached}
     work = push.take()
     assert work is not None
     slow, work.messages[:] = work.messages[0], work.messages[:1]

@@ -350,3 +350,17 @@ def test_joins_follow_the_coordinator(cluster: GroupCluster) -> None:
     asked = [m for m in cluster.seen if isinstance(m, GroupJoin)]
     assert 1 <= len(asked) <= 2
     assert asked[-1].member == "m-1"
+
+
+def test_each_owner_of_a_queue_has_a_greater_epoch(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    with pytest.raises(UnknownResource, match="does not have queue 0"):
+        reader.member.owner_epoch("t", 0)
+    cluster.give(0)
+    reader.read(1)
+    before = reader.member.owner_epoch("t", 0)
+    assert before == cluster.owned[0].owner_epoch
+    cluster.give(0, start=10)
+    cluster.run(1)
+    assert numbers(reader.read(1)) == [10]
+    assert reader.member.owner_epoch("t", 0) == cluster.owned[0].owner_epoch > before

@@ -19,7 +19,7 @@ from logboom.client.dispatching import Dispatcher
 from logboom.client.failures import Failures
 from logboom.client.inbox import Inbox
 from logboom.client.io_thread import IoThread
-from logboom.client.lanes import lane_fetches
+from logboom.client.lanes import cached_by_queue, lane_fetches
 from logboom.client.listening import RAISED, judge, place, raised, takes_context
 from logboom.client.member import Member, MemberOptions
 from logboom.client.offsets_file import OffsetsFile
@@ -169,6 +169,15 @@ class PushConsumer:
         """(topic, queue) of all that this member has now, its group's retries left out."""
         return self._member.queues()
 
+    def owner_epoch(self, topic: str, queue: int) -> int:
+        """The epoch in which this member has a queue: every owner's is greater than those of all
+        before it, so that others can refuse what an owner of the past writes (a fencing token).
+
+        Raises:
+            UnknownResource: this member does not have the queue at the moment.
+        """
+        return self._member.owner_epoch(topic, queue)
+
     @property
     def member_id(self) -> str:
         """This member's name in its group."""
@@ -178,6 +187,11 @@ class PushConsumer:
     def handled(self) -> int:
         """How many messages the listener got."""
         return self._dispatcher.handled
+
+    @property
+    def cached(self) -> dict[tuple[str, int], int]:
+        """(topic, queue) → messages that were fetched and are not finished, of all its queues."""
+        return cached_by_queue(self._member)
 
     @property
     def error(self) -> LogboomError | None:
