@@ -49,6 +49,8 @@ class _Lane:
     next_sequence: int = 0
     resting: bool = False
     """Whether all must wait a little after an error."""
+    probing: bool = False
+    """The last answer was an error: the first goes alone until it is acked."""
     rest_s: float = RETRY_S[0]
 
 
@@ -101,7 +103,7 @@ class WireProducer(WireClient):
         leader = self.routes.leader(*lane.queue)
         if leader is None:
             return
-        for batch in list(islice(lane.batches, IN_FLIGHT)):
+        for batch in list(islice(lane.batches, 1 if lane.probing else IN_FLIGHT)):
             if not batch.asked and not batch.acked:
                 self._post(lane, batch, leader[1])
 
@@ -141,6 +143,7 @@ class WireProducer(WireClient):
     ) -> None:
         if isinstance(message, Produced):
             batch.acked = True
+            lane.probing = False
             lane.rest_s = RETRY_S[0]
             while lane.batches and lane.batches[0].acked:
                 lane.batches.popleft()
@@ -154,6 +157,7 @@ class WireProducer(WireClient):
             raise BrokenProperty(
                 "retries succeed", f"{self.name} {lane.queue} batch {batch.sequence}: {error}"
             )
+        lane.probing = True
         if not lane.resting:
             lane.resting = True
             self.later(lane.rest_s * self.rng.uniform(0.5, 2), lambda: self._rested(lane))

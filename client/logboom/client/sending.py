@@ -1,8 +1,12 @@
 """One queue's sending: order, sequences, retries (SAFETY Q9).
 
 From the oldest batch in doubt on, at most `MAX_FLYING` are sent: the broker's window of a producer
-holds so many, and what it has forgotten it would store again. A batch that was sent keeps its sequence until its outcome is known; retries go out in
-order, with the same bytes, so the broker answers a duplicate with the first offsets.
+holds so many, and what it has forgotten it would store again. A batch that was sent keeps its
+sequence until its outcome is known; retries go out in order, with the same bytes, so the broker
+answers a duplicate with the first offsets.
+
+After an error that may pass, the oldest batch in doubt is sent again alone: as long as the leader
+refuses it, it would refuse the others too. Once it is stored the others follow at once.
 
 When an outcome is given up, the sequence has a hole that nobody may fill: nothing new is sent
 until all that is in doubt is settled, and then the queue goes on under a new producer epoch.
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from logboom.client.asking import backoff
@@ -72,6 +77,8 @@ class QueueSender:
         self._place = 0
         self._hole = False
         """A sequence was given up: settle what flies, then take a new epoch."""
+        self._probing = False
+        """The last answer was an error that may pass: only the oldest in doubt is sent."""
         self._endpoint = ""
         """Where the flying ones were sent."""
         self._pause: Timer | None = None
@@ -117,7 +124,7 @@ class QueueSender:
             self._tell_all(endpoint)
             return
         self._move(endpoint)
-        for parcel in self._flying:
+        for parcel in islice(self._flying, 1 if self._probing else None):
             if parcel.ticket is None:
                 self._post(parcel)
         while self._waiting and not self._hole and self._room() > 0:
@@ -169,7 +176,9 @@ class QueueSender:
 
     def _room(self) -> int:
         """How many batches more may be sent now."""
-        return MAX_FLYING - (self._place - self._flying[0].place if self._flying else 0)
+        if not self._flying:
+            return 1 if self._probing else MAX_FLYING
+        return 0 if self._probing else MAX_FLYING - (self._place - self._flying[0].place)
 
     def _lingered(self) -> None:
         self._linger = None
@@ -250,6 +259,7 @@ class QueueSender:
     def _answered(self, parcel: Parcel, reply: Reply) -> None:
         parcel.ticket = None
         message, error = reply.message, reply.error
+        self._probing = False
         if isinstance(message, Produced):
             self._flying.remove(parcel)
             self._buffer.free(parcel.pile.size)
@@ -262,6 +272,7 @@ class QueueSender:
         elif error is None or self._leaders.worth_retrying(self._topic, error):
             self._leaders.learn(self._topic, self._queue, error)
             self._last_error = error
+            self._probing = True
             if not self._moved():
                 self._pause_for(backoff(parcel.attempts, self._rng))
             self.pump()
@@ -289,6 +300,7 @@ class QueueSender:
         """
         if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not parcel:
             self._last_error = error
+            self._probing = True
             self._pause_for(backoff(0, self._rng))
             return
         self._hole = True

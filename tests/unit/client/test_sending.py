@@ -156,6 +156,45 @@ def test_given_up_is_an_error_that_says_why(cluster: Cluster) -> None:
     assert buffer.freed == buffer.added
 
 
+def in_flight(cluster: Cluster, buffer: SendBuffer[Sent], count: int) -> list[Pile]:
+    """So many batches sent one by one, so that none is filled up by the next."""
+    piles = []
+    for n in range(count):
+        piles += buffer.send_many("t", [number(n)] * 40)
+        cluster.run(0.000_1)
+    return piles
+
+
+def test_while_the_leader_refuses_one_batch_asks_for_all(cluster: Cluster) -> None:
+    buffer = producer(cluster, max_batch_bytes=1024)
+    refusal = Failure(0, "NOT_ENOUGH_REPLICAS", "1 of 2 in sync", retryable=True)
+    cluster.intercept = lambda _, m: refusal if isinstance(m, Produce) else None
+    piles = in_flight(cluster, buffer, 8)
+    cluster.run(0.01)
+    cluster.seen.clear()
+    began = cluster.now
+    cluster.run(3)
+    tried = sum(isinstance(message, Produce) for message in cluster.seen)
+    assert 3 <= tried <= 20  # once for each pause, not five times
+    cluster.intercept = lambda *_: None
+    cluster.seen.clear()
+    assert cluster.run(1, lambda: all(pile.done for pile in piles))
+    assert cluster.now - began < 3.8  # one pause of at most 0.75 s
+    assert sum(isinstance(message, Produce) for message in cluster.seen) == len(piles)
+    assert cluster.log("t").values() == [number(n) for n in range(8) for _ in range(40)]
+
+
+def test_those_behind_one_that_asks_keep_their_own_deadlines(cluster: Cluster) -> None:
+    buffer = producer(cluster, max_batch_bytes=1024, delivery_timeout_s=3)
+    refusal = Failure(0, "BUSY", "too much at once", retryable=True)
+    cluster.intercept = lambda _, m: refusal if isinstance(m, Produce) else None
+    piles = in_flight(cluster, buffer, 8)
+    assert cluster.run(3.01, lambda: all(pile.done for pile in piles[:5]))
+    assert cluster.run(1, lambda: all(pile.done for pile in piles))  # a pause may stand between
+    assert all(isinstance(pile.error, TimedOut) for pile in piles)
+    assert buffer.freed == buffer.added
+
+
 def test_after_an_unknown_outcome_given_up_the_epoch_is_new(cluster: Cluster) -> None:
     """SAFETY Q9: nobody may take the sequence of a batch that may still be stored."""
     buffer = producer(cluster, delivery_timeout_s=3)
