@@ -1,9 +1,11 @@
 """`python -m tests.chaos`: break a real cluster under load, write .logboom/chaos/report.html.
 
-Producers and readers are at work on three name servers and three brokers while one fault after the
-other strikes: each once, then at random until the minutes are over. At the end every message that
-was acknowledged must lie where it was said, once, in order, on all replicas, and have been read by
-everybody. The exit code is 1 if it is otherwise.
+Producers, readers and a consumer group are at work on three name servers and three brokers while one
+fault after the other strikes: each once, then at random until the minutes are over. Meanwhile the
+group's members join, leave, are killed and stop for longer than their session. At the end every
+message that was acknowledged must lie where it was said, once, in order, on all replicas, have been
+read by everybody and consumed by the group; and what a member had finished must not have come again
+unless it was killed or not heard. The exit code is 1 if it is otherwise.
 """
 
 from __future__ import annotations
@@ -81,6 +83,13 @@ def main() -> int:
         f"acknowledged {verdict.acked:,}, stored {verdict.stored:,}, read {verdict.read:,}, "
         f"given up {verdict.failed:,}; {len(result.events)} faults in {result.seconds:.0f} s; "
         f"longest outage of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
+    )
+    group = result.group
+    befell = ", ".join(f"{times} {what}" for what, times in group.fates.items() if times)
+    print(
+        f"group: delivered {group.delivered:,}, of these again {group.again:,}; "
+        f"{group.owners} owners of queues; members: {befell}; "
+        f"longest time without a message of a queue {group.longest_pause:.2f} s"
     )
     for line in result.ended:
         print(f"by itself: {line}")

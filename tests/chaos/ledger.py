@@ -66,7 +66,7 @@ class Verdict:
         return not self.broken
 
 
-class _Log:
+class Log:
     """One queue's messages by offset."""
 
     def __init__(self, rows: Sequence[Stored]) -> None:
@@ -115,7 +115,7 @@ def judge(
         verdict: what was found before; more goes in there.
     """
     verdict = verdict or Verdict()
-    logs = {queue: _Log(rows) for queue, rows in stored.items()}
+    logs = {queue: Log(rows) for queue, rows in stored.items()}
     sent = {Stream(r.producer, r.queue): r.count for r in records if isinstance(r, Sent)}
     verdict.sent = sum(sent.values())
     _disks(verdict, stored, sent)
@@ -161,12 +161,12 @@ def _again(verdict: Verdict, queue: int, row: Stored, known: list[tuple[int, int
 def _answers(
     verdict: Verdict,
     records: Sequence[Record],
-    logs: Mapping[int, _Log],
+    logs: Mapping[int, Log],
     sent: Mapping[Stream, int],
 ) -> None:
     """What was acknowledged lies where it was said; every send has one outcome."""
     answered: defaultdict[Stream, list[tuple[int, int]]] = defaultdict(list)
-    nothing = _Log([])
+    nothing = Log([])
     for record in records:
         if isinstance(record, Acked):
             verdict.acked += record.count
@@ -194,12 +194,12 @@ def _answers(
 def _readings(
     verdict: Verdict,
     records: Sequence[Record],
-    logs: Mapping[int, _Log],
+    logs: Mapping[int, Log],
     readers: Mapping[str, set[int]],
 ) -> None:
     """What was read is what is stored, and it was all."""
     ends: dict[tuple[str, int], int] = {}
-    nothing = _Log([])
+    nothing = Log([])
     for record in records:
         if not isinstance(record, Read):
             continue

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.group_ledger import GroupFigures
 from tests.chaos.ledger import Verdict
 from tests.chaos.links import ProxyLinks
 from tests.chaos.outages import Event
@@ -24,7 +25,16 @@ class Plan:
     folder: Path
     links: str = ProxyLinks.kind
     queues: int = 6
+    members: int = 4
+    """Members of the group that consumes meanwhile."""
+    session_ms: int = 8_000
+    """A member that is not heard for so long is out; longer than what a fault lasts."""
     say: Callable[[str], None] = lambda line: None
+
+    @property
+    def records(self) -> Path:
+        """Where clients write down what they see."""
+        return self.folder / "records"
 
 
 @dataclass(slots=True)
@@ -38,6 +48,7 @@ class Result:
     """Of load."""
     acks_a_second: list[int]
     reads_a_second: list[int]
+    group: GroupFigures
     ended: list[str] = field(default_factory=list)
     """Nodes that ended by themselves and were started again."""
     stores_set_aside: int = 0

@@ -64,6 +64,44 @@ class Read(Struct, tag="r", array_like=True, frozen=True):
         return Stream(self.producer, self.sent_to)
 
 
+class Consumed(Struct, tag="c", array_like=True, frozen=True):
+    """Messages that a member of the group was given; written before it says that it is done."""
+
+    member: str
+    queue: int
+    owner_epoch: int
+    """In which it has the queue; -1: it has it no more."""
+    offset: int
+    producer: str
+    sent_to: int
+    first: int
+    count: int
+    at: float
+    """When it was given them."""
+
+    @property
+    def stream(self) -> Stream:
+        """What the messages say of themselves."""
+        return Stream(self.producer, self.sent_to)
+
+
+class Committed(Struct, tag="o", array_like=True, frozen=True):
+    """The group's offset in a queue, as the name servers' log had it by then."""
+
+    queue: int
+    offset: int
+    at: float
+
+
+class Fate(Struct, tag="m", array_like=True, frozen=True):
+    """What became of a member of the group."""
+
+    member: str
+    what: str
+    """A constant of `tests.chaos.fates`."""
+    at: float
+
+
 class Wrong(Struct, tag="w", array_like=True, frozen=True):
     """Something that a client must never see, in words."""
 
@@ -73,15 +111,16 @@ class Wrong(Struct, tag="w", array_like=True, frozen=True):
     at: float
 
 
-Record: TypeAlias = Sent | Acked | Failed | Read | Wrong
+Record: TypeAlias = Sent | Acked | Failed | Read | Consumed | Committed | Fate | Wrong
 
 
 class Writer:
     """Appends records to a file; one thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, at_once: bool = False) -> None:
+        """`at_once`: what is written is there, also if the process is killed right after."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("wb")
+        self._file: IO[bytes] = path.open("wb", buffering=0 if at_once else -1)
         self._encoder = msgspec.json.Encoder()
 
     def write(self, record: Record) -> None:

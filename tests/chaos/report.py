@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.chaos.group_ledger import GroupFigures
 from tests.chaos.plan import Result
 
 BAR_S: Final = 6.0
@@ -46,6 +47,14 @@ def as_data(result: Result) -> dict[str, Any]:
             "given_up": verdict.failed,
             "stored": verdict.stored,
             "read": verdict.read,
+        },
+        "group": {
+            "delivered": result.group.delivered,
+            "again_delivered": result.group.again,
+            "owners_of_queues": result.group.owners,
+            "longest_pause_s": result.group.longest_pause,
+            "longest_pause_s_by_queue": result.group.pauses,
+            "members": result.group.fates,
         },
         "broken": dict(verdict.broken),
         "details": verdict.details,
@@ -92,9 +101,24 @@ def as_page(result: Result) -> str:
         f"<h1>logboom chaos: <span class={kind}>{word}</span></h1>"
         f"<p>seed {result.plan.seed}, {result.plan.links}, {result.seconds / 60:.1f} minutes of load, longest time "
         f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
-        f"{broken}<table>{rows}</table>{picture(result)}{_table(result)}"
+        f"{broken}<table>{rows}</table>{_group(result.group)}{picture(result)}{_table(result)}"
         f"{_list('Nodes that ended by themselves', result.ended)}\n"
     )
+
+
+def _group(group: GroupFigures) -> str:
+    counts = [
+        ("delivered to the group", f"{group.delivered:,}"),
+        ("of these again", f"{group.again:,}"),
+        ("owners that queues had", f"{group.owners:,}"),
+        *((f"members: {what}", f"{times:,}") for what, times in group.fates.items()),
+        *(
+            (f"longest time without a message of queue {queue} (s)", f"{pause:.2f}")
+            for queue, pause in group.pauses.items()
+        ),
+    ]
+    rows = "".join(f"<tr><td>{name}<td class=n>{value}" for name, value in counts)
+    return f"<h2>A consumer group meanwhile</h2><table>{rows}</table>"
 
 
 def _list(title: str, lines: Sequence[str]) -> str:

@@ -13,6 +13,8 @@ from logboom.client import connect
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
+from tests.chaos.crew import Crew
+from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.ledger import Verdict, judge
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks
@@ -41,13 +43,15 @@ def run(plan: Plan) -> Result:
     links = NamespaceLinks() if plan.links == NamespaceLinks.kind else ProxyLinks()
     scrub_every_s = 4.0 if plan.seconds else 0.5
     with Rig(plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s) as rig:
-        workers = Workers(plan, rig)
+        plan.records.mkdir(parents=True)
+        workers, crew = Workers(plan, rig), Crew(plan, rig)
         try:
             producers = [f"p{n}" for n in range(PRODUCERS)]
             for name in producers:
                 workers.start("producer", name, THREADS)
             workers.start("reader", "r", READERS)
             workers.wait_ready()
+            crew.begin()
             weather = Weather(plan, rig)
             rig.sleep(WARM_UP_S)
             try:
@@ -55,14 +59,17 @@ def run(plan: Plan) -> Result:
             except StartError as error:
                 verdict.found(HEALS, f"{error}; counters: {rig.health.counters()}")
             seconds = time.monotonic() - weather.began
+            crew.rest()
             workers.end(producers, "", verdict)
             ends = _ends(rig)
-            workers.end(["r"], ends, verdict)
+            workers.end(["r"], json.dumps(ends), verdict)
             # Everything can be read from the first offset on, also by who comes late.
             workers.start("reader", "late", 1)
-            workers.end(["late"], ends, verdict)
+            workers.end(["late"], json.dumps(ends), verdict)
+            crew.finish(ends, verdict)
         finally:
             workers.kill()
+            crew.kill()
         try:
             rig.wait_whole()
             rig.wait_scrubbed()
@@ -72,17 +79,18 @@ def run(plan: Plan) -> Result:
         topic_id = rig.topic().id
         rig.stop()
         held = stored(rig.folders(), topic_id, plan.queues, verdict)
-    records = load(workers.records)
-    return _result(
-        plan, rig, weather, seconds, records, judge(records, held, _shares(plan), verdict)
-    )
+    records = load(plan.records)
+    judge(records, held, _shares(plan), verdict)
+    span = (weather.began, weather.began + seconds)
+    group = judge_group(records, held, span, verdict)
+    return _result(plan, rig, weather, seconds, records, verdict, group)
 
 
-def _ends(rig: Rig) -> str:
-    """The end offset of each queue, as the readers want it."""
+def _ends(rig: Rig) -> dict[int, int]:
+    """The end offset of each queue."""
     with connect(rig.endpoints) as boom:
         ends = boom.admin.offsets(TOPIC)
-    return json.dumps({queue: end for queue, (_, end) in ends.items()})
+    return {queue: end for queue, (_, end) in ends.items()}
 
 
 def _shares(plan: Plan) -> dict[str, set[int]]:
@@ -116,7 +124,13 @@ def _metadata(rig: Rig, verdict: Verdict) -> None:
 
 
 def _result(
-    plan: Plan, rig: Rig, weather: Weather, seconds: float, records: list[Record], verdict: Verdict
+    plan: Plan,
+    rig: Rig,
+    weather: Weather,
+    seconds: float,
+    records: list[Record],
+    verdict: Verdict,
+    group: GroupFigures,
 ) -> Result:
     acks: defaultdict[int, list[float]] = defaultdict(list)
     rates: dict[type[Record], Counter[int]] = {Acked: Counter(), Read: Counter()}
@@ -138,6 +152,7 @@ def _result(
         seconds,
         [rates[Acked][second] for second in range(int(seconds) + 1)],
         [rates[Read][second] for second in range(int(seconds) + 1)],
+        group,
         rig.ended,
         rig.set_aside,
     )

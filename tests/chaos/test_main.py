@@ -42,7 +42,7 @@ def test_a_run_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert "kill-follower" in process.stdout.readline()
-        # With itself, six nodes and three processes of clients.
+        # With itself, six nodes and the processes of clients.
         assert len(left_over(tmp_path, process.pid)) >= 10
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)

@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.chaos import fates
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
@@ -20,6 +21,8 @@ from tests.chaos.run import run
 PROCESSES: Final = ("kill-leader", "kill-all", "pause-leader", "half-open", "rolling-upgrade")
 MACHINES: Final = ("power-cut-all", "flipped-bytes", "disk-full", "empty-broker", "new-name-server")
 NETWORKS: Final = ("cut-leader", "cut-one-way", "raft-outage")
+SESSION_MS: Final = 4_000
+"""Of the group's members: many are to be out of it in a short time."""
 BUSY: Final = 3.0
 """A machine that runs other tests meanwhile may take so many times what is promised."""
 
@@ -39,16 +42,28 @@ def test_every_promise_is_kept(
 ) -> None:
     reason = obstacle() if links == NamespaceLinks.kind else ""
     result = run(
-        Plan(1, 0.0, faults, 2_000.0, tmp_path / "run", ProxyLinks.kind if reason else links)
+        Plan(
+            1,
+            0.0,
+            faults,
+            2_000.0,
+            tmp_path / "run",
+            ProxyLinks.kind if reason else links,
+            session_ms=SESSION_MS,
+        )
     )
     data, page = write(result, tmp_path)
     with capsys.disabled():
         figures = f"{result.verdict.acked:,} acknowledged, longest outage {result.longest_outage} s"
+        group = result.group
+        figures += f"; group: {group.delivered:,} delivered, {group.again:,} of them again"
         instead = f" (by proxy: {reason})" if reason else ""
         print(f"\n{' '.join(faults)}: {figures}{instead}")  # noqa: T201 - what the run is for
     assert result.verdict.clean, result.verdict.details
     assert result.verdict.acked > 2_000
     assert result.verdict.stored >= result.verdict.acked
+    assert result.group.delivered - result.group.again == result.verdict.stored
+    assert result.group.fates[fates.KILLED] > 0
     assert [event.name for event in result.events] == list(faults)
     assert result.longest_outage < BUSY * BAR_S
     assert b'"kept": true' in data.read_bytes()

@@ -1,4 +1,4 @@
-"""The processes of producers and readers of a run."""
+"""The processes of the clients of a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from tests.chaos.ledger import Verdict
@@ -20,6 +21,64 @@ READERS: Final = 3
 """The first reads all queues, the others share them."""
 END_S: Final = 200.0
 """Workers that have not ended by then hang."""
+GO_ON: Final = "clients go on"
+
+
+class Worker:
+    """One process of clients, which works until its standard input ends."""
+
+    def __init__(self, plan: Plan, rig: Rig, module: str, words: Sequence[str], name: str) -> None:
+        """`words` and `name`: what the command line of `module` begins with, and its last word."""
+        self.name = name
+        self._log: Path = plan.folder / f"{name}.log"
+        command = rig.links.launcher(CLIENT)
+        command += [sys.executable, "-m", f"tests.chaos.{module}", *words, name]
+        command += ["--endpoints", ",".join(rig.endpoints), "--topic", TOPIC]
+        command += ["--queues", str(plan.queues), "--folder", str(plan.records)]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until it is connected."""
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{self.name} did not start: {self._said}")
+
+    @property
+    def _said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def tell_to_end(self, last_words: str = "") -> None:
+        """Its standard input ends."""
+        assert self.process.stdin is not None
+        # One that has died is told of by `wait`.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(last_words)
+            self.process.stdin.close()
+
+    def wait(self, verdict: Verdict) -> None:
+        """Wait until it has ended, as it has to."""
+        try:
+            code = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        if code or self._said:
+            verdict.found(GO_ON, f"{self.name} ended with {code}: {self._said[-400:]}")
+        self.kill()
+
+    def kill(self) -> None:
+        """End it, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            # What it was not told yet does not matter any more.
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
 
 
 class Workers:
@@ -28,62 +87,27 @@ class Workers:
     def __init__(self, plan: Plan, rig: Rig) -> None:
         self._plan = plan
         self._rig = rig
-        self.records = plan.folder / "records"
-        self.records.mkdir(parents=True)
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._workers: dict[str, Worker] = {}
 
     def start(self, role: str, name: str, threads: int) -> None:
         """Start a worker."""
-        command = self._rig.links.launcher(CLIENT)
-        command += [sys.executable, "-m", "tests.chaos.worker", role, name]
-        command += ["--endpoints", ",".join(self._rig.endpoints), "--topic", TOPIC]
-        command += ["--queues", str(self._plan.queues), "--folder", str(self.records)]
-        command += ["--threads", str(threads)]
-        command += ["--rate", str(self._plan.rate / (PRODUCERS * THREADS))]
-        with (self._plan.folder / f"{name}.log").open("wb") as log:
-            self._processes[name] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+        words = ["--threads", str(threads)]
+        words += ["--rate", str(self._plan.rate / (PRODUCERS * THREADS)), role]
+        self._workers[name] = Worker(self._plan, self._rig, "worker", words, name)
 
     def wait_ready(self) -> None:
         """Wait until all are connected."""
-        for name, process in self._processes.items():
-            assert process.stdout is not None
-            if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"{name} did not start: {self._said(name)}")
-
-    def _said(self, name: str) -> str:
-        return (self._plan.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        for worker in self._workers.values():
+            worker.wait_ready()
 
     def end(self, names: Sequence[str], last_words: str, verdict: Verdict) -> None:
         """Tell workers to end, and wait until they have."""
         for name in names:
-            stdin = self._processes[name].stdin
-            assert stdin is not None
-            # One that has died is told of below.
-            with contextlib.suppress(BrokenPipeError):
-                stdin.write(last_words)
-                stdin.close()
+            self._workers[name].tell_to_end(last_words)
         for name in names:
-            process = self._processes[name]
-            try:
-                code = process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                code = process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
-            if code or self._said(name):
-                verdict.found(
-                    "clients go on", f"{name} ended with {code}: {self._said(name)[-400:]}"
-                )
+            self._workers[name].wait(verdict)
 
     def kill(self) -> None:
         """End whoever still runs."""
-        for process in self._processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None and not pipe.closed:
-                    pipe.close()
+        for worker in self._workers.values():
+            worker.kill()

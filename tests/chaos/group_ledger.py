@@ -1,0 +1,191 @@
+"""Holds what the members of a group were given against the promises to groups (P7 to P9).
+
+The names of the properties are those of the simulation (`tests/sim/group_ledger.py`). That one sees
+what every process knows; this one has what members wrote down, and what name servers said of the
+group meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final
+
+from tests.chaos import fates
+from tests.chaos.fates import Fates, owner_of
+from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
+from tests.chaos.outages import longest_gap
+from tests.chaos.record import Committed, Consumed, Fate, Record
+
+UNCONSUMED: Final = "groups consume what is acknowledged"
+BACK: Final = "committed offsets never go back"
+UNFINISHED: Final = "only what is finished is committed"
+AGAIN: Final = "what is finished does not come again"
+COMMITTED_AGAIN: Final = "what is committed does not come again"
+TWO_OWNERS: Final = "one owner per queue and epoch"
+NOBODY: Final = -1
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """How a group fared."""
+
+    delivered: int = 0
+    """Messages that members were given, the same one each time."""
+    again: int = 0
+    """Of these, how many not for the first time."""
+    owners: int = 0
+    """How often a queue got an owner whom it showed a message."""
+    fates: dict[str, int] = field(default_factory=dict)
+    """What became of members → how often."""
+    pauses: dict[int, float] = field(default_factory=dict)
+    """Queue → longest time under load without a message for anybody, in seconds."""
+
+    @property
+    def longest_pause(self) -> float:
+        """Of all queues."""
+        return max(self.pauses.values(), default=0.0)
+
+
+def judge_group(
+    records: Sequence[Record],
+    stored: Mapping[int, Sequence[Stored]],
+    load: tuple[float, float],
+    verdict: Verdict,
+) -> GroupFigures:
+    """Check everything; what is wrong goes into `verdict`.
+
+    Args:
+        records: of all clients.
+        stored: queue → what its replicas hold, in the order of offsets.
+        load: when the load began and ended, in seconds of the records.
+    """
+    known = Fates(record for record in records if isinstance(record, Fate))
+    given: defaultdict[int, list[Consumed]] = defaultdict(list)
+    committed: defaultdict[int, list[Committed]] = defaultdict(list)
+    for record in records:
+        if isinstance(record, Consumed):
+            given[record.queue].append(record)
+        elif isinstance(record, Committed):
+            committed[record.queue].append(record)
+    counted = (fates.JOINED, fates.LEFT, fates.UNHEARD, fates.KILLED, fates.PAUSED, fates.OUT)
+    figures = GroupFigures(fates={what: known.count(what) for what in counted})
+    for queue, rows in sorted(stored.items()):
+        mine = sorted(given[queue], key=lambda record: record.at)
+        judge = _Queue(queue, Log(rows), known, figures, verdict)
+        judge.owners(mine)
+        judge.deliveries(mine, committed[queue])
+        judge.commits(mine, committed[queue])
+        times = [record.at for record in mine]
+        figures.pauses[queue] = round(longest_gap(times, *load), 3)
+    return figures
+
+
+class _Queue:
+    """One queue of the group."""
+
+    def __init__(
+        self, queue: int, log: Log, known: Fates, figures: GroupFigures, verdict: Verdict
+    ) -> None:
+        self._queue = queue
+        self._log = log
+        self._fates = known
+        self._figures = figures
+        self._verdict = verdict
+
+    def owners(self, given: Sequence[Consumed]) -> None:
+        """P9: one owner per owner epoch."""
+        owners: dict[int, str] = {}
+        for record in given:
+            if record.owner_epoch == NOBODY:
+                continue
+            owner = owners.setdefault(record.owner_epoch, owner_of(record.member))
+            if owner != owner_of(record.member):
+                detail = f"{self._where(record)}, whose owner is {owner}"
+                self._verdict.found(TWO_OWNERS, detail, record.count)
+        self._figures.owners += len(owners)
+
+    def deliveries(self, given: Sequence[Consumed], committed: Sequence[Committed]) -> None:
+        """What members were given is what is stored, and nothing came again that must not."""
+        last = array("i", [NOBODY]) * self._log.end
+        seen = [each.at for each in committed]
+        highest = [0, *accumulate((each.offset for each in committed), max)]
+        for number, record in enumerate(given):
+            self._figures.delivered += record.count
+            first, stop = record.offset, record.offset + record.count
+            for detail in self._log.differing(first, record.stream, record.first, record.count):
+                self._verdict.found(UNSTABLE, f"{record.member} was given at {detail}")
+            before = last[first:stop]
+            if any(one != NOBODY for one in set(before)):
+                self._again(record, given, before)
+            below = min(stop, highest[bisect_left(seen, record.at)]) - first
+            if below > 0 and not self._fates.behind(record.member, record.at):
+                detail = f"{self._where(record)}, {below} of {record.count} were committed"
+                self._verdict.found(COMMITTED_AGAIN, detail, below)
+            last[first:stop] = array("i", [number]) * len(before)
+        if missing := last.count(NOBODY):
+            at = last.index(NOBODY)
+            self._verdict.found(
+                UNCONSUMED, f"queue {self._queue}: {missing} messages, the first at {at}", missing
+            )
+
+    def _again(self, record: Consumed, given: Sequence[Consumed], before: array[int]) -> None:
+        """Some were given to somebody before: only what that one could not commit may come again."""
+        self._figures.again += len(before) - before.count(NOBODY)
+        if self._fates.behind(record.member, record.at):
+            return
+        for number in set(before) - {NOBODY}:
+            former = given[number]
+            if not self._fates.undone(former.member, former.at):
+                where = f"{self._where(record)}, finished by {self._where(former)}"
+                self._verdict.found(AGAIN, where, before.count(number))
+
+    def commits(self, given: Sequence[Consumed], committed: Sequence[Committed]) -> None:
+        """P8: a committed offset never goes back, and covers only what was finished."""
+        finished = _Floor()
+        place = at = 0
+        for each in committed:
+            if each.offset < at:
+                detail = f"queue {self._queue}: from {at} to {each.offset}"
+                self._verdict.found(BACK, detail, at - each.offset)
+            at = each.offset
+            while place < len(given) and given[place].at <= each.at:
+                finished.add(given[place].offset, given[place].offset + given[place].count)
+                place += 1
+            if at > finished.floor:
+                detail = f"queue {self._queue}: {at} is committed, {finished.floor} was not given"
+                self._verdict.found(UNFINISHED, detail, at - finished.floor)
+        if at != self._log.end:
+            detail = f"queue {self._queue}: at {at} of {self._log.end} in the end"
+            self._verdict.found(UNCONSUMED, detail, abs(self._log.end - at))
+
+    def _where(self, record: Consumed) -> str:
+        span = f"{record.offset} to {record.offset + record.count - 1}"
+        epoch = f"in owner epoch {record.owner_epoch} at {record.at:.2f}"
+        return f"queue {record.queue}, {span}: {record.member} {epoch}"
+
+
+class _Floor:
+    """The offset below which everything was added, in whatever order."""
+
+    def __init__(self) -> None:
+        self.floor = 0
+        self._above: list[tuple[int, int]] = []
+
+    def add(self, first: int, stop: int) -> None:
+        """One more range; it may overlap others."""
+        self._above.append((first, stop))
+        if first > self.floor:
+            return
+        self._above.sort()
+        left = []
+        for begin, end in self._above:
+            if begin <= self.floor:
+                self.floor = max(self.floor, end)
+            else:
+                left.append((begin, end))
+        self._above = left

@@ -1,0 +1,199 @@
+"""A member of the group in a process of its own: `python -m tests.chaos.group_member KIND … NAME`.
+
+It leaves in good order when its standard input ends. What it is given it writes down before it says
+that it is done, so that nothing is committed which no file tells of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from logboom.client import Client, Message, connect
+from logboom.client.group_consumer import GroupConsumer
+from logboom.client.push_consumer import PushConsumer
+from logboom.wire.errors import UnknownResource
+from tests.chaos import fates
+from tests.chaos.payload import runs
+from tests.chaos.record import Consumed, Fate, Writer, Wrong
+
+GROUP: Final = "pilots"
+KINDS: Final = ("pull", "push")
+CONNECT_S: Final = 60.0
+COMMIT_EVERY_S: Final = 0.5
+THREADS: Final = 3
+BATCH: Final = 200
+"""Messages that a listener gets at most."""
+SAID: Final = {
+    "out of the group": fates.OUT,
+    "left without farewell": fates.UNHEARD,
+}
+"""Words of the client's log → what they say of the member."""
+NEVER: Final = ("given up", "does not exist", "does not take us back")
+"""Words of the client's log that nobody may read whom nothing but faults befell."""
+
+
+class Diary(logging.Handler):
+    """What a member was given, and what became of it."""
+
+    def __init__(self, name: str, folder: Path, topic: str, queues: int) -> None:
+        super().__init__()
+        self._name = name
+        self._topic = topic
+        self._queues = queues
+        self._writer = Writer(folder / f"{name}.jsonl", at_once=True)
+        self._writing = threading.Lock()
+        self.consumer: GroupConsumer | PushConsumer | None = None
+        self.unheard = False
+        """Whether it left while nobody could hear it."""
+
+    def given(self, queue: int, offset: int, values: list[bytes], keys: list[bytes | None]) -> None:
+        """Messages in a row."""
+        now = time.monotonic()
+        try:
+            found = runs(values, keys, self._queues)
+        except ValueError as error:
+            self.wrong("reads were sent", f"queue {queue} from {offset} on: {error}")
+            return
+        epoch = self._owner_epoch(queue)
+        with self._writing:
+            for stream, first, count in found:
+                self._writer.write(
+                    Consumed(
+                        self._name,
+                        queue,
+                        epoch,
+                        offset,
+                        stream.producer,
+                        stream.queue,
+                        first,
+                        count,
+                        now,
+                    )
+                )
+                offset += count
+
+    def _owner_epoch(self, queue: int) -> int:
+        if self.consumer is None:
+            return -1  # the listener of a consumer that is just being made
+        try:
+            return self.consumer.owner_epoch(self._topic, queue)
+        except UnknownResource:
+            return -1
+
+    def became(self, what: str) -> None:
+        """Something happened to the member."""
+        with self._writing:
+            self._writer.write(Fate(self._name, what, time.monotonic()))
+
+    def wrong(self, name: str, detail: str) -> None:
+        """What a member must never see."""
+        with self._writing:
+            self._writer.write(Wrong(self._name, name, detail, time.monotonic()))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """The client says something in its log."""
+        text = record.getMessage()
+        for words, what in SAID.items():
+            if words in text:
+                self.became(what)
+                self.unheard = self.unheard or what == fates.UNHEARD
+        if record.exc_info or any(words in text for words in NEVER):
+            self.wrong("clients go on", text)
+
+
+def stretches(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Messages whose offsets follow on each other, from a list of growing offsets."""
+    begin = 0
+    for place in range(1, len(messages) + 1):
+        if place == len(messages) or messages[place].offset != messages[place - 1].offset + 1:
+            yield list(messages[begin:place])
+            begin = place
+
+
+def pull(client: Client, topic: str, diary: Diary, ended: threading.Event, how: Any) -> None:
+    """Poll and acknowledge."""
+    with client.consumer(topic, group=GROUP, commit_every_s=COMMIT_EVERY_S, **how) as consumer:
+        diary.consumer = consumer
+        begun(diary)
+        while not ended.is_set():
+            batches = consumer.poll_columns(0.2)
+            for batch in batches:
+                columns = batch.columns
+                values = [value or b"" for value in columns.values()]
+                diary.given(batch.queue, columns.base_offset, values, list(columns.keys()))
+            consumer.ack(batches)
+
+
+def push(client: Client, topic: str, diary: Diary, ended: threading.Event, how: Any) -> None:
+    """Have a listener called."""
+
+    def listener(messages: Iterable[Message]) -> None:
+        for some in stretches(list(messages)):
+            values = [message.value or b"" for message in some]
+            diary.given(some[0].queue, some[0].offset, values, [message.key for message in some])
+
+    with client.push_consumer(
+        topic,
+        group=GROUP,
+        listener=listener,
+        threads=THREADS,
+        batch=BATCH,
+        commit_every_s=COMMIT_EVERY_S,
+        **how,
+    ) as consumer:
+        diary.consumer = consumer
+        begun(diary)
+        ended.wait()
+
+
+def begun(diary: Diary) -> None:
+    """The member is in the group."""
+    diary.became(fates.JOINED)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run one member."""
+    parser = argparse.ArgumentParser(prog="tests.chaos.group_member")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("name")
+    parser.add_argument("--endpoints", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--queues", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--instance", default="")
+    parser.add_argument("--session-ms", type=int, required=True)
+    given = parser.parse_args()
+    diary = Diary(given.name, given.folder, given.topic, given.queues)
+    log = logging.getLogger("logboom.client")
+    log.addHandler(diary)
+    log.propagate = False
+    ended = threading.Event()
+    how: dict[str, Any] = {
+        "instance": given.instance,
+        "session_ms": given.session_ms,
+        "heartbeat_ms": given.session_ms // 8,
+    }
+
+    def listen() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    with connect(given.endpoints, timeout_s=CONNECT_S, client_id=given.name) as client:
+        (pull if given.kind == "pull" else push)(client, given.topic, diary, ended, how)
+    if not diary.unheard:
+        diary.became(fates.LEFT)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

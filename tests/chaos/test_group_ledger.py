@@ -1,0 +1,112 @@
+"""The judge of the group can object: each promise is broken in a history that it is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos import fates, group_ledger
+from tests.chaos.group_ledger import GroupFigures, judge_group
+from tests.chaos.ledger import UNSTABLE, Stored, Verdict
+from tests.chaos.payload import Stream
+from tests.chaos.record import Committed, Consumed, Fate, Record
+
+ONE = Stream("p", 0)
+STORED = {0: [Stored(0, ONE, 0, 30)]}
+
+
+def given(member: str, epoch: int, offset: int, count: int, at: float) -> Consumed:
+    """A member gets messages, in the order in which they are stored."""
+    return Consumed(member, 0, epoch, offset, "p", 0, offset, count, at)
+
+
+def history() -> list[Record]:
+    """What was written down when all went well: `a` leaves in good order, `b` goes on."""
+    return [
+        Fate("a", fates.JOINED, 0.0),
+        given("a", 1, 0, 10, 1.0),
+        Committed(0, 5, 1.5),
+        given("a", 1, 10, 5, 2.0),
+        Fate("a", fates.LEFT, 2.5),
+        Committed(0, 15, 3.0),
+        given("b", 2, 15, 15, 6.0),
+        Committed(0, 30, 7.0),
+    ]
+
+
+def judged(records: list[Record]) -> tuple[dict[str, int], GroupFigures]:
+    """What the judge finds broken, and its figures."""
+    verdict = Verdict()
+    figures = judge_group(records, STORED, (0.0, 8.0), verdict)
+    return dict(verdict.broken), figures
+
+
+def broken(records: list[Record]) -> dict[str, int]:
+    """The properties that the judge finds broken."""
+    return judged(records)[0]
+
+
+def test_it_has_no_objection_to_what_is_right() -> None:
+    found, figures = judged(history())
+    assert found == {}
+    assert (figures.delivered, figures.again, figures.owners) == (30, 0, 2)
+    assert figures.pauses == {0: 4.0}
+    assert (figures.fates[fates.JOINED], figures.fates[fates.LEFT]) == (1, 1)
+
+
+def test_a_message_that_nobody_got_and_a_group_that_stays_behind() -> None:
+    records = [r for r in history() if not isinstance(r, Consumed) or r.offset != 10]
+    assert broken(records) == {group_ledger.UNCONSUMED: 5, group_ledger.UNFINISHED: 10 + 15}
+    assert broken(history()[:-1]) == {group_ledger.UNCONSUMED: 15}
+
+
+def test_what_a_member_finished_that_left_in_good_order_comes_again() -> None:
+    records = [*history()[:-2], given("b", 2, 10, 20, 2.9), Committed(0, 30, 7.0)]
+    assert broken(records) == {group_ledger.AGAIN: 5}
+
+
+@pytest.mark.parametrize("what", [fates.KILLED, fates.PAUSED, fates.OUT, fates.UNHEARD])
+def test_after_the_loss_of_a_member_only_what_was_not_committed_comes_again(what: str) -> None:
+    lost: list[Record] = [
+        Fate("a", what, 2.5) if isinstance(r, Fate) else r for r in history()[1:-3]
+    ]
+    found, figures = judged([*lost, given("b", 2, 5, 25, 6.0), Committed(0, 30, 7.0)])
+    assert (found, figures.again) == ({}, 10)
+    assert broken([*lost, given("b", 2, 4, 26, 6.0), Committed(0, 30, 7.0)]) == {
+        group_ledger.COMMITTED_AGAIN: 1
+    }
+
+
+def test_two_members_in_one_owner_epoch() -> None:
+    records = [*history()[:-2], given("b", 1, 15, 15, 6.0), Committed(0, 30, 7.0)]
+    assert broken(records) == {group_ledger.TWO_OWNERS: 15}
+    records = [*history()[:-2], given("b", -1, 15, 15, 6.0), Committed(0, 30, 7.0)]
+    assert broken(records) == {}
+
+
+def test_a_static_member_is_the_same_owner_after_its_restart() -> None:
+    records = [
+        given("static.1", 1, 0, 10, 1.0),
+        Fate("static.1", fates.KILLED, 1.5),
+        given("static.2", 1, 0, 30, 2.0),
+        Committed(0, 30, 7.0),
+    ]
+    assert broken(records) == {}
+
+
+def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> None:
+    records = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 8.1)]
+    assert broken(records) == {}
+    late = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 20.0)]
+    assert broken(late) == {group_ledger.AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
+
+
+def test_a_committed_offset_that_goes_back_and_one_ahead_of_its_members() -> None:
+    back = [*history()[:-1], Committed(0, 12, 6.5), history()[-1]]
+    assert broken(back) == {group_ledger.BACK: 3}
+    ahead = [*history()[:-3], Committed(0, 17, 3.0), *history()[-2:]]
+    assert broken(ahead) == {group_ledger.UNFINISHED: 2, group_ledger.COMMITTED_AGAIN: 2}
+
+
+def test_a_message_that_is_not_what_is_stored() -> None:
+    other = Consumed("b", 0, 2, 15, "q", 0, 15, 15, 6.0)
+    assert broken([*history()[:-2], other, history()[-1]]) == {UNSTABLE: 15}
