@@ -38,6 +38,8 @@ class Connections:
         self._turn = turn
         self._sessions: dict[str, Session] = {}
         self._used: dict[str, float] = {}
+        self._opening: dict[str, list[Callable[[], None]]] = {}
+        """What waits for a connection to open; such a one is not hung up as idle."""
 
     def request(
         self,
@@ -59,6 +61,13 @@ class Connections:
         self._used[endpoint] = self._turn.now
         return self._session(endpoint).tell(message, batches, self._turn.out, self._turn.now)
 
+    def when_open(self, endpoint: str, action: Callable[[], None]) -> None:
+        """Do `action` once the connection, refused by `tell` just now, is open; an action that
+        waits there already waits once."""
+        waiting = self._opening.setdefault(endpoint, [])
+        if action not in waiting:
+            waiting.append(action)
+
     def is_open(self, endpoint: str) -> bool:
         """Whether the session there is open, as far as is known."""
         session = self._sessions.get(endpoint)
@@ -67,8 +76,12 @@ class Connections:
     def receive(self, endpoint: str, frames: Sequence[Frame]) -> None:
         """Take what a peer sent."""
         session = self._sessions.get(endpoint)
-        if session is not None:
-            self._deliver(session.receive(frames, self._turn.out, self._turn.now))
+        if session is None:
+            return
+        self._deliver(session.receive(frames, self._turn.out, self._turn.now))
+        if self._opening and session.state == "open":
+            for action in self._opening.pop(endpoint, ()):
+                action()
 
     def tick(self) -> None:
         """Deadlines, pings, redials; hang up what is idle."""
@@ -77,7 +90,9 @@ class Connections:
             wanted = session.deadline()
             if wanted is not None and wanted <= turn.now:
                 self._deliver(session.tick(turn.out, turn.now))
-            if not session.pending() and turn.now - self._used[endpoint] > IDLE:
+            if session.pending() or endpoint in self._opening:
+                continue
+            if turn.now - self._used[endpoint] > IDLE:
                 del self._sessions[endpoint], self._used[endpoint]
                 turn.out.hangups.append(endpoint)
 

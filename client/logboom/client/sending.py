@@ -229,7 +229,7 @@ class QueueSender:
             due_ms = parcel.pile.due_ms
             message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
             if not self._connections.tell(endpoint, message, [parcel.batch]):
-                self._pause_for(0.01)
+                self._connections.when_open(endpoint, self.pump)
                 return
             self._waiting.popleft()
             self._buffer.free(parcel.pile.size)

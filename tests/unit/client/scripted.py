@@ -91,6 +91,8 @@ class Cluster:
     def __init__(self, seed: int = 1, *, create_topics: bool = False) -> None:
         self.rng = random.Random(seed)
         self.now = 100.0
+        self.turns = 0
+        """That the core took."""
         self.version = 1
         self.topics: dict[str, list[QueueLog]] = {}
         self.topic_ids: dict[str, int] = {}
@@ -179,6 +181,7 @@ class Cluster:
         return events
 
     def _turn(self, events: list[Event]) -> None:
+        self.turns += 1
         effects: Effects = self.core.handle(events, self.instant())
         for send in effects.sends:
             assert isinstance(send.peer, str)

@@ -265,6 +265,24 @@ def test_acks_none_is_not_numbered_and_not_answered(cluster: Cluster) -> None:
     assert peek(cluster.log("t").entries[0]).producer_id == -1
 
 
+def test_acks_none_waits_for_the_connection_without_asking_again_and_again(
+    cluster: Cluster,
+) -> None:
+    buffer = producer(cluster, acks="none")
+    cluster.move("t", 0, BROKERS[1])
+    cluster.dead.add(BROKERS[1])
+    cluster.run(3)
+    turns = cluster.turns
+    pile, _ = buffer.send("t", b"x")
+    cluster.run(90)  # longer than an idle connection is kept
+    assert not pile.done
+    assert cluster.turns - turns < 1_500  # polling every 10 ms would be 9,000
+    cluster.dead.clear()
+    assert cluster.run(4, lambda: pile.done)
+    cluster.run(0.1)
+    assert cluster.log("t").values() == [b"x"]
+
+
 def test_at_most_five_batches_are_in_doubt(cluster: Cluster) -> None:
     buffer = producer(cluster, max_batch_bytes=1024)
     cluster.intercept = lambda _, m: False if isinstance(m, Produce) else None
