@@ -66,14 +66,15 @@ def test_what_a_member_finished_that_left_in_good_order_comes_again() -> None:
 
 @pytest.mark.parametrize("what", [fates.KILLED, fates.PAUSED, fates.OUT, fates.UNHEARD])
 def test_after_the_loss_of_a_member_only_what_was_not_committed_comes_again(what: str) -> None:
-    lost: list[Record] = [
-        Fate("a", what, 2.5) if isinstance(r, Fate) else r for r in history()[1:-3]
-    ]
-    found, figures = judged([*lost, given("b", 2, 5, 25, 6.0), Committed(0, 30, 7.0)])
+    lost: list[Record] = [*history()[1:4], Fate("a", what, 2.5)]
+
+    def continued(offset: int) -> list[Record]:
+        rest = given("b", 2, offset, 30 - offset, 6.0)
+        return [*lost, rest, Committed(0, 30, 7.0)]
+
+    found, figures = judged(continued(5))
     assert (found, figures.again) == ({}, 10)
-    assert broken([*lost, given("b", 2, 4, 26, 6.0), Committed(0, 30, 7.0)]) == {
-        group_ledger.COMMITTED_AGAIN: 1
-    }
+    assert broken(continued(4)) == {group_ledger.COMMITTED_AGAIN: 1}
 
 
 def test_two_members_in_one_owner_epoch() -> None:
