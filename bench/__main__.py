@@ -18,6 +18,7 @@ import msgspec
 
 from bench import (
     allocation,
+    commits,
     consumer_groups,
     delay,
     failover,
@@ -28,6 +29,7 @@ from bench import (
     metadata_scale,
     push,
     rolling,
+    steady,
     throughput,
 )
 from bench.rows import Row, table
@@ -52,6 +54,8 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
         "push": lambda: push.rows(max(count // 4, 400_000), runs),
+        "commits": lambda: commits.rows(*((1.0, 1) if quick else (3.0, 5))),
+        "steady": lambda: steady.rows(*((100, 10, 5.0) if quick else (1_000, 100, 20.0))),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }

@@ -6,6 +6,7 @@ which the raft leader does nothing else.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Final
 
@@ -66,6 +67,8 @@ def rows(members: int, queues: int) -> list[Row]:
     for strategy in ("sticky", "consistent_hash", "averagely"):
         joined = _moves(strategy, named, without, group)
         left = _moves(strategy, named, group, without)
-        found.append(Row(f"  … {strategy}, queues moved by a join", joined, ""))
+        # Sticky moves only what the newcomer's share is.
+        bar = math.ceil(queues / members) if strategy == "sticky" else None
+        found.append(Row(f"  … {strategy}, queues moved by a join", joined, "", bar, "less"))
         found.append(Row(f"  … {strategy}, queues moved by a leave", left, ""))
     return found

@@ -1,0 +1,125 @@
+"""What 1,000 members in 100 groups cost the name servers while nothing but messages comes and goes.
+
+The members are consumers of a few clients in this process: each keeps its heartbeat held at its
+coordinator, reads its queues and commits what it has read every five seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from bench.idle import cpu_seconds, resident_mb
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+
+if TYPE_CHECKING:
+    from logboom.client import Client, GroupConsumer
+
+TOPIC: Final = "steady"
+QUEUES: Final = 20
+CLIENTS: Final = 10
+JOIN_AT_ONCE: Final = 16
+EVERY_S: Final = 1.0
+"""Seconds between two messages of one queue, and between two looks of a member."""
+SETTLE_S: Final = 300.0
+BAR: Final = 20.0
+"""Percent of a core."""
+
+
+def _send(boom: Client, ended: threading.Event) -> None:
+    with boom.producer() as producer:
+        while not ended.wait(EVERY_S):
+            for queue in range(QUEUES):
+                producer.send(TOPIC, b"steady", queue=queue)
+
+
+class _Readers(threading.Thread):
+    """Reads and acknowledges for all members."""
+
+    def __init__(self, members: list[GroupConsumer]) -> None:
+        super().__init__(daemon=True)
+        self._members = members
+        self._ended = threading.Event()
+        self.read = 0
+
+    def run(self) -> None:
+        """Until `end`."""
+        while not self._ended.wait(EVERY_S):
+            for member in self._members:
+                messages = member.poll(timeout_s=0)
+                member.ack(messages)
+                self.read += len(messages)
+
+    def end(self) -> None:
+        """Stop and wait."""
+        self._ended.set()
+        self.join(60)
+
+
+def _join(clients: list[Client], members: int, groups: int) -> list[GroupConsumer]:
+    def one(number: int) -> GroupConsumer:
+        return clients[number % len(clients)].consumer(TOPIC, group=f"group-{number % groups}")
+
+    with ThreadPoolExecutor(JOIN_AT_ONCE) as pool:
+        return list(pool.map(one, range(members)))
+
+
+def _settled(members: list[GroupConsumer], groups: int) -> bool:
+    """Whether every queue of every group has its owner."""
+    owned = sum(topic == TOPIC for member in members for topic, _ in member.queues)
+    return owned == groups * QUEUES
+
+
+def rows(members: int, groups: int, seconds: float) -> list[Row]:
+    """Shares of a core over a span, and how long all took to join."""
+    with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
+        clients = [connect(cluster.endpoints) for _ in range(CLIENTS)]
+        ended = threading.Event()
+        sender = threading.Thread(target=_send, args=(boom, ended))
+        try:
+            began = time.monotonic()
+            consumers = _join(clients, members, groups)
+            joined = time.monotonic() - began
+            readers = _Readers(consumers)
+            readers.start()
+            sender.start()
+            while not _settled(consumers, groups):
+                if time.monotonic() - began > SETTLE_S:
+                    raise TimeoutError("not every queue has an owner")
+                # What members are told has no event for others.
+                time.sleep(0.1)
+            settled = time.monotonic() - began
+            # Lets commits and heartbeats of all members come round once before the span begins.
+            time.sleep(min(6.0, seconds))
+            pids = {name: cluster.pid(name) for name in cluster.nodes}
+            before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+            read = readers.read
+            began = time.monotonic()
+            # The span that is measured.
+            time.sleep(seconds)
+            took = time.monotonic() - began
+            shares = {n: 100 * (cpu_seconds(pid) - before[n]) / took for n, pid in pids.items()}
+            rate = (readers.read - read) / took
+            memory = max(resident_mb(pid) for name, pid in pids.items() if name[:5] == "name-")
+            readers.end()
+        finally:
+            ended.set()
+            for client in clients:
+                client.close(1.0)
+        sender.join(60)
+    name = f"{members:,} members in {groups} groups"
+    server = max(share for node, share in shares.items() if node.startswith("name-"))
+    broker = max(share for node, share in shares.items() if node.startswith("broker-"))
+    return [
+        Row(f"{name}, busiest name server, of a core", server, "%", BAR, "less"),
+        Row("  … its memory", memory, "MiB"),
+        Row("  … busiest broker, of a core", broker, "%"),
+        Row("  … messages read", rate, "/s", note="each is committed within 5 s"),
+        Row("  … all joined after", joined, "s"),
+        Row("  … every queue had its owner after", settled, "s"),
+    ]
