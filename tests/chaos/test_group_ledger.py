@@ -85,7 +85,7 @@ def test_two_members_in_one_owner_epoch() -> None:
 
 
 def test_a_static_member_is_the_same_owner_after_its_restart() -> None:
-    records = [
+    records: list[Record] = [
         given("static.1", 1, 0, 10, 1.0),
         Fate("static.1", fates.KILLED, 1.5),
         given("static.2", 1, 0, 30, 2.0),

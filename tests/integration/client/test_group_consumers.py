@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,16 +15,6 @@ import pytest
 from logboom.client import Client, Context, GroupConsumer, Later, Message, connect
 from logboom.deploy import Cluster, embedded
 from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
-
-MEMBER = """
-import sys
-from logboom.client import connect
-with connect(sys.argv[1]) as boom:
-    consumer = boom.consumer("t", group="g", instance=sys.argv[2], session_ms=3000, heartbeat_ms=1000)
-    for message in consumer:
-        consumer.ack(message)
-        print(message.queue, message.offset, flush=True)
-"""
 
 
 @pytest.fixture
@@ -351,50 +339,6 @@ def test_a_group_may_start_at_the_end_and_new_queues_at_the_first(boom: Client) 
         with boom.producer() as producer:
             producer.send("t", b"000102", queue=4).result(20)
         assert sorted(numbers(read(consumer, 3))) == [100, 101, 102]
-
-
-def test_a_killed_members_queues_move_within_its_session() -> None:
-    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
-        boom.admin.create_topic("t", queues=4)
-        fill(boom, 0, 400)
-        command = [sys.executable, "-c", MEMBER, cluster.endpoints[0], ""]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout is not None
-            for _ in range(400):
-                other.stdout.readline()
-            with boom.consumer("t", group="g") as consumer:
-                share(consumer, 1, 3)
-                killed = time.monotonic()
-                other.kill()
-                share(consumer, 4, 4)
-                assert time.monotonic() - killed < 3 + 1
-                again = read(consumer, 1_000, 1.0)
-                fill(boom, 400, 100)
-                fresh = [n for n in numbers(read(consumer, 200, 3.0)) if n >= 400]
-    assert sorted(set(fresh)) == list(range(400, 500))
-    assert len(again) == len(set(numbers(again)))
-
-
-def test_a_static_member_keeps_its_queues_over_a_restart() -> None:
-    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
-        boom.admin.create_topic("t", queues=4)
-        command = [sys.executable, "-c", MEMBER, cluster.endpoints[0], "static-1"]
-        with boom.consumer("t", group="g", session_ms=3_000, heartbeat_ms=1_000) as consumer:
-            with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
-                share(consumer, 1, 3)
-                kept = consumer.queues
-                first.kill()
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
-                end = time.monotonic() + 4.5
-                while time.monotonic() < end:
-                    assert consumer.queues == kept
-                    consumer.poll(10, 0.1)
-                assert second.stdout is not None
-                free = next(q for q in range(4) if ("t", q) not in kept)
-                with boom.producer() as producer:
-                    producer.send("t", b"x", queue=free).result(20)
-                assert second.stdout.readline().split() == [str(free), "0"]
-                second.kill()
 
 
 @pytest.mark.timeout(120)

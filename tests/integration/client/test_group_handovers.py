@@ -1,0 +1,165 @@
+"""Queues that go from a member to another: after a kill, a restart, a leave; and no burst follows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from logboom.client import Client, GroupConsumer, Message, connect
+from logboom.client.push_options import PushOptions
+from logboom.deploy import Cluster, embedded
+from tests.integration.waiting import wait_until
+
+MEMBER = """
+import sys
+from logboom.client import connect
+with connect(sys.argv[1]) as boom:
+    consumer = boom.consumer(
+        "t", group="g", instance=sys.argv[2], session_ms=3000, heartbeat_ms=1000, commit_every_s=0.1
+    )
+    for message in consumer:
+        consumer.ack(message)
+        print(message.queue, message.offset, flush=True)
+"""
+SESSION_S = 3.0
+SETTINGS: dict[str, Any] = {"session_ms": 3_000, "heartbeat_ms": 1_000}
+BUSY = 4.0
+"""A machine that does other things as well may take so many times as long."""
+QUEUES = 4
+WINDOW, BATCH = 200, 50
+
+
+@contextmanager
+def member(cluster: Cluster, instance: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A member in a process of its own, which says what it gets; it is killed at the end."""
+    command = [sys.executable, "-c", MEMBER, cluster.endpoints[0], instance]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[tuple[int, int]]:
+    """(queue, offset) of the next `count` messages of a member; waits for them."""
+    assert process.stdout is not None
+    told = [process.stdout.readline().split() for _ in range(count)]
+    return [(int(queue), int(offset)) for queue, offset in told]
+
+
+def fill(boom: Client, queues: list[int], count: int) -> None:
+    """So many messages to each of these queues, in batches of `BATCH` at most."""
+    with boom.producer() as producer:
+        for first in range(0, count, BATCH):
+            for queue in queues:
+                values = [b"x"] * min(BATCH, count - first)
+                producer.send_many("t", values, queue=queue).result(20)
+
+
+def committed(boom: Client) -> int:
+    """Sum of the group's offsets in all queues."""
+    return sum(offset or 0 for offset in boom.admin.committed("g", "t").values())
+
+
+def shared(consumer: GroupConsumer) -> list[int]:
+    """The queues of a member, once it has some but not all."""
+    wait_until(lambda: 0 < len(consumer.queues) < QUEUES, "the queues are not shared")
+    return [queue for _, queue in consumer.queues]
+
+
+def test_a_killed_members_queues_are_delivered_by_another_after_its_session() -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("t", queues=QUEUES)
+        every = list(range(QUEUES))
+        fill(boom, every, 100)
+        with member(cluster) as other, boom.consumer("t", group="g", **SETTINGS) as consumer:
+            kept = shared(consumer)
+            moving = [queue for queue in every if queue not in kept]
+            taken: list[Message] = []
+            first: dict[int, float] = {}
+
+            def take() -> None:
+                some = consumer.poll(100, 0.05)
+                consumer.ack(some)
+                taken.extend(some)
+                for message in some:
+                    if message.queue in moving:
+                        first.setdefault(message.queue, time.monotonic())
+
+            def all_is_committed() -> bool:
+                take()
+                return committed(boom) == QUEUES * 100
+
+            wait_until(all_is_committed, "not everything was consumed")
+            of_old, killed = len(taken), time.monotonic()
+            first.clear()
+            other.kill()
+            fill(boom, every, 1)
+
+            def all_have_come() -> bool:
+                take()
+                return len(taken) >= of_old + QUEUES
+
+            wait_until(all_have_come, "the killed member's queues did not move")
+        assert sorted(message.queue for message in taken[of_old:]) == every
+        assert {message.offset for message in taken[of_old:]} == {100}, "no committed one again"
+        waited = max(first.values()) - killed
+        assert SESSION_S / 2 < waited < BUSY * (SESSION_S + 1), waited
+
+
+def test_a_static_member_keeps_its_queues_over_a_restart() -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("t", queues=QUEUES)
+        with boom.consumer("t", group="g", **SETTINGS) as consumer:
+            with member(cluster, "static-1"):
+                kept = shared(consumer)
+            with member(cluster, "static-1") as second:
+                free = next(queue for queue in range(QUEUES) if queue not in kept)
+                fill(boom, [free], 1)
+                assert lines(second, 1) == [(free, 0)]
+                assert [queue for _, queue in consumer.queues] == kept
+                end = time.monotonic() + SESSION_S + 1.5
+                while time.monotonic() < end:
+                    assert [queue for _, queue in consumer.queues] == kept
+                    consumer.poll(10, 0.1)
+
+
+def test_a_hand_over_brings_no_burst() -> None:
+    most: Counter[tuple[str, int]] = Counter()
+    go_on = threading.Event()
+
+    def listener(message: Message) -> None:
+        go_on.wait(60)
+        for place, count in second.cached.items():
+            most[place] = max(most[place], count)
+
+    with embedded() as node, connect(node.endpoints) as boom:
+        boom.admin.create_topic("t", queues=QUEUES)
+        fill(boom, list(range(QUEUES)), 1_000)
+        first = boom.consumer("t", group="g")
+        wait_until(lambda: len(first.queues) == QUEUES, "a single member has not all queues")
+        options = PushOptions(pull_threshold_for_queue=WINDOW)
+        second = boom.push_consumer("t", group="g", listener=listener, options=options)
+        try:
+            wait_until(lambda: full(second.cached) >= 1, "nothing was handed over")
+            first.close()
+            wait_until(lambda: full(second.cached) == QUEUES, "the rest was not handed over")
+            assert max(second.cached.values()) <= WINDOW + BATCH
+            go_on.set()
+            wait_until(lambda: second.handled == QUEUES * 1_000, "not everything was consumed")
+        finally:
+            go_on.set()
+            second.close()
+    assert sorted(most) == [("t", queue) for queue in range(QUEUES)]
+    assert WINDOW < max(most.values()) <= WINDOW + BATCH
+
+
+def full(cached: dict[tuple[str, int], int]) -> int:
+    """How many queues have as much as they may have."""
+    return sum(count > WINDOW for count in cached.values())
