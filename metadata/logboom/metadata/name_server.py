@@ -1,7 +1,7 @@
 """The name server's core: raft, replicated state, WATCH, sessions; events in, effects out.
 
-A turn takes its events, ticks the raft node until it rests, and syncs the journal before anything
-it says leaves (SAFETY R8). Reads are answered by every name server from its own applied state;
+A turn takes its events, ticks the raft node until it rests (unless nothing of the turn concerns it),
+and syncs the journal before anything it says leaves (SAFETY R8). Reads are answered by every name server from its own applied state;
 proposals and heartbeats by the raft leader alone.
 """
 
@@ -196,6 +196,8 @@ class NameServer:
 
     def _run_raft(self, out: Effects) -> None:
         now = self._now.mono
+        if not self.raft.due(now):
+            return
         for _ in range(MAX_TICKS):
             self.raft.tick(now)
             self.raft.sync()

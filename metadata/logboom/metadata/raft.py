@@ -9,7 +9,8 @@ Bytes in, effects out: no socket, disk, clock, thread or randomness of its own. 
     for peer, frame in node.take_outbox(): send                     # never before sync (R8)
 
 and it sleeps until `node.deadline` or until a frame or a command arrives. After a tick that
-leaves `deadline <= now`, take another turn at once.
+leaves `deadline <= now`, take another turn at once. A turn for which `node.due(now)` is False
+needs no tick: nothing was journalled in it and nothing waits to be sent.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class RaftNode(RaftHost):
             rng=rng,
             config=config,
         )
+        self._stirred = True
+        """Whether something happened since the last tick that the next one goes by."""
         self._engine = self._start_engine()
         if self._newest is not None:
             self._restore(self._newest.state)
@@ -167,14 +170,21 @@ class RaftNode(RaftHost):
         The commands of a turn share one raft entry (R11). `on_result` is called once, out of
         `sync`: APPLIED, REFUSED or UNKNOWN.
         """
+        self._stirred = True
         if not self.is_leader:
             self._submissions.refuse(on_result, Refusal.NOT_LEADER)
         else:
             self._submissions.add_command(self.term, command, on_result)
 
+    def due(self, now: float) -> bool:
+        """Whether a tick has anything to do: after a frame, a command or a change of links, or
+        when a deadline has come."""
+        return self._stirred or self.deadline <= now
+
     def tick(self, now: float) -> None:
         """One PySyncObj tick: elections, commit, apply, ship what was submitted, compaction."""
         self._begin(now)
+        self._stirred = False
         try:
             if self._disk.unsynced:
                 # The tick counts this node's own log as written (R8).
@@ -214,14 +224,24 @@ class RaftNode(RaftHost):
         if self.is_leader:
             if len(self._members) == 1 and engine.commit_index < self._log.last_index:
                 return self._now
-            return max(float(engine.next_append_at), self._now - 2 * _EPSILON_S) + _EPSILON_S
+            next_append = max(float(engine.next_append_at), self._now - 2 * _EPSILON_S)
+            return min(next_append + _EPSILON_S, self._unheard_at())
         if self._id not in self._members:
             return self._now + self._config.election_min_s
         standing = max(engine.election_deadline, self._canvass.ask_at) + _EPSILON_S
         return max(float(standing), self._now + _EPSILON_S)
 
+    def _unheard_at(self) -> float:
+        """When a leader whom nobody answers any more steps down."""
+        answered = sorted(self._engine.answered_at.values(), reverse=True)
+        needed = len(self._members) // 2
+        if not 0 < needed <= len(answered):
+            return float("inf")
+        return float(answered[needed - 1]) + self._config.leader_fallback_s
+
     def _begin(self, now: float | None = None) -> None:
         self._check_alive()
+        self._stirred = True
         self._now = max(self._now, self._clock() if now is None else now)
 
     def _check_alive(self) -> None:
@@ -269,6 +289,7 @@ class RaftNode(RaftHost):
         self._submit_change(Change("remove", (node_id,)), on_result)
 
     def _submit_change(self, change: Change, on_result: OnResult) -> None:
+        self._stirred = True
         if not self.is_leader:
             self._submissions.refuse(on_result, Refusal.NOT_LEADER)
         else:
@@ -277,6 +298,7 @@ class RaftNode(RaftHost):
     def transfer_leadership(self) -> bool:
         """Ask the most caught-up follower to stand at once; False if none is caught up."""
         failures: list[int] = []
+        self._stirred = True
         self._engine.transferLeadership(None, lambda _result, failure: failures.append(failure))
         return failures == [0]
 

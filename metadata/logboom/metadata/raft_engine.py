@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -34,6 +35,24 @@ REPLACED: Final = {
     "_checkCommandsToApply": "ship",
 }
 """Method of the shipped class -> method of ours that stands in for it."""
+SHIPPED: Final = {
+    "log": "_SyncObj__raftLog",
+    "commit_index": "_SyncObj__raftCommitIndex",
+    "last_applied": "_SyncObj__raftLastApplied",
+    "current_term": "_SyncObj__raftCurrentTerm",
+    "state": "_SyncObj__raftState",
+    "leader_node": "_SyncObj__raftLeader",
+    "others": "_SyncObj__otherNodes",
+    "connected": "_SyncObj__connectedNodes",
+    "next_index": "_SyncObj__raftNextIndex",
+    "match_index": "_SyncObj__raftMatchIndex",
+    "answered_at": "_SyncObj__lastResponseTime",
+    "waiting": "_SyncObj__commandsWaitingCommit",
+    "election_deadline": "_SyncObj__raftElectionDeadline",
+    "next_append_at": "_SyncObj__newAppendEntriesTime",
+    "noop_index": "_SyncObj__noopIDx",
+}
+"""Name of ours -> private attribute of the shipped class; None until that is set."""
 
 
 class EngineHost(Protocol):
@@ -115,13 +134,9 @@ class _SnapshotDoor:
         """Nothing is under way between two calls."""
 
 
-def shipped(name: str) -> Any:
-    """A private attribute of the shipped class under a name of ours; None until it is set."""
-    private = f"_SyncObj__{name}"
-    return property(
-        lambda self: getattr(self, private, None),
-        lambda self, value: setattr(self, private, value),
-    )
+def _alias(name: str) -> property:
+    """An attribute under another name; read many times a turn."""
+    return property(attrgetter(name), lambda self, value: setattr(self, name, value))
 
 
 def engine_class(module: ModuleType) -> Any:
@@ -136,22 +151,6 @@ def engine_class(module: ModuleType) -> Any:
 
     class Engine(base):  # type: ignore[misc]  # PySyncObj ships no types
         """See the module."""
-
-        log = shipped("raftLog")
-        commit_index = shipped("raftCommitIndex")
-        last_applied = shipped("raftLastApplied")
-        current_term = shipped("raftCurrentTerm")
-        state = shipped("raftState")
-        leader_node = shipped("raftLeader")
-        others = shipped("otherNodes")
-        connected = shipped("connectedNodes")
-        next_index = shipped("raftNextIndex")
-        match_index = shipped("raftMatchIndex")
-        answered_at = shipped("lastResponseTime")
-        waiting = shipped("commandsWaitingCommit")
-        election_deadline = shipped("raftElectionDeadline")
-        next_append_at = shipped("newAppendEntriesTime")
-        noop_index = shipped("noopIDx")
 
         def __init__(self, host: EngineHost, node_id: str, others: list[str], conf: Any) -> None:
             self.host = host
@@ -220,6 +219,10 @@ def engine_class(module: ModuleType) -> Any:
             for table in (self.next_index, self.match_index, self.answered_at):
                 table.pop(node, None)
 
+    for ours, theirs in SHIPPED.items():
+        # PySyncObj reads every property before it has set any attribute.
+        setattr(Engine, theirs, None)
+        setattr(Engine, ours, _alias(theirs))
     for theirs, ours in REPLACED.items():
         assert hasattr(base, theirs), f"PySyncObj has no {theirs}: another version is installed"
         setattr(Engine, theirs, getattr(Engine, ours))

@@ -52,6 +52,50 @@ def test_a_dead_leader_is_replaced_within_two_seconds_and_goes_on_with_what_was_
     assert [group[name].items for name in "abc"] == [[b"kept"]] * 3
 
 
+def test_a_turn_that_concerns_nobody_needs_no_tick_and_any_other_does() -> None:
+    group = Group("a", "b", "c")
+    leader = group.elect("a")
+    group.turn("a")
+    now = group.time
+    assert not leader.node.due(now)
+    assert not leader.node.due(leader.node.deadline - 0.001)
+    assert leader.node.due(leader.node.deadline)
+    leader.submit(b"x")
+    assert leader.node.due(now)
+    group.turn("a")
+    assert not leader.node.due(now)
+    group.turn("b")
+    assert not group["b"].node.due(now)
+    group.deliver("a", "b")
+    assert group["b"].node.due(now), "it is to apply and answer"
+    group.turn("b")
+    group.deliver("b", "a")
+    assert leader.node.due(now), "it is to commit"
+    group.turn("a")
+    assert leader.items == [b"x"]
+    group["c"].submit(b"y")
+    assert group["c"].node.due(now), "the refusal is to be given out"
+    group.turn("b")
+    group.cut("a", "b")
+    assert leader.node.due(now)
+    assert group["b"].node.due(now)
+
+
+def test_a_leader_whom_nobody_answers_steps_down_on_the_dot_though_it_ticks_only_when_due() -> None:
+    group = Group("a", "b", "c")
+    leader = group.elect("a")
+    group.isolate("a")
+    began = group.time
+    ticks = 0
+    while leader.node.is_leader:
+        group.time = max(group.time + 0.000_1, leader.node.deadline)
+        assert leader.node.due(group.time)
+        group.turn("a")
+        ticks += 1
+    assert group.time - began <= group.config.leader_fallback_s
+    assert ticks < 30
+
+
 def test_a_member_that_comes_back_does_not_depose_the_leader() -> None:
     group = Group("a", "b", "c")
     leader = group.elect("a")
