@@ -11,16 +11,17 @@ from itertools import count
 from typing import Final
 
 from logboom.client import Client, connect
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import LogboomError, RetryableError
 from tests.chaos import fates
-from tests.chaos.group_ledger import UNCONSUMED
+from tests.chaos.group_ledger import UNCONSUMED, unmended
 from tests.chaos.group_member import GROUP, KINDS
 from tests.chaos.ledger import Verdict
 from tests.chaos.plan import Plan
-from tests.chaos.record import Committed, Fate, Writer
+from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Writer, load
 from tests.chaos.rig import TOPIC, Rig
 from tests.chaos.workers import Worker
 
+RETRY_TOPIC: Final = f"%RETRY%{GROUP}"
 STATIC: Final = "static"
 """The one member that has a name of its own, which it keeps over restarts."""
 LOOK_S: Final = 0.5
@@ -150,9 +151,12 @@ class Crew:
         """The committed offsets; {} if nobody answers."""
         try:
             told = boom.admin.committed(GROUP, TOPIC)
+            copies = boom.admin.committed(GROUP, RETRY_TOPIC)
         except LogboomError:
             return {}  # as long as faults are in force
         offsets = {queue: offset or 0 for queue, offset in told.items()}
+        # One queue; and none before anything failed.
+        offsets[RETRIES] = copies.get(0) or 0
         now = time.monotonic()
         with self._writing:
             for queue, offset in offsets.items():
@@ -180,7 +184,7 @@ class Crew:
             for detail in details:
                 verdict.found(name, detail)
         with connect(self._rig.endpoints, timeout_s=ASK_S) as boom:
-            if not self._rig.wait(lambda: self._look(boom) == ends, CATCH_UP_S):
+            if not self._rig.wait(lambda: self._caught_up(boom, ends), CATCH_UP_S):
                 verdict.found(UNCONSUMED, f"at {self._look(boom)} of {ends}")
             for member in self._members:
                 member.tell_to_end()
@@ -188,6 +192,19 @@ class Crew:
                 member.wait(verdict)
             self._look(boom)
         self._members.clear()
+
+    def _caught_up(self, boom: Client, ends: dict[int, int]) -> bool:
+        """Whether everything is committed, and all that failed was done by somebody at last."""
+        if {queue: at for queue, at in self._look(boom).items() if queue != RETRIES} != ends:
+            return False
+        records = load(self._plan.records)
+        if unmended([record for record in records if isinstance(record, Consumed)]):
+            return False
+        try:
+            end = boom.admin.offsets(RETRY_TOPIC)[0][1]
+        except RetryableError:
+            return False
+        return self._look(boom).get(RETRIES) == end
 
     def kill(self) -> None:
         """End whoever still runs."""

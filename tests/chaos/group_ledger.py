@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -19,7 +19,8 @@ from tests.chaos import fates
 from tests.chaos.fates import Fates, owner_of
 from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
 from tests.chaos.outages import longest_gap
-from tests.chaos.record import Committed, Consumed, Fate, Record
+from tests.chaos.payload import Stream
+from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Record
 
 UNCONSUMED: Final = "groups consume what is acknowledged"
 BACK: Final = "committed offsets never go back"
@@ -42,6 +43,10 @@ class GroupFigures:
     """How often a queue got an owner whom it showed a message."""
     fates: dict[str, int] = field(default_factory=dict)
     """What became of members → how often."""
+    failed: int = 0
+    """How often a member could do nothing with a message."""
+    copies: int = 0
+    """Copies of failed messages that members were given; not part of `delivered`."""
     pauses: dict[int, float] = field(default_factory=dict)
     """Queue → longest time under load without a message for anybody, in seconds."""
 
@@ -74,15 +79,63 @@ def judge_group(
             committed[record.queue].append(record)
     counted = (fates.JOINED, fates.LEFT, fates.UNHEARD, fates.KILLED, fates.PAUSED, fates.OUT)
     figures = GroupFigures(fates={what: known.count(what) for what in counted})
-    for queue, rows in sorted(stored.items()):
+    everything = sorted((r for rows in given.values() for r in rows), key=lambda record: record.at)
+    figures.failed = sum(record.count for record in everything if record.failed)
+    for (stream, number), member in sorted(unmended(everything).items()):
+        verdict.found(UNCONSUMED, f"{stream.producer}/{number} failed at {member}, and no more")
+    logs = {queue: Log(rows) for queue, rows in sorted(stored.items())}
+    logs[RETRIES] = _copies(given[RETRIES])
+    for queue, log in logs.items():
         mine = sorted(given[queue], key=lambda record: record.at)
-        judge = _Queue(queue, Log(rows), known, figures, verdict)
+        judge = _Queue(queue, log, known, figures, verdict)
         judge.owners(mine)
         judge.deliveries(mine, committed[queue])
         judge.commits(mine, committed[queue])
-        times = [record.at for record in mine]
-        figures.pauses[queue] = round(longest_gap(times, *load), 3)
+        if queue != RETRIES:
+            times = [record.at for record in mine]
+            figures.pauses[queue] = round(longest_gap(times, *load), 3)
     return figures
+
+
+def unmended(given: Iterable[Consumed]) -> dict[tuple[Stream, int], str]:
+    """(stream, number) of messages that failed and were done by nobody → who had them last.
+
+    Args:
+        given: what members were given, in any order.
+    """
+    given = list(given)
+    failed: dict[tuple[Stream, int], str] = {}
+    for record in given:
+        if record.failed:
+            for number in range(record.first, record.first + record.count):
+                failed[record.stream, number] = record.member
+    numbers: defaultdict[Stream, list[int]] = defaultdict(list)
+    for stream, number in sorted(failed):
+        numbers[stream].append(number)
+    for record in given:
+        known = [] if record.failed else numbers.get(record.stream, [])
+        for number in known[bisect_left(known, record.first) :]:
+            if number >= record.first + record.count:
+                break
+            failed.pop((record.stream, number), None)
+    return failed
+
+
+def _copies(given: Iterable[Consumed]) -> Log:
+    """The queue of copies, as members tell of it: nobody else knows what it holds."""
+    rows: list[Stored] = []
+    end = 0
+    for record in sorted(given, key=lambda record: (record.offset, record.at)):
+        skipped = end - record.offset
+        if skipped < record.count:
+            first = max(0, skipped)
+            rows.append(
+                Stored(
+                    record.offset + first, record.stream, record.first + first, record.count - first
+                )
+            )
+            end = record.offset + record.count
+    return Log(rows)
 
 
 class _Queue:
@@ -107,15 +160,19 @@ class _Queue:
             if owner != owner_of(record.member):
                 detail = f"{self._where(record)}, whose owner is {owner}"
                 self._verdict.found(TWO_OWNERS, detail, record.count)
-        self._figures.owners += len(owners)
+        if self._queue != RETRIES:
+            self._figures.owners += len(owners)
 
     def deliveries(self, given: Sequence[Consumed], committed: Sequence[Committed]) -> None:
         """What members were given is what is stored, and nothing came again that must not."""
         last = array("i", [NOBODY]) * self._log.end
         seen = [each.at for each in committed]
         highest = [0, *accumulate((each.offset for each in committed), max)]
+        if self._queue == RETRIES:
+            self._figures.copies += sum(record.count for record in given)
+        else:
+            self._figures.delivered += sum(record.count for record in given)
         for number, record in enumerate(given):
-            self._figures.delivered += record.count
             first, stop = record.offset, record.offset + record.count
             for detail in self._log.differing(first, record.stream, record.first, record.count):
                 self._verdict.found(UNSTABLE, f"{record.member} was given at {detail}")
@@ -135,12 +192,14 @@ class _Queue:
 
     def _again(self, record: Consumed, given: Sequence[Consumed], before: array[int]) -> None:
         """Some were given to somebody before: only what that one could not commit may come again."""
-        self._figures.again += len(before) - before.count(NOBODY)
+        if self._queue != RETRIES:
+            self._figures.again += len(before) - before.count(NOBODY)
         if self._fates.behind(record.member, record.at):
             return
         for number in set(before) - {NOBODY}:
             former = given[number]
-            if not self._fates.undone(former.member, former.at):
+            # Whoever could not send a copy of what failed has it once more.
+            if not former.failed and not self._fates.undone(former.member, former.at):
                 where = f"{self._where(record)}, finished by {self._where(former)}"
                 self._verdict.found(AGAIN, where, before.count(number))
 

@@ -1,27 +1,29 @@
 """A member of the group in a process of its own: `python -m tests.chaos.group_member KIND … NAME`.
 
 It leaves in good order when its standard input ends. What it is given it writes down before it says
-that it is done, so that nothing is committed which no file tells of.
+what came of it, so that nothing is committed which no file tells of.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import random
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from logboom.client import Client, Message, connect
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.push_consumer import PushConsumer
+from logboom.client.retries import place_of
 from logboom.wire.errors import UnknownResource
 from tests.chaos import fates
 from tests.chaos.payload import runs
-from tests.chaos.record import Consumed, Fate, Writer, Wrong
+from tests.chaos.record import RETRIES, Consumed, Fate, Writer, Wrong
 
 GROUP: Final = "pilots"
 KINDS: Final = ("pull", "push")
@@ -30,6 +32,10 @@ COMMIT_EVERY_S: Final = 0.5
 THREADS: Final = 3
 BATCH: Final = 200
 """Messages that a listener gets at most."""
+FAILURES: Final = 0.01
+"""Share of what is handed out that fails."""
+RETRY_MS: Final = 500
+"""What fails comes again after so long."""
 SAID: Final = {
     "out of the group": fates.OUT,
     "left without farewell": fates.UNHEARD,
@@ -49,41 +55,46 @@ class Diary(logging.Handler):
         self._queues = queues
         self._writer = Writer(folder / f"{name}.jsonl", at_once=True)
         self._writing = threading.Lock()
+        self.rng = random.Random(name)
         self.consumer: GroupConsumer | PushConsumer | None = None
         self.unheard = False
         """Whether it left while nobody could hear it."""
 
-    def given(self, queue: int, offset: int, values: list[bytes], keys: list[bytes | None]) -> None:
-        """Messages in a row."""
+    def given(self, messages: Sequence[Message], *, failed: bool) -> None:
+        """Messages in a row, and whether they are to come again."""
         now = time.monotonic()
+        topic, queue, offset = place_of(messages[0])
         try:
-            found = runs(values, keys, self._queues)
+            values = [message.value or b"" for message in messages]
+            found = runs(values, [message.key for message in messages], self._queues)
         except ValueError as error:
-            self.wrong("reads were sent", f"queue {queue} from {offset} on: {error}")
+            self.wrong("reads were sent", f"{topic}/{queue} from {offset} on: {error}")
             return
-        epoch = self._owner_epoch(queue)
+        epoch = self._owner_epoch(topic, queue)
+        number = queue if topic == self._topic else RETRIES
         with self._writing:
             for stream, first, count in found:
                 self._writer.write(
                     Consumed(
                         self._name,
-                        queue,
+                        number,
                         epoch,
                         offset,
                         stream.producer,
                         stream.queue,
                         first,
                         count,
+                        failed,
                         now,
                     )
                 )
                 offset += count
 
-    def _owner_epoch(self, queue: int) -> int:
+    def _owner_epoch(self, topic: str, queue: int) -> int:
         if self.consumer is None:
             return -1  # the listener of a consumer that is just being made
         try:
-            return self.consumer.owner_epoch(self._topic, queue)
+            return self.consumer.owner_epoch(topic, queue)
         except UnknownResource:
             return -1
 
@@ -109,44 +120,46 @@ class Diary(logging.Handler):
 
 
 def stretches(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """Messages whose offsets follow on each other, from a list of growing offsets."""
-    begin = 0
-    for place in range(1, len(messages) + 1):
-        if place == len(messages) or messages[place].offset != messages[place - 1].offset + 1:
-            yield list(messages[begin:place])
-            begin = place
+    """Messages that follow on each other where they were read."""
+    some: list[Message] = []
+    for message in messages:
+        topic, queue, offset = place_of(message)
+        if some and place_of(some[-1]) != (topic, queue, offset - 1):
+            yield some
+            some = []
+        some.append(message)
+    if some:
+        yield some
 
 
 def pull(client: Client, topic: str, diary: Diary, ended: threading.Event, how: Any) -> None:
-    """Poll and acknowledge."""
-    with client.consumer(topic, group=GROUP, commit_every_s=COMMIT_EVERY_S, **how) as consumer:
+    """Poll and acknowledge; now and then one message fails."""
+    with client.consumer(topic, group=GROUP, **how) as consumer:
         diary.consumer = consumer
         begun(diary)
         while not ended.is_set():
-            batches = consumer.poll_columns(0.2)
-            for batch in batches:
-                columns = batch.columns
-                values = [value or b"" for value in columns.values()]
-                diary.given(batch.queue, columns.base_offset, values, list(columns.keys()))
-            consumer.ack(batches)
+            for some in stretches(consumer.poll(500, 0.2)):
+                failing = some[-1:] if diary.rng.random() < FAILURES else []
+                done = some[: len(some) - len(failing)]
+                if done:
+                    diary.given(done, failed=False)
+                    consumer.ack(done)
+                for message in failing:
+                    diary.given([message], failed=True)
+                    consumer.nack(message)
 
 
 def push(client: Client, topic: str, diary: Diary, ended: threading.Event, how: Any) -> None:
-    """Have a listener called."""
+    """Have a listener called; now and then it fails."""
 
-    def listener(messages: Iterable[Message]) -> None:
-        for some in stretches(list(messages)):
-            values = [message.value or b"" for message in some]
-            diary.given(some[0].queue, some[0].offset, values, [message.key for message in some])
+    def listener(messages: list[Message]) -> bool:
+        failed = diary.rng.random() < FAILURES
+        for some in stretches(messages):
+            diary.given(some, failed=failed)
+        return not failed
 
     with client.push_consumer(
-        topic,
-        group=GROUP,
-        listener=listener,
-        threads=THREADS,
-        batch=BATCH,
-        commit_every_s=COMMIT_EVERY_S,
-        **how,
+        topic, group=GROUP, listener=listener, threads=THREADS, batch=BATCH, **how
     ) as consumer:
         diary.consumer = consumer
         begun(diary)
@@ -181,6 +194,9 @@ def main() -> int:
         "instance": given.instance,
         "session_ms": given.session_ms,
         "heartbeat_ms": given.session_ms // 8,
+        "commit_every_s": COMMIT_EVERY_S,
+        "retry": "exponential",
+        "retry_first_ms": RETRY_MS,
     }
 
     def listen() -> None:

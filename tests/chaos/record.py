@@ -7,7 +7,7 @@ seconds of this machine, the same in every process.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Final, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -64,11 +64,16 @@ class Read(Struct, tag="r", array_like=True, frozen=True):
         return Stream(self.producer, self.sent_to)
 
 
+RETRIES: Final = -1
+"""Instead of a queue's number: the queue of the group's retries."""
+
+
 class Consumed(Struct, tag="c", array_like=True, frozen=True):
-    """Messages that a member of the group was given; written before it says that it is done."""
+    """Messages that a member of the group was given; written before it says what came of it."""
 
     member: str
     queue: int
+    """`RETRIES`: of the group's retries, where the messages are copies of those that failed."""
     owner_epoch: int
     """In which it has the queue; -1: it has it no more."""
     offset: int
@@ -76,6 +81,8 @@ class Consumed(Struct, tag="c", array_like=True, frozen=True):
     sent_to: int
     first: int
     count: int
+    failed: bool
+    """Whether the member could do nothing with them: they are to come again as copies."""
     at: float
     """When it was given them."""
 

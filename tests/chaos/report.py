@@ -51,6 +51,8 @@ def as_data(result: Result) -> dict[str, Any]:
         "group": {
             "delivered": result.group.delivered,
             "again_delivered": result.group.again,
+            "failed": result.group.failed,
+            "copies_delivered": result.group.copies,
             "owners_of_queues": result.group.owners,
             "longest_pause_s": result.group.longest_pause,
             "longest_pause_s_by_queue": result.group.pauses,
@@ -110,6 +112,8 @@ def _group(group: GroupFigures) -> str:
     counts = [
         ("delivered to the group", f"{group.delivered:,}"),
         ("of these again", f"{group.again:,}"),
+        ("failed at a member", f"{group.failed:,}"),
+        ("copies of these delivered", f"{group.copies:,}"),
         ("owners that queues had", f"{group.owners:,}"),
         *((f"members: {what}", f"{times:,}") for what, times in group.fates.items()),
         *(

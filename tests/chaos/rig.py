@@ -183,6 +183,7 @@ class Rig(Closing):
         self._again.pop(lost, None)
         joiner = self.cluster.put_in_place(lost, self.links)
         self.down.discard(lost)
+        self.down.add(joiner["id"])
         self._command("remove", lost, "--yes")
         self.start([joiner["id"]])
         self._command("add", joiner["id"], joiner["endpoint"], joiner["raft_endpoint"])

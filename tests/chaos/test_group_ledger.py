@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.chaos import fates, group_ledger
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.ledger import UNSTABLE, Stored, Verdict
 from tests.chaos.payload import Stream
-from tests.chaos.record import Committed, Consumed, Fate, Record
+from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Record
 
 ONE = Stream("p", 0)
 STORED = {0: [Stored(0, ONE, 0, 30)]}
@@ -16,7 +17,7 @@ STORED = {0: [Stored(0, ONE, 0, 30)]}
 
 def given(member: str, epoch: int, offset: int, count: int, at: float) -> Consumed:
     """A member gets messages, in the order in which they are stored."""
-    return Consumed(member, 0, epoch, offset, "p", 0, offset, count, at)
+    return Consumed(member, 0, epoch, offset, "p", 0, offset, count, False, at)
 
 
 def history() -> list[Record]:
@@ -109,5 +110,36 @@ def test_a_committed_offset_that_goes_back_and_one_ahead_of_its_members() -> Non
 
 
 def test_a_message_that_is_not_what_is_stored() -> None:
-    other = Consumed("b", 0, 2, 15, "q", 0, 15, 15, 6.0)
+    other = Consumed("b", 0, 2, 15, "q", 0, 15, 15, False, 6.0)
     assert broken([*history()[:-2], other, history()[-1]]) == {UNSTABLE: 15}
+
+
+def failing(*copies: Consumed) -> list[Record]:
+    """Five messages fail at `a`; their copies are given to `b` as the first of the retries."""
+    records = [
+        msgspec.structs.replace(r, failed=True) if isinstance(r, Consumed) and r.offset == 10 else r
+        for r in history()
+    ]
+    end = sum(copy.count for copy in copies)
+    return [*records, *copies, Committed(RETRIES, end, 7.5)]
+
+
+def test_what_failed_comes_again_as_a_copy() -> None:
+    copies = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 5, False, 7.0)
+    found, figures = judged(failing(copies))
+    assert (found, figures.failed, figures.copies) == ({}, 5, 5)
+    twice = [*failing(copies), msgspec.structs.replace(copies, at=8.0)]
+    assert broken(twice) == {group_ledger.AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
+
+
+def test_a_copy_that_never_comes_and_one_that_fails_too() -> None:
+    assert broken(failing()) == {group_ledger.UNCONSUMED: 5}
+    some = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 4, False, 7.0)
+    assert broken(failing(some)) == {group_ledger.UNCONSUMED: 1}
+    failed = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 5, True, 7.0)
+    assert broken(failing(failed)) == {group_ledger.UNCONSUMED: 5}
+
+
+def test_a_message_whose_copy_could_not_be_sent_comes_again_itself() -> None:
+    again = given("a", 1, 10, 5, 2.2)
+    assert broken([*failing(), again]) == {}
