@@ -18,9 +18,9 @@ from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
 from logboom.cli.output import note, show
 from logboom.client import Client, Message
-from logboom.client.retries import ATTEMPT, CAUSE, DLQ_PREFIX, ORIGIN
+from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
-from logboom.wire.group_view import RETRY_PREFIX
+from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 app = App(name="dlq", help="Dead letters of consumer groups: list, show, redrive.")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Literal
 
-from logboom.cli.options import duration_ms
+from logboom.cli.options import duration_ms, time_ms
 from logboom.client.group_results import Place
 from logboom.wire.errors import InvalidRequest
 
@@ -38,15 +37,9 @@ def when(text: str) -> Literal["first", "last"] | int:
         return "first"
     if text == "last":
         return "last"
-    if text.isdecimal():
-        return int(text)
-    try:
-        time_said = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        # Without a zone it is this machine's.
-        return int(time_said.astimezone().timestamp() * 1000)
+    said = time_ms(text)
+    if said is not None:
+        return said
     try:
         ago = duration_ms(text)
     except InvalidRequest:

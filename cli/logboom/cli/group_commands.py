@@ -14,7 +14,9 @@ from logboom.cli.group_arguments import offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
 from logboom.cli.options import Output, Servers, Yes, duration_ms, queue_numbers
 from logboom.cli.output import note, show, show_json
-from logboom.wire.errors import InvalidRequest, Refused
+from logboom.client import Client
+from logboom.wire.errors import InvalidRequest, Refused, UnknownResource
+from logboom.wire.names import DLQ_PREFIX
 
 app = App(name="group", help="Consumer groups: list, describe, alter, reset, delete.")
 
@@ -239,8 +241,17 @@ def reset(
 
 
 @app.command
-def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
-    """Forget a group that has no members, with its offsets.
+def delete(
+    name: str,
+    *,
+    dead_letters: Annotated[bool, Parameter(negative="")] = False,
+    yes: Yes = False,
+    servers: Servers = None,
+) -> None:
+    """Forget a group that has no members, with its offsets and retries, also those that wait.
+
+    Its dead letters stay, if there are any: `logboom dlq show` reads them, and `logboom topic
+    delete %DLQ%billing` deletes them later.
 
     For example:
 
@@ -250,6 +261,8 @@ def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
     ----------
     name
         The group.
+    dead_letters
+        Delete its dead letters too.
     yes
         Do it without asking.
     servers
@@ -262,5 +275,14 @@ def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
             note("nothing was deleted")
             return
     with open_client(servers) as boom:
-        boom.admin.delete_group(name)
-    note(f"deleted {name}")
+        kept = 0 if dead_letters else _dead_letters(boom, name)
+        boom.admin.delete_group(name, dead_letters=not kept)
+    note(f"deleted {name}" + (f"; {kept:,} dead letters stay in {DLQ_PREFIX}{name}" * bool(kept)))
+
+
+def _dead_letters(boom: Client, group: str) -> int:
+    try:
+        bounds = boom.admin.offsets(DLQ_PREFIX + group)
+    except UnknownResource:
+        return 0  # broadcasting, or no such group, which deleting it says
+    return sum(end - first for first, end in bounds.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -61,6 +62,31 @@ def duration_ms(text: str) -> int:
     if match is None:
         raise InvalidRequest(f"{text!r} is no duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever")
     return int(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def delay_s(text: str) -> float:
+    """Seconds of a duration from now on.
+
+    Raises:
+        InvalidRequest: it is none, or without end.
+    """
+    found = duration_ms(text)
+    if found < 0:
+        raise InvalidRequest(f"a delay of {text}: write 500ms, 90s, 15m, 1h; 40d is the longest")
+    return found / 1000
+
+
+def time_ms(text: str) -> int | None:
+    """Milliseconds since 1970 UTC of 2026-11-21T10:00:00Z, or of such milliseconds; None of any
+    other text."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        said = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    # Without a zone it is this machine's.
+    return int(said.astimezone().timestamp() * 1000)
 
 
 def size_bytes(text: str) -> int:

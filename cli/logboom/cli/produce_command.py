@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from logboom.cli.connecting import open_client
 from logboom.cli.message_format import NewMessage, read_headers, read_json, split_key
-from logboom.cli.options import Servers
+from logboom.cli.options import Servers, delay_s, time_ms
 from logboom.cli.output import note
 from logboom.cli.progress import progress
 from logboom.wire.errors import InvalidRequest
@@ -37,6 +37,8 @@ def produce(
     compression: Annotated[
         Literal["none", "lz4", "zstd"], Parameter(name=["--compression", "-z"])
     ] = "none",
+    delay: str | None = None,
+    deliver_at: str | None = None,
     create: Annotated[bool, Parameter(negative="")] = False,
     servers: Servers = None,
 ) -> None:
@@ -47,6 +49,7 @@ def produce(
         echo "UA:late" | logboom produce flights --key-separator :
         logboom produce flights '{"delay": 12}' --key UA --header source=tower
         logboom consume old --json --exit | logboom produce new --json
+        logboom produce reminders "call back" --delay 15m
 
     Parameters
     ----------
@@ -72,6 +75,10 @@ def produce(
         When a message counts as sent: none, leader, all.
     compression
         none, lz4 or zstd.
+    delay
+        Nobody reads them before so long: 90s, 15m, 1h, at most 40d.
+    deliver_at
+        The same as a time: 2026-11-21T10:00:00Z.
     create
         Create the topic, with default settings, if it is not there.
     servers
@@ -79,6 +86,8 @@ def produce(
     """
     if json and (key_separator is not None or key is not None):
         raise InvalidRequest("--json lines carry their own key: leave --key and --key-separator")
+    due = None if deliver_at is None else _time_of(deliver_at)
+    wait_s = None if delay is None else delay_s(delay)
     lines = [value.encode() for value in values] if values else _lines(sys.stdin.buffer)
     shared = NewMessage(
         None, None if key is None else key.encode(), tag, read_headers(header or [])
@@ -104,6 +113,8 @@ def produce(
                     headers=message.headers,
                     timestamp_ms=message.timestamp_ms,
                     queue=queue,
+                    delay_s=wait_s,
+                    deliver_at=due,
                 )
             )
             sent += 1
@@ -115,6 +126,13 @@ def produce(
         for future in waiting:
             future.result()
     note(f"sent {sent:,}")
+
+
+def _time_of(text: str) -> int:
+    found = time_ms(text)
+    if found is None:
+        raise InvalidRequest(f"--deliver-at {text!r} is no time: write 2026-11-21T10:00:00Z")
+    return found
 
 
 def _lines(stream: Iterable[bytes]) -> Iterator[bytes]:

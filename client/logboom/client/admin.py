@@ -187,13 +187,18 @@ class Admin:
         )
         self._run(flow)
 
-    def delete_group(self, name: str) -> None:
-        """Forget a group that has no members, and its offsets.
+    def delete_group(self, name: str, *, dead_letters: bool = False) -> None:
+        """Forget a group that has no members, its offsets and its retries, also those that wait.
+
+        Its dead letters stay readable in `%DLQ%group`, which `delete_topic` deletes later, unless
+        `dead_letters` asks for them to go at once.
 
         Raises:
+            UnknownResource: UNKNOWN_GROUP.
             GroupError: GROUP_NOT_EMPTY.
         """
-        self._run(group_flows.delete_group(name, wall_ms(), self._timeout_s))
+        flow = group_flows.delete_group(name, wall_ms(), self._timeout_s, dead_letters=dead_letters)
+        self._run(flow)
 
     def reset_offsets(
         self,

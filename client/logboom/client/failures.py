@@ -16,13 +16,9 @@ import msgspec
 from logboom.client.holdings import Holding
 from logboom.client.member import Member
 from logboom.client.results import Message
-from logboom.client.retries import (
-    DLQ_PREFIX,
-    copy_headers,
-    retry_delay_ms,
-)
+from logboom.client.retries import copy_headers, retry_delay_ms
 from logboom.wire.errors import LogboomError
-from logboom.wire.group_view import RETRY_PREFIX
+from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 LOG = logging.getLogger("logboom.client")
 

@@ -175,9 +175,9 @@ def changed_group(config: GroupConfig, changes: dict[str, Any]) -> GroupConfig:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
 
 
-def delete_group(name: str, wall_ms: int, timeout: float) -> Flow[None]:
-    """Forget a group without members, and its offsets."""
-    yield ProposeCommand(DeleteGroup(name, wall_ms), timeout)
+def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:
+    """Forget a group without members, its offsets and retries, and its dead letters if asked to."""
+    yield ProposeCommand(DeleteGroup(name, wall_ms, dead_letters), timeout)
 
 
 def _read(message: ListGroups | DescribeGroup, timeout: float) -> Flow[AnyMessage]:

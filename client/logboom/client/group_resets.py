@@ -21,7 +21,8 @@ from logboom.client.message_flows import offset_for_time, offsets
 from logboom.wire.commands import Result
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.group_commands import ResetOffsets
-from logboom.wire.group_view import RETRY_PREFIX, UNKNOWN_START, GroupOffsets
+from logboom.wire.group_view import UNKNOWN_START, GroupOffsets
+from logboom.wire.names import RETRY_PREFIX
 from logboom.wire.view import TopicView
 
 AT_ONCE: Final = 1_000

@@ -20,7 +20,8 @@ from logboom.wire.errors import DamagedBatch
 from logboom.wire.filters import Filter
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import QueueStatus
-from logboom.wire.group_view import RETRY_PREFIX, OwnedQueue, QueueKey
+from logboom.wire.group_view import OwnedQueue, QueueKey
+from logboom.wire.names import RETRY_PREFIX
 
 LOG = logging.getLogger("logboom.client")
 

@@ -13,8 +13,6 @@ import msgspec
 from logboom.client.results import Message
 from logboom.wire.group_view import DELAY_LEVELS_MS, GroupConfig
 
-DLQ_PREFIX: Final = "%DLQ%"
-"""Before a group's name: the topic of its dead letters, an ordinary readable one."""
 ATTEMPT: Final = "boom-attempt"
 """Which delivery the copy will be, as text."""
 ORIGIN: Final = "boom-origin"

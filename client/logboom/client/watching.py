@@ -16,6 +16,7 @@ from logboom.client.connections import Connections, Ticket
 from logboom.client.turn import Timer, Turn
 from logboom.wire.errors import LogboomError, Refused, TimedOut, Unavailable, UnknownResource
 from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.names import unknown_topic_text
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
 from logboom.wire.view import TopicView
@@ -261,8 +262,7 @@ class Watching:
 
 def unknown_topic(topic: str) -> LogboomError:
     """The error for a topic that does not exist."""
-    text = f"topic {topic!r} does not exist: create it with `logboom topic create {topic}`"
-    return UnknownResource(text, "UNKNOWN_TOPIC", topic=topic)
+    return UnknownResource(unknown_topic_text(topic), "UNKNOWN_TOPIC", topic=topic)
 
 
 def no_leader(topic: str, queue: int) -> LogboomError:

@@ -30,6 +30,7 @@ from logboom.client.subscribers import Subscriber
 from logboom.client.typed import Codec, encode_value
 from logboom.deploy.embedded import Embedded, embedded
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
+from logboom.wire.names import DLQ_PREFIX
 
 T = TypeVar("T")
 WAIT_S: Final = 10.0
@@ -189,7 +190,7 @@ class Stage:
     def dead_letters(self, group: str, count: int | None = None) -> list[Message]:
         """What a group gave up; none if it never gave up anything."""
         try:
-            return self.messages(f"%DLQ%{group}", count)
+            return self.messages(DLQ_PREFIX + group, count)
         except UnknownResource:
             if count:
                 raise

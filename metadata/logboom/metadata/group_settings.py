@@ -10,7 +10,9 @@ from logboom.metadata.group_subscriptions import subscribe, subscription_fault
 from logboom.metadata.groups import Group
 from logboom.metadata.names import MAX_GROUPS, group_name_fault
 from logboom.metadata.outcome import DONE, Outcome, refused, unknown_group
+from logboom.metadata.topic_commands import remove_topic
 from logboom.wire.group_view import GroupConfig
+from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from logboom.metadata.cluster import Cluster
@@ -100,7 +102,12 @@ def _refuse_mode(group: Group, config: GroupConfig) -> str | None:
 
 
 def delete_group(cluster: Cluster, command: DeleteGroup) -> Outcome:
-    """Forget a group without members."""
+    """Forget a group without members.
+
+    Its retries go with it: only its members could read them, and a group made anew under its name
+    would read them all again, since retries are always read from the first. Dead letters stay
+    unless the command says otherwise.
+    """
     group = cluster.groups.by_name.get(command.group)
     if group is None:
         return unknown_group(command.group)
@@ -108,4 +115,8 @@ def delete_group(cluster: Cluster, command: DeleteGroup) -> Outcome:
         text = f"group {group.name!r} has {len(group.members)} members: stop them first"
         return refused("GROUP_NOT_EMPTY", text, group=group.name, members=len(group.members))
     cluster.groups.drop(group)
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX) if command.dead_letters else (RETRY_PREFIX,):
+        topic = cluster.topics.get(prefix + group.name)
+        if topic is not None:
+            remove_topic(cluster, topic)
     return DONE

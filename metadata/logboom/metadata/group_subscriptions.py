@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from logboom.metadata.names import MAX_FILTER, MAX_SUBSCRIBED, is_reserved, topic_name_fault
+from logboom.metadata.names import MAX_FILTER, MAX_SUBSCRIBED
 from logboom.metadata.outcome import Outcome, refused
 from logboom.wire.group_view import UNKNOWN_START
+from logboom.wire.names import RETRY_PREFIX, is_reserved, topic_name_fault
 
 if TYPE_CHECKING:
     from logboom.metadata.cluster import Cluster, Topic
@@ -26,7 +27,7 @@ def subscription_fault(subscription: dict[str, str]) -> str | None:
         return f"a subscription to {len(subscription)} topics: name 1 to {MAX_SUBSCRIBED}"
     for topic, wanted in subscription.items():
         fault = topic_name_fault(topic)
-        if fault is None and is_reserved(topic) and not topic.startswith("%DLQ%"):
+        if fault is None and topic.startswith(RETRY_PREFIX):
             fault = f"topic {topic!r} is a group's own: its members get it without subscribing"
         if fault is None and len(wanted) > MAX_FILTER:
             fault = f"a filter of {len(wanted)} characters for {topic!r}: {MAX_FILTER} at most"

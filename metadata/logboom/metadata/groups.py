@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from logboom.metadata.recency import Recency
-from logboom.wire.group_view import RETRY_PREFIX, UNKNOWN_START, GroupConfig, QueueKey
+from logboom.wire.group_view import UNKNOWN_START, GroupConfig, QueueKey
+from logboom.wire.names import RETRY_PREFIX
 
 K = TypeVar("K", str, int)
 

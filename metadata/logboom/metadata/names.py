@@ -1,16 +1,15 @@
-"""The rules for names and numbers that users choose, each with the sentence that states it."""
+"""The rules for names and numbers that users choose, each with the sentence that states it.
+
+That for topics is in `logboom.wire.names`.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._%|-]{1,127}")
-TOPIC_RULE: Final = "1 to 127 of the characters A-Z a-z 0-9 . _ % | -, and neither '.' nor '..'"
 BROKER_ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 BROKER_RULE: Final = "1 to 64 of the characters a-z 0-9 -"
-RESERVED_PREFIXES: Final = ("%RETRY%", "%DLQ%")
-"""Topics of the system: retries and dead letters of a group."""
 GROUP_NAME: Final = re.compile(r"[A-Za-z0-9._|-]{1,120}")
 GROUP_RULE: Final = "1 to 120 of the characters A-Z a-z 0-9 . _ | -, and neither '.' nor '..'"
 """So that %RETRY% and %DLQ% before it make a topic's name."""
@@ -32,13 +31,6 @@ MAX_PRODUCER_IDS: Final = 1_000_000
 """Producer ids that one command may reserve."""
 
 
-def topic_name_fault(name: str) -> str | None:
-    """Why this cannot be a topic's name, in one line, or None."""
-    if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
-        return None
-    return f"topic name {name[:160]!r} is not allowed: use {TOPIC_RULE}"
-
-
 def broker_id_fault(broker_id: str) -> str | None:
     """Why this cannot be a broker's id, in one line, or None."""
     if BROKER_ID.fullmatch(broker_id):
@@ -58,11 +50,6 @@ def member_id_fault(member: str, what: str = "member id") -> str | None:
     if MEMBER_ID.fullmatch(member):
         return None
     return f"{what} {member[:160]!r} is not allowed: use {MEMBER_RULE}"
-
-
-def is_reserved(name: str) -> bool:
-    """Whether only the system itself may create, alter or delete this topic."""
-    return name.startswith(RESERVED_PREFIXES)
 
 
 def endpoint_fault(endpoint: str) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from logboom.wire.names import unknown_topic_text
+
 if TYPE_CHECKING:
     from logboom.metadata.groups import Group
 
@@ -27,8 +29,7 @@ def refused(code: str, text: str, **fields: str | int | None) -> Outcome:
 
 def unknown_topic(name: str) -> Outcome:
     """UNKNOWN_TOPIC."""
-    text = f"topic {name!r} does not exist: create it with `logboom topic create {name}`"
-    return refused("UNKNOWN_TOPIC", text, topic=name)
+    return refused("UNKNOWN_TOPIC", unknown_topic_text(name), topic=name)
 
 
 def unknown_broker(broker: str) -> Outcome:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from logboom.metadata.names import is_reserved
 from logboom.metadata.raft_config import MAX_COMMAND_BYTES
-from logboom.wire.commands import AlterTopic, CreateTopic, DeleteTopic, FenceBroker, NewTerm
+from logboom.wire.commands import AlterTopic, CreateTopic, FenceBroker, NewTerm
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.gate import Peer
 from logboom.wire.group_commands import SetTarget
 from logboom.wire.messages import Propose
+from logboom.wire.names import RETRY_PREFIX, is_reserved
 
 MAX_PROPOSER: Final = 128
 """Characters of a proposer's name."""
@@ -37,10 +37,9 @@ def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | N
     if size > MAX_COMMAND_BYTES:
         text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
         return InvalidRequest(text, "TOO_LARGE")
-    if (
-        peer.kind == "client"
-        and isinstance(command, CreateTopic | AlterTopic | DeleteTopic)
-        and is_reserved(command.name)
+    if peer.kind == "client" and (
+        (isinstance(command, CreateTopic) and is_reserved(command.name))
+        or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))
     ):
         text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
         return InvalidRequest(text, "INVALID_NAME")

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from logboom.metadata.cluster import Cluster, Queue, Topic, needed_copies
 from logboom.metadata.group_subscriptions import topic_gone, topic_grew
-from logboom.metadata.names import (
-    MAX_PRODUCER_IDS,
-    MAX_QUEUES,
-    MAX_REPLICAS,
-    topic_name_fault,
-)
+from logboom.metadata.names import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
 from logboom.metadata.outcome import DONE, Outcome, refused, unknown_topic
 from logboom.metadata.placement import Candidate, place
 from logboom.metadata.standing import elect, set_isr, standing
 from logboom.wire.commands import AllocateProducerIds, AlterTopic, CreateTopic, DeleteTopic
 from logboom.wire.messages import MAX_BATCH_BYTES
+from logboom.wire.names import group_of, topic_name_fault
 from logboom.wire.view import TopicConfig
 
 
@@ -72,9 +68,18 @@ def delete_topic(cluster: Cluster, command: DeleteTopic) -> Outcome:
     topic = cluster.topics.get(command.name)
     if topic is None:
         return unknown_topic(command.name)
+    group = group_of(topic.name)
+    if group in cluster.groups.by_name:
+        text = f"topic {topic.name!r} is a group's own: it goes with `logboom group delete`"
+        return refused("INVALID_ARGUMENT", text, topic=topic.name, group=group)
+    remove_topic(cluster, topic)
+    return DONE
+
+
+def remove_topic(cluster: Cluster, topic: Topic) -> None:
+    """Take a topic out of all tables, those of the groups too."""
     cluster.drop_topic(topic)
     topic_gone(cluster, topic)
-    return DONE
 
 
 def allocate_producer_ids(cluster: Cluster, command: AllocateProducerIds) -> Outcome:

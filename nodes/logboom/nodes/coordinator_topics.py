@@ -11,11 +11,11 @@ from typing import Final
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.turn import Turn
 from logboom.wire.commands import CreateTopic, Result
-from logboom.wire.group_view import RETRY_PREFIX, GroupView
+from logboom.wire.group_view import GroupView
+from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
 
-DEAD_PREFIX: Final = "%DLQ%"
 PAUSE: Final = 1.0
 """Seconds before a topic that could not be made is tried again: too few brokers, say."""
 UNDER_WAY: Final = float("inf")
@@ -34,14 +34,14 @@ class GroupTopics:
         """A group that this broker coordinates came or changed."""
         if head.config.mode != "clustering":
             return
-        for topic in (RETRY_PREFIX + head.name, DEAD_PREFIX + head.name):
+        for topic in (RETRY_PREFIX + head.name, DLQ_PREFIX + head.name):
             if topic not in self._routes.topics and topic not in self._missing:
                 self._make(topic, turn)
 
     def end(self, group: str) -> None:
         """Another broker coordinates the group, or it is gone."""
         self._missing.pop(RETRY_PREFIX + group, None)
-        self._missing.pop(DEAD_PREFIX + group, None)
+        self._missing.pop(DLQ_PREFIX + group, None)
 
     def step(self, turn: Turn) -> None:
         """Try again what could not be made."""

@@ -84,6 +84,17 @@ def test_a_bad_name_gets_the_rule(servers: str, name: str) -> None:
     assert "127" in line or "system's" in line
 
 
+@pytest.mark.parametrize(
+    "command", [("produce", "bad name", "x"), ("consume", "bad name"), ("topic", "describe", "a b")]
+)
+def test_a_name_that_no_topic_can_have_is_not_suggested(
+    servers: str, command: tuple[str, ...]
+) -> None:
+    line = fail(*command, servers=servers)
+    assert "1 to 127" in line
+    assert "create" not in line
+
+
 @pytest.mark.parametrize("queues", [0, 1025])
 def test_a_bad_number_of_queues_gets_the_rule(servers: str, queues: int) -> None:
     line = fail("topic", "create", "queues", "-q", queues, servers=servers)

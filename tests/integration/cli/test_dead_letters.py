@@ -54,3 +54,38 @@ def test_dead_letters_are_shown_and_sent_again(servers: str) -> None:
     assert sorted(got) == [("wages", 1, b"%d" % n) for n in range(3)]
     assert "does not exist" in fail("dlq", "show", "nobody", servers=servers)
     assert "1 or more" in fail("dlq", "redrive", "payroll", "--count", 0, servers=servers)
+    after_the_group_is_gone(servers)
+
+
+def after_the_group_is_gone(servers: str) -> None:
+    """Its dead letters stay until they are deleted, its retries do not."""
+    own = "is a group's own"
+    assert own in fail("topic", "delete", "%DLQ%payroll", "--yes", servers=servers)
+    succeed("topic", "alter", "%DLQ%payroll", "--retention", "90d", servers=servers)
+    gone = succeed("group", "delete", "payroll", "--yes", servers=servers)
+    assert gone.err == "deleted payroll; 3 dead letters stay in %DLQ%payroll\n"
+    assert "%RETRY%payroll" not in topics(servers)
+    assert len(succeed("dlq", "show", "payroll", "-o", "json", servers=servers).json) == 3
+    (row,) = succeed("dlq", "list", "-o", "json", servers=servers).json
+    assert (row["group"], row["messages"]) == ("payroll", 3)
+    no_group = fail("dlq", "redrive", "payroll", "--yes", servers=servers)
+    assert "group 'payroll' does not exist" in no_group
+    succeed("topic", "delete", "%DLQ%payroll", "--yes", servers=servers)
+    assert "%DLQ%payroll" not in topics(servers)
+
+
+def topics(servers: str) -> list[str]:
+    """Names of all topics."""
+    return [row["name"] for row in succeed("topic", "list", "-o", "json", servers=servers).json]
+
+
+def test_an_empty_dead_letter_topic_goes_with_its_group(servers: str) -> None:
+    with connect(servers) as boom:
+        boom.admin.create_topic("raises", queues=1)
+        with boom.consumer("raises", group="hr", heartbeat_ms=100, session_ms=3_000):
+            for _ in range(200):
+                if {"%RETRY%hr", "%DLQ%hr"} <= set(topics(servers)):
+                    break
+    done = succeed("group", "delete", "hr", "--yes", servers=servers)
+    assert done.err == "deleted hr\n"
+    assert not {"%RETRY%hr", "%DLQ%hr"} & set(topics(servers))

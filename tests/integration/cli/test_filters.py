@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from tests.integration.cli.command import environment, fail, succeed
@@ -82,6 +83,26 @@ def test_a_reader_that_goes_away_ends_it_quietly(servers: str) -> None:
     )
     assert done.stdout == b"x" * 99 + b"\n"
     assert done.stderr == b""
+
+
+def test_delayed_lines_come_at_their_time(servers: str) -> None:
+    succeed("topic", "create", "later", "--queues", 1, servers=servers)
+    succeed("produce", "later", "never in this test", "--delay", "40d", servers=servers)
+    succeed("produce", "later", "past", "--deliver-at", "2001-01-01T00:00:00Z", servers=servers)
+    succeed("produce", "later", "soon", "--delay", "300ms", servers=servers)
+    came = succeed("consume", "later", "-c", 2, "--json", servers=servers)
+    first, second = map(msgspec.json.decode, came.lines)
+    assert (first["value"], second["value"]) == ("past", "soon")
+    for option, value, told in (
+        ("--delay", "41d", "40 days"),
+        ("--delay", "ever", "40d is the longest"),
+        ("--delay", "-5s", "no duration"),
+        ("--deliver-at", "tomorrow", "2026-11-21T10:00:00Z"),
+        ("--deliver-at", "2199-01-01T00:00:00Z", "at most 40"),
+    ):
+        assert told in fail("produce", "later", "x", f"{option}={value}", servers=servers)
+    both = ("--delay", "1s", "--deliver-at", "2026-11-21T10:00:00Z")
+    assert "give one of them" in fail("produce", "later", "x", *both, servers=servers)
 
 
 def test_a_topic_is_created_only_if_asked(servers: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from logboom.cli.options import duration_ms, queue_numbers, size_bytes
+from logboom.cli.options import delay_s, duration_ms, queue_numbers, size_bytes, time_ms
 from logboom.cli.output import bytes_text, duration_text
 from logboom.wire.errors import InvalidRequest
 
@@ -26,6 +26,14 @@ def test_sizes(text: str, size: int) -> None:
 def test_no_duration(text: str) -> None:
     with pytest.raises(InvalidRequest, match="no duration"):
         duration_ms(text)
+
+
+def test_delays_and_times() -> None:
+    assert delay_s("1.5m") == 90.0
+    with pytest.raises(InvalidRequest, match="40d is the longest"):
+        delay_s("ever")
+    assert time_ms("2026-11-21T10:00:00Z") == time_ms("1795255200000") == 1_795_255_200_000
+    assert time_ms("tomorrow") is None
 
 
 @pytest.mark.parametrize("text", ["", "k", "-5", "1p"])

@@ -471,8 +471,10 @@ def test_settings_and_subscriptions_are_altered(words: Words) -> None:
         "new", GroupConfig(start=5), {"orders": "a || b WHERE x > 1"}, True, NOW
     )
     assert altered(words, subscription={"orders": Filter.of("a")}).config is None
-    words.drive(delete_group("billing", NOW, 5.0))
+    words.drive(delete_group("billing", NOW, 5.0, dead_letters=False))
     assert words.proposed[-1] == DeleteGroup("billing", NOW)
+    words.drive(delete_group("billing", NOW, 5.0, dead_letters=True))
+    assert words.proposed[-1] == DeleteGroup("billing", NOW, dead_letters=True)
 
 
 def test_wrong_alterations_are_refused_before_anything_is_asked(words: Words) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from logboom.metadata.names import MAX_MEMBERS
+from logboom.wire.commands import CreateTopic, DeleteTopic
 from logboom.wire.group_commands import DeleteGroup, ExpireMembers, LeaveGroup, ReleaseQueues
 from logboom.wire.group_view import GroupConfig, StrategyOptions
+from logboom.wire.view import TopicConfig
 from tests.unit.metadata.group_tables import END, GroupTables
 
 END_PLUS = END + 1
@@ -172,6 +174,20 @@ def test_a_static_member_takes_over_what_its_former_process_had() -> None:
     assert len(tables.owned("other")) == 2
 
 
+def test_a_static_member_that_comes_again_does_not_throw_out_its_successor() -> None:
+    tables = GroupTables()
+    tables.join("process-1", instance="left")
+    tables.join("process-2", instance="left")
+    result = tables.apply(tables.joining("process-1", instance="left", again=True))
+    assert result.code == "INSTANCE_TAKEN"
+    assert list(tables.group.members) == ["process-2"]
+    # One whose successor has gone, and one that was only expired, are welcome.
+    tables.join("process-2", instance="left", again=True)
+    tables.leave("process-2")
+    tables.join("process-1", instance="left", again=True)
+    assert list(tables.group.members) == ["process-1"]
+
+
 def test_a_static_member_that_was_draining_when_it_died_gives_that_away() -> None:
     tables = GroupTables()
     tables.join("process-1", instance="left")
@@ -328,6 +344,34 @@ def test_the_id_of_a_deleted_group_is_never_used_again() -> None:
     assert "g" not in tables.state.cluster.groups.by_name
     tables.join("m1")
     assert tables.group.id > first
+
+
+@pytest.mark.parametrize("dead_letters", [False, True])
+def test_a_deleted_group_takes_its_retries_along_and_dead_letters_if_asked(
+    dead_letters: bool,
+) -> None:
+    tables = GroupTables()
+    tables.join("m1")
+    for topic in ("%RETRY%g", "%DLQ%g", "%RETRY%gg"):
+        tables.done(CreateTopic(topic, 1, 3, TopicConfig(), 0))
+    for topic in ("%RETRY%g", "%DLQ%g"):
+        refusal = tables.apply(DeleteTopic(topic, 0))
+        assert (refusal.code, refusal.fields["group"]) == ("INVALID_ARGUMENT", "g")
+        assert "it goes with `logboom group delete`" in refusal.text
+    tables.leave("m1")
+    tables.done(DeleteGroup("g", 0, dead_letters))
+    left = {"t", "%RETRY%gg"} if dead_letters else {"t", "%RETRY%gg", "%DLQ%g"}
+    assert tables.state.cluster.topics.keys() == left
+    tables.join("m2")
+    tables.allocate()
+    assert tables.owned("m2") == [tables.key(queue) for queue in range(4)]
+
+
+def test_dead_letters_of_a_group_that_is_gone_can_be_deleted() -> None:
+    tables = GroupTables()
+    tables.done(CreateTopic("%DLQ%g", 1, 3, TopicConfig(), 0))
+    tables.done(DeleteTopic("%DLQ%g", 0))
+    assert "%DLQ%g" not in tables.state.cluster.topics
 
 
 def test_a_join_sent_again_is_answered_and_not_done_again() -> None:

@@ -36,7 +36,9 @@ class JoinGroup(Command, frozen=True, array_like=True):
     """A member comes, or comes again: value is its member epoch, the former one is fenced.
 
     A group that does not exist yet is made, with `config`. A static member (`instance`) takes over
-    what the former process of that name had. The subscription must be the group's own unless
+    what the former process of that name had; one that comes `again` does not take it back from its
+    successor: INSTANCE_TAKEN, or two of one name would throw each other out for ever. The
+    subscription must be the group's own unless
     `replace` is set, which gives the group this one.
     """
 
@@ -51,6 +53,8 @@ class JoinGroup(Command, frozen=True, array_like=True):
     coordinator_epoch: int
     """Under which the asking broker coordinates; 0 if it knows no such group."""
     time_ms: int
+    again: bool = False
+    """The process was a member before."""
 
 
 class LeaveGroup(Command, frozen=True, array_like=True):
@@ -159,10 +163,12 @@ class AlterGroup(Command, frozen=True, array_like=True):
 
 
 class DeleteGroup(Command, frozen=True, array_like=True):
-    """Forget a group without members, and its offsets; its id is never used again."""
+    """Forget a group without members, its offsets and its retries; its id is never used again."""
 
     group: str
     time_ms: int
+    dead_letters: bool = False
+    """Delete its dead letters too."""
 
 
 GroupCommand = (

@@ -12,8 +12,6 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-RETRY_PREFIX: Final = "%RETRY%"
-"""Before a group's name: the topic of its retries, part of every subscription of the group."""
 DELAY_LEVELS_MS: Final = (
     *(1_000, 5_000, 10_000, 30_000),
     *(minutes * 60_000 for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from logboom.wire.errors import UnknownResource
+from logboom.wire.names import unknown_topic_text
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicView, View
 
 
@@ -73,11 +74,7 @@ class Routes:
         """
         topic = self.topics.get(name)
         if topic is None:
-            raise UnknownResource(
-                f"topic {name!r} does not exist: create it with `logboom topic create {name}`",
-                "UNKNOWN_TOPIC",
-                topic=name,
-            )
+            raise UnknownResource(unknown_topic_text(name), "UNKNOWN_TOPIC", topic=name)
         return topic
 
     def queue(self, name: str, queue: int) -> QueueView:

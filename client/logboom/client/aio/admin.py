@@ -133,9 +133,10 @@ class Admin:
         )
         await drive(self._io, flow)
 
-    async def delete_group(self, name: str) -> None:
-        """Forget a group that has no members."""
-        await drive(self._io, group_flows.delete_group(name, wall_ms(), self._timeout_s))
+    async def delete_group(self, name: str, *, dead_letters: bool = False) -> None:
+        """Forget a group that has no members, with its retries, and its dead letters if asked."""
+        flow = group_flows.delete_group(name, wall_ms(), self._timeout_s, dead_letters=dead_letters)
+        await drive(self._io, flow)
 
     async def reset_offsets(
         self,

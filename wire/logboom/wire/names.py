@@ -1,0 +1,47 @@
+"""The rule for topics' names, those of a group's own topics, and what to say of one that is not there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Final
+
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._%|-]{1,127}")
+TOPIC_RULE: Final = "1 to 127 of the characters A-Z a-z 0-9 . _ % | -, and neither '.' nor '..'"
+RETRY_PREFIX: Final = "%RETRY%"
+"""Before a group's name: the topic of its retries, part of every subscription of the group."""
+DLQ_PREFIX: Final = "%DLQ%"
+"""Before a group's name: the topic of its dead letters."""
+RESERVED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+def topic_name_fault(name: str) -> str | None:
+    """Why this cannot be a topic's name, in one line, or None."""
+    if TOPIC_NAME.fullmatch(name) and name not in (".", ".."):
+        return None
+    return f"topic name {name[:160]!r} is not allowed: use {TOPIC_RULE}"
+
+
+def is_reserved(name: str) -> bool:
+    """Whether this topic is a group's own, which comes and goes with it."""
+    return name.startswith(RESERVED_PREFIXES)
+
+
+def group_of(topic: str) -> str | None:
+    """The group that a reserved topic belongs to; None of any other."""
+    for prefix in RESERVED_PREFIXES:
+        if topic.startswith(prefix):
+            return topic.removeprefix(prefix)
+    return None
+
+
+def unknown_topic_text(name: str) -> str:
+    """That there is no such topic, and what to do about it if anything can be done."""
+    fault = topic_name_fault(name)
+    if fault is not None:
+        return fault
+    group = group_of(name)
+    if group is not None:
+        return f"topic {name!r} does not exist: it comes with the first member of group {group!r}"
+    word = shlex.quote(name)
+    return f"topic {name!r} does not exist: create it with `logboom topic create {word}`"
