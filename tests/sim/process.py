@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from logboom.wire.actor import Core, Effects, Event, Synced, SyncFailed
@@ -71,7 +72,11 @@ class Process:
         self._ended = ended
         self._inbox: deque[Event] = deque()
         self._timer: Timer | None = None
+        """Of a turn that events ask for."""
         self._due = float("inf")
+        """When the next turn is to be, for events or by the core's deadline."""
+        self._alarm_at = float("inf")
+        """When this process looks at the deadline; before it, if that has moved since."""
         self._free_at = scheduler.now
         self._pauses = 0
         self._spins = 0
@@ -122,8 +127,31 @@ class Process:
         self._due = when
         self._timer = self._scheduler.at(when, self._turn)
 
+    def _sleep(self, deadline: float) -> None:
+        """Take a turn at a deadline, unless events come first (nearly always they do: so an alarm
+        that is set already and comes before is kept, and set anew when it comes)."""
+        self._due = max(deadline, self._free_at)
+        if self._due < self._alarm_at:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._alarm_at = at = self._due
+        self._scheduler.at(at, partial(self._alarm, at))
+
+    def _alarm(self, at: float) -> None:
+        if at != self._alarm_at:
+            return
+        self._alarm_at = float("inf")
+        if self._timer is not None or not self.running:
+            return
+        if self._due <= self._scheduler.now:
+            self._turn()
+        elif self._due < float("inf"):
+            self._set_alarm()
+
     def _turn(self) -> None:
         self._due = float("inf")
+        self._timer = None
         if not self.running or self.paused:
             return
         inbox = self._inbox
@@ -148,7 +176,7 @@ class Process:
         if self._inbox:
             self._plan(self._free_at)
         elif deadline is not None:
-            self._plan(self.clock.true_time(deadline) + 1e-6)
+            self._sleep(self.clock.true_time(deadline) + 1e-6)
 
     def _perform(self, effects: Effects) -> None:
         if effects.writes is not None and self.storage is not None:

@@ -14,11 +14,11 @@ from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty
 from tests.sim.wire_client import WireClient
 
-WAIT_MS: Final = 500
+WAIT_MS: Final = 1_000
 ANSWER_S: Final = 2.0
 RETRY_S: Final = (0.05, 0.4)
 """A reader waits this long after an error: twice as long each time, until it reads again."""
-ASK_END_S: Final = 0.7
+ASK_END_S: Final = 1.0
 TAKES_ALL: Final = "* WHERE _timestamp >= 0 OR KEYS IS NULL OR KEYS IS NOT NULL"
 
 
