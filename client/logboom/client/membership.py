@@ -96,6 +96,7 @@ class Membership:
                 text,
                 replace,
                 options.config,
+                member.joins > 0,
             )
 
         self._asked = self._coordinator.ask(message, self._joined, timeout, JOIN_S)
@@ -134,7 +135,8 @@ class Membership:
             with member.lock:
                 member.error = error
             member.changed()
-        self._turn.after(1.0, self._join_again)
+        if error.code != "INSTANCE_TAKEN":
+            self._turn.after(1.0, self._join_again)
 
     def _looked(self, found: tuple[dict[str, str], int] | LogboomError) -> None:
         if isinstance(found, tuple):

@@ -15,6 +15,10 @@ from logboom.wire.group_commands import ExpireMembers, JoinGroup, LeaveGroup
 
 MAX_LABEL: Final = 256
 """Characters of a member's client id and room."""
+_TAKEN: Final = (
+    "another process has joined as instance {!r} of group {!r} and has its queues: end this one, or "
+    "give each process an instance of its own"
+)
 
 
 def join_group(cluster: Cluster, command: JoinGroup) -> Outcome:
@@ -64,6 +68,8 @@ def _refuse(group: Group, command: JoinGroup) -> Outcome | None:
     fault = None
     if named is not None and named.instance != command.instance:
         fault = f"the name {named.name!r} is that of another member: choose another"
+    elif command.again and named is not None and named.id != command.member:
+        return refused("INSTANCE_TAKEN", _TAKEN.format(named.name, group.name), group=group.name)
     elif same_id is not None and same_id is not named:
         fault = f"member id {command.member!r} is that of another member: choose another"
     elif named is None and len(group.members) >= MAX_MEMBERS:

@@ -91,6 +91,7 @@ class Joins:
             message.config,
             epoch,
             turn.now.wall_ms,
+            message.again,
         )
         self._joining[key] = joining = _Joining(command, [asker])
         self._proposals.propose(

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from logboom.client import Client, GroupConsumer, Message, connect
 from logboom.client.push_options import PushOptions
 from logboom.deploy import Cluster, embedded
+from logboom.wire.errors import GroupError
 from tests.integration.waiting import wait_until
 
 MEMBER = """
@@ -128,6 +131,36 @@ def test_a_static_member_keeps_its_queues_over_a_restart() -> None:
                 while time.monotonic() < end:
                     assert [queue for _, queue in consumer.queues] == kept
                     consumer.poll(10, 0.1)
+
+
+def test_two_processes_of_one_name_do_not_throw_each_other_out() -> None:
+    with embedded() as node, connect(node.endpoints) as boom, connect(node.endpoints) as other:
+        boom.admin.create_topic("t", queues=QUEUES)
+        fill(boom, list(range(QUEUES)), 10)
+        with (
+            boom.consumer("t", group="g", instance="left", **SETTINGS) as older,
+            other.consumer("t", group="g", instance="left", **SETTINGS) as newer,
+        ):
+
+            def told() -> bool:
+                older.poll(1, 0.1)
+                return False
+
+            with pytest.raises(GroupError, match="instance 'left'") as caught:
+                wait_until(told, "the older one is not told")
+            assert caught.value.code == "INSTANCE_TAKEN"
+            wait_until(lambda: len(newer.queues) == QUEUES, "the newer one has not all queues")
+            (before,) = boom.admin.describe_group("g").members
+            taken: list[Message] = []
+
+            def all_came() -> bool:
+                taken.extend(newer.poll(100, 0.1))
+                return len(taken) == QUEUES * 10
+
+            wait_until(all_came, "not everything was read")
+            newer.ack(taken)
+            (after,) = boom.admin.describe_group("g").members
+            assert (after.id, after.epoch) == (newer.member_id, before.epoch)
 
 
 def test_a_hand_over_brings_no_burst() -> None:

@@ -364,3 +364,23 @@ def test_each_owner_of_a_queue_has_a_greater_epoch(cluster: GroupCluster) -> Non
     cluster.run(1)
     assert numbers(reader.read(1)) == [10]
     assert reader.member.owner_epoch("t", 0) == cluster.owned[0].owner_epoch > before
+
+
+def test_who_finds_another_process_of_its_name_stays_out(cluster: GroupCluster) -> None:
+    def taken(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, GroupJoin) and message.again:
+            return Failure(0, "INSTANCE_TAKEN", "it is another's", retryable=False)
+        return None
+
+    reader = Reader(cluster, instance="left")
+    cluster.give(0)
+    reader.read(5)
+    cluster.intercept = taken
+    cluster.fence()
+    cluster.run(30)
+    with pytest.raises(GroupError, match="another's"):
+        reader.read(1)
+    assert [join.again for join in cluster.joins] == [False]
+    asked = [message for message in cluster.seen if isinstance(message, GroupJoin)]
+    assert sum(join.again for join in asked) == 1
+    reader.close(1)

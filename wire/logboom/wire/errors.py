@@ -13,7 +13,7 @@ LogboomError
 ├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
-│                             GROUP_NOT_EMPTY
+│                             GROUP_NOT_EMPTY, INSTANCE_TAKEN
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
 ├── DataDamaged               DATA_DAMAGED                 (no good copy of stored data here)
@@ -128,8 +128,9 @@ class ProducerError(LogboomError):
 class GroupError(LogboomError):
     """A member is out of its group, or asks what does not fit the group's state.
 
-    UNKNOWN_MEMBER: join again. Fields of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra`
-    and `different`, topics where the member's subscription is not the group's.
+    UNKNOWN_MEMBER: join again. INSTANCE_TAKEN: do not, another process has this one's name. Fields
+    of SUBSCRIPTION_MISMATCH: `version`, and `missing`, `extra` and `different`, topics where the
+    member's subscription is not the group's.
     """
 
     default_code = "UNKNOWN_MEMBER"
@@ -197,6 +198,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "NOT_OWNER": GroupError,
     "BEYOND_END": GroupError,
     "GROUP_NOT_EMPTY": GroupError,
+    "INSTANCE_TAKEN": GroupError,
     "TOPIC_EXISTS": AlreadyExists,
     "UNSUPPORTED_VERSION": Refused,
     "UNAUTHENTICATED": Refused,

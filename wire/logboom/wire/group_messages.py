@@ -34,7 +34,7 @@ class GroupJoin(Request, array_like=True):
 
     Errors: NOT_COORDINATOR (fields `coordinator`, which is in `leader` too, its `endpoint`, and
     `epoch`), SUBSCRIPTION_MISMATCH (fields name the difference), INVALID_FILTER (field `topic`
-    besides), INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
+    besides), INSTANCE_TAKEN, INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
     """
 
     group: str
@@ -49,6 +49,8 @@ class GroupJoin(Request, array_like=True):
     """Give the group this subscription if it has another."""
     config: GroupConfig
     """Used only if the group is new."""
+    again: bool = False
+    """This process was a member before: its instance may be another's by now, which stays."""
 
 
 class GroupJoined(Message, array_like=True):
