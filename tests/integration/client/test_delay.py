@@ -106,9 +106,15 @@ def test_asyncio_delays_and_recalls_too(node: Embedded) -> None:
         async with await aio.connect(node.endpoints) as boom:
             await boom.admin.create_topic("async-delays", queues=1)
             async with boom.producer() as producer:
+                # The first waits for its topic, the others go at once.
+                whole = producer.send_many("async-delays", [b"x", b"y"], delay_s=0.5)
+                (parked,) = await whole.parked()
+                assert await whole == [(0, -1, 2)]
+                assert await producer.recall(parked)
                 sent = await producer.send("async-delays", b"gone", delay_s=0.5)
-                runs = await producer.send_many("async-delays", [b"1", b"2"], delay_s=0.3)
-                assert runs == [(0, -1, 2)]
+                many = producer.send_many("async-delays", [b"1", b"2"], delay_s=0.3)
+                assert await many == [(0, -1, 2)]
+                assert len(await many.parked()) == 1
                 assert await producer.recall(sent)
             found: list[bytes | None] = []
             async with boom.consumer("async-delays") as consumer:

@@ -19,6 +19,7 @@ from logboom.client.aio.admin import Admin
 from logboom.client.aio.app import App
 from logboom.client.aio.client import Client, connect
 from logboom.client.aio.consumer import Consumer
+from logboom.client.aio.futures import ManyFuture
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
@@ -29,6 +30,7 @@ __all__ = [
     "Client",
     "Consumer",
     "GroupConsumer",
+    "ManyFuture",
     "Producer",
     "PushConsumer",
     "connect",

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from logboom.client.aio.bridge import awaited, call_in, run
+from logboom.client.aio.futures import ManyFuture, many
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
@@ -22,12 +23,12 @@ from logboom.client.outcome import Outcome
 from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.piles import Pile
 from logboom.client.producer import ABANDON_S
-from logboom.client.results import Run, SendResult
+from logboom.client.results import SendResult
 from logboom.client.send_buffer import SendBuffer
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
+F = TypeVar("F", bound="asyncio.Future[Any]")
 Sent: TypeAlias = "asyncio.Future[SendResult]"
-SentMany: TypeAlias = "asyncio.Future[list[Run]]"
 _Late: TypeAlias = tuple[str, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"]
 
 
@@ -79,7 +80,7 @@ class Producer:
             delay_s=delay_s,
             deliver_at=deliver_at,
         )
-        return self._now_or_late(topic, send)
+        return self._now_or_late(topic, send, asyncio.Future)
 
     def send_many(
         self,
@@ -93,11 +94,11 @@ class Producer:
         timestamps_ms: int | Sequence[int] | None = None,
         delay_s: float | None = None,
         deliver_at: datetime | int | None = None,
-    ) -> SentMany:
+    ) -> ManyFuture:
         """Send whole columns; the awaitable gives [(queue, first offset, count)]; the offset is -1
-        of batches that wait for a time."""
+        of batches that wait for a time, and its `parked` tells where."""
 
-        def send() -> SentMany:
+        def send() -> ManyFuture:
             piles = self._buffer.send_many(
                 topic,
                 values,
@@ -109,9 +110,9 @@ class Producer:
                 delay_s=delay_s,
                 deliver_at=deliver_at,
             )
-            return _runs(piles)
+            return many(piles)
 
-        return self._now_or_late(topic, send)
+        return self._now_or_late(topic, send, ManyFuture)
 
     async def recall(self, sent: SendResult | Parking) -> bool:
         """Take back what waits for its time, as `logboom.client`'s producer does."""
@@ -169,15 +170,13 @@ class Producer:
             self._opening = asyncio.create_task(run(self._io, call))
         await asyncio.shield(self._opening)
 
-    def _now_or_late(
-        self, topic: str, send: Callable[[], asyncio.Future[Any]]
-    ) -> asyncio.Future[Any]:
+    def _now_or_late(self, topic: str, send: Callable[[], F], kind: type[F]) -> F:
         self._io.check()
         if self._closed:
             raise ClientClosed("this producer is closed: make another with client.producer()")
         if not self._late and topic in self._buffer.topics and not self._buffer.full:
             return send()
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future = kind(loop=asyncio.get_running_loop())
         self._late.append((topic, send, future))
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
@@ -238,27 +237,6 @@ def _settle(pile: Pile) -> None:
     pile.attached = None
 
 
-def _runs(piles: list[Pile]) -> SentMany:
-    loop = asyncio.get_running_loop()
-    future: SentMany = loop.create_future()
-    left = len(piles)
-
-    def one_done() -> None:
-        nonlocal left
-        left -= 1
-        if left or future.done():
-            return
-        errors = [pile.error for pile in piles if pile.error is not None]
-        if errors:
-            future.set_exception(errors[0])
-        else:
-            future.set_result([(pile.queue, pile.get(), pile.count) for pile in piles])
-
-    for pile in piles:
-        pile.add_callback(lambda: call_in(loop, one_done))
-    return future
-
-
 def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:
     if sent.cancelled():
         future.cancel()
@@ -266,4 +244,6 @@ def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:
         if not future.done():
             future.set_exception(error)
     elif not future.done():
+        if isinstance(future, ManyFuture) and isinstance(sent, ManyFuture):
+            future.piles = sent.piles
         future.set_result(sent.result())
