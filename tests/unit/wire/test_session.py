@@ -24,7 +24,7 @@ from logboom.wire.messages import (
     Stats,
     Welcome,
 )
-from logboom.wire.session import DEAD_AFTER, PING_AFTER, Reply, Session
+from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, Reply, Session
 from logboom.wire.view import TopicConfig
 
 ENDPOINT = "127.0.0.1:7711"
@@ -167,12 +167,13 @@ def test_a_silent_peer_is_pinged_then_dialled_anew() -> None:
     line = Line(client())
     line.ask()
     line.run()
+    line.reachable = False
+    line.ask(timeout=60.0)
+    line.run()
     line.now += PING_AFTER
     line.session.tick(line.out, line.now)
     assert isinstance(decode(line.out.sends[-1].frames), Ping)
     line.out.sends.clear()
-    line.reachable = False
-    line.ask(timeout=60.0)
     for _ in range(100):
         line.tick(0.1)
     assert line.out.redials.count(ENDPOINT) >= 2
@@ -181,6 +182,36 @@ def test_a_silent_peer_is_pinged_then_dialled_anew() -> None:
     for _ in range(40):
         line.tick(0.1)
     assert [r.error for r in line.replies] == [None, None]
+
+
+def test_who_waits_for_nothing_pings_seldom_and_still_finds_out() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    pings = 0
+    for _ in range(round(6 * PING_IDLE / 0.1)):
+        line.now += 0.1
+        line.session.tick(line.out, line.now)
+        pings += len(line.out.sends)
+        line.run()
+    assert 4 <= pings <= 6
+    assert line.session.state == "open"
+    line.reachable = False
+    for _ in range(round((PING_IDLE + DEAD_AFTER) / 0.1)):
+        line.tick(0.1)
+    assert ENDPOINT in line.out.redials
+
+
+def test_a_request_on_an_idle_connection_finds_out_at_once_that_it_is_dead() -> None:
+    line = Line(client())
+    line.ask()
+    line.run()
+    line.tick(PING_IDLE - 0.5)
+    line.reachable = False
+    line.ask(timeout=60.0)
+    for _ in range(round(DEAD_AFTER / 0.1)):
+        line.tick(0.1)
+    assert line.out.redials == [ENDPOINT]
 
 
 def test_a_live_but_slow_peer_is_not_dialled_anew() -> None:

@@ -33,9 +33,12 @@ from logboom.wire.messages import (
 )
 
 PING_AFTER: Final = 1.0
-"""Seconds of silence before a ping."""
+"""Seconds of silence, with something asked or told, before a ping."""
 DEAD_AFTER: Final = 3.0
-"""Seconds of silence, with something asked, before the connection is dialled anew."""
+"""Seconds of silence, with something asked or told, before the connection is dialled anew."""
+PING_IDLE: Final = 5.0
+"""Seconds of silence before a ping, while nobody waits for anything: the listener forgets a peer
+that is silent for 30 s."""
 BACKOFF_FIRST: Final = 0.1
 BACKOFF_LAST: Final = 2.0
 HELLO_ID: Final = -1
@@ -80,6 +83,8 @@ class Session:
         self._unsent: list[int] = []
         self._heard = now
         self._said = now
+        self._told = False
+        """Whether something was told since the peer was heard last."""
         self._greeted = now
         self._backoff = BACKOFF_FIRST
         self._redial_at: float | None = None
@@ -123,6 +128,7 @@ class Session:
                 self._greet(out, now)
             return False
         message.id = 0
+        self._told = True
         # Not counted as said: nothing answers it, so the peer's silence must still make a ping.
         out.sends.append(Send(self.endpoint, encode(message, batches)))
         return True
@@ -146,6 +152,7 @@ class Session:
         """Take what the peer sent."""
         self._due_known = False
         self._heard = now
+        self._told = False
         try:
             message = decode(frames)
         except InvalidRequest:
@@ -187,9 +194,9 @@ class Session:
         if self.state == "greeting":
             if now - self._greeted >= PING_AFTER:
                 self._lose(now)
-        elif silent >= DEAD_AFTER:
+        elif silent >= self._ping_after() + DEAD_AFTER - PING_AFTER:
             self._lose(now)
-        elif silent >= PING_AFTER and now - self._said >= PING_AFTER:
+        elif silent >= self._ping_after() and now - self._said >= PING_AFTER:
             out.sends.append(Send(self.endpoint, encode(Ping(PING_ID))))
             self._said = now
         return replies
@@ -202,13 +209,18 @@ class Session:
             self._due_known = True
         return self._due
 
+    def _ping_after(self) -> float:
+        return PING_AFTER if self._outstanding or self._told else PING_IDLE
+
     def _next_due(self) -> float | None:
         wanted = self._redial_at
         if wanted is None and self.state == "greeting":
             wanted = self._greeted + PING_AFTER
         elif wanted is None and self.state == "open":
             heard = max(self._heard, self._greeted)
-            wanted = min(max(heard, self._said) + PING_AFTER, heard + DEAD_AFTER)
+            after = self._ping_after()
+            dead_at = heard + after + DEAD_AFTER - PING_AFTER
+            wanted = min(max(heard + after, self._said + PING_AFTER), dead_at)
         while self._deadlines and self._deadlines[0][1] not in self._outstanding:
             heapq.heappop(self._deadlines)
         if self._deadlines:
