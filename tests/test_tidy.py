@@ -38,6 +38,7 @@ SKINS: dict[str, set[str]] = {
         "aio.bridge",
         "aio.client",
         "aio.consumer",
+        "aio.futures",
         "aio.group_consumer",
         "aio.producer",
         "aio.push_consumer",
