@@ -31,6 +31,13 @@ REST_S: Final = (0.5, 4.0)
 ASK_S: Final = 5.0
 CATCH_UP_S: Final = 120.0
 """A group that is not at the end by then has missed something."""
+REPLACED: Final = 0.7
+"""How often a static member that was stopped has a successor when it goes on."""
+
+
+def is_static(member: Worker) -> bool:
+    """Whether a member has the name that outlives processes."""
+    return member.name.startswith(STATIC)
 
 
 class Crew:
@@ -107,7 +114,7 @@ class Crew:
         self._succeed(member)
 
     def _succeed(self, member: Worker) -> None:
-        self._start(STATIC if fates.owner_of(member.name) == STATIC else "")
+        self._start(STATIC if is_static(member) else "")
 
     def _stop_for_long(self) -> None:
         """SIGSTOP beyond the session: it wakes up believing that it has its queues."""
@@ -115,9 +122,18 @@ class Crew:
         member.process.send_signal(signal.SIGSTOP)
         self._note(member, fates.PAUSED)
         session = self._plan.session_ms / 1000
-        self._rest(session + 0.5, session + 3.0)
+        first = self._rng.uniform(0.2, session)
+        self._rest(first, first)
+        replaced = is_static(member) and self._rng.random() < REPLACED
+        if replaced:
+            self._start(STATIC)
+        self._rest(session - first + 0.5, session - first + 3.0)
         self._note(member, fates.WOKEN)
         member.process.send_signal(signal.SIGCONT)
+        if replaced:
+            # It finds that its name is another's, and ends by itself.
+            self._members.remove(member)
+            member.wait(self._verdict)
 
     def _restart_all(self) -> None:
         """A rolling restart, as for a new version."""
@@ -135,7 +151,7 @@ class Crew:
         if len(self._members) <= self._plan.members:
             self._start()
             return
-        member = next(m for m in self._members if fates.owner_of(m.name) != STATIC)
+        member = next(member for member in self._members if not is_static(member))
         member.tell_to_end()
         member.wait(self._verdict)
         self._members.remove(member)

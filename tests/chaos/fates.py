@@ -26,11 +26,6 @@ WAKING_S: Final = 5.0
 """Within so long after it woke, a member learns that it is out."""
 
 
-def owner_of(member: str) -> str:
-    """Who owns the queues of a process: itself, or the static member whose name it has."""
-    return member.partition(".")[0]
-
-
 class Fates:
     """All members of a run."""
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Final
 
 from tests.chaos import fates
-from tests.chaos.fates import Fates, owner_of
+from tests.chaos.fates import Fates
 from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
 from tests.chaos.outages import longest_gap
 from tests.chaos.payload import Stream
@@ -151,13 +151,14 @@ class _Queue:
         self._verdict = verdict
 
     def owners(self, given: Sequence[Consumed]) -> None:
-        """P9: one owner per owner epoch."""
+        """P9: one owner per owner epoch, which is a process: a static member has a new epoch after
+        each restart."""
         owners: dict[int, str] = {}
         for record in given:
             if record.owner_epoch == NOBODY:
                 continue
-            owner = owners.setdefault(record.owner_epoch, owner_of(record.member))
-            if owner != owner_of(record.member):
+            owner = owners.setdefault(record.owner_epoch, record.member)
+            if owner != record.member:
                 detail = f"{self._where(record)}, whose owner is {owner}"
                 self._verdict.found(TWO_OWNERS, detail, record.count)
         if self._queue != RETRIES:

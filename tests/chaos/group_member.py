@@ -20,7 +20,7 @@ from logboom.client import Client, Message, connect
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.retries import place_of
-from logboom.wire.errors import UnknownResource
+from logboom.wire.errors import GroupError, UnknownResource
 from tests.chaos import fates
 from tests.chaos.payload import runs
 from tests.chaos.record import RETRIES, Consumed, Fate, Writer, Wrong
@@ -29,6 +29,8 @@ GROUP: Final = "pilots"
 KINDS: Final = ("pull", "push")
 CONNECT_S: Final = 60.0
 COMMIT_EVERY_S: Final = 0.5
+LOOK_S: Final = 0.2
+"""Between two looks at whether the group still takes the member."""
 THREADS: Final = 3
 BATCH: Final = 200
 """Messages that a listener gets at most."""
@@ -41,6 +43,8 @@ SAID: Final = {
     "left without farewell": fates.UNHEARD,
 }
 """Words of the client's log → what they say of the member."""
+REPLACED: Final = "another process has joined"
+"""What a static member hears that has a successor."""
 NEVER: Final = ("given up", "does not exist", "does not take us back")
 """Words of the client's log that nobody may read whom nothing but faults befell."""
 
@@ -115,6 +119,8 @@ class Diary(logging.Handler):
             if words in text:
                 self.became(what)
                 self.unheard = self.unheard or what == fates.UNHEARD
+        if REPLACED in text:
+            return
         if record.exc_info or any(words in text for words in NEVER):
             self.wrong("clients go on", text)
 
@@ -163,7 +169,9 @@ def push(client: Client, topic: str, diary: Diary, ended: threading.Event, how: 
     ) as consumer:
         diary.consumer = consumer
         begun(diary)
-        ended.wait()
+        while not ended.wait(LOOK_S):
+            if consumer.error is not None:
+                raise consumer.error
 
 
 def begun(diary: Diary) -> None:
@@ -205,7 +213,12 @@ def main() -> int:
 
     threading.Thread(target=listen, daemon=True).start()
     with connect(given.endpoints, timeout_s=CONNECT_S, client_id=given.name) as client:
-        (pull if given.kind == "pull" else push)(client, given.topic, diary, ended, how)
+        try:
+            (pull if given.kind == "pull" else push)(client, given.topic, diary, ended, how)
+        except GroupError as error:
+            if error.code != "INSTANCE_TAKEN":
+                raise
+            return 0  # the name is another process's, and so are the queues
     if not diary.unheard:
         diary.became(fates.LEFT)
     return 0

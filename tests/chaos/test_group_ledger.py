@@ -85,16 +85,6 @@ def test_two_members_in_one_owner_epoch() -> None:
     assert broken(records) == {}
 
 
-def test_a_static_member_is_the_same_owner_after_its_restart() -> None:
-    records: list[Record] = [
-        given("static.1", 1, 0, 10, 1.0),
-        Fate("static.1", fates.KILLED, 1.5),
-        given("static.2", 1, 0, 30, 2.0),
-        Committed(0, 30, 7.0),
-    ]
-    assert broken(records) == {}
-
-
 def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> None:
     records = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 8.1)]
     assert broken(records) == {}
