@@ -21,7 +21,7 @@ from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
-from logboom.client.work import Context, Later
+from logboom.client.work import Context, Dead, Done, Later
 from logboom.wire.errors import LogboomError, RetryableError
 
 __all__ = [
@@ -30,6 +30,8 @@ __all__ = [
     "ColumnBatch",
     "Consumer",
     "Context",
+    "Dead",
+    "Done",
     "GroupConsumer",
     "Later",
     "LogboomError",

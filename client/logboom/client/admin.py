@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from logboom.client import flows, group_flows, message_flows
 from logboom.client.flows import Flow, changed_config
@@ -94,9 +94,21 @@ class Admin:
         """(first offset, high watermark) by queue; `queues` None: all."""
         return self._run(message_flows.offsets(topic, queues, self._timeout_s))
 
-    def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
-        """Offset of the first message at or after a message time; the high watermark if none."""
-        return self._run(message_flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s))
+    def offset_for_time(
+        self,
+        topic: str,
+        queue: int,
+        timestamp_ms: int,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """Offset of the first message at or after a message time; the high watermark if none.
+
+        With boundary="upper" of the last one at or before it; 0 if all are later.
+        """
+        find = (
+            message_flows.last_offset_by if boundary == "upper" else message_flows.offset_for_time
+        )
+        return self._run(find(topic, queue, timestamp_ms, self._timeout_s))
 
     def get_message(self, topic: str, queue: int, offset: int) -> Message:
         """The message at an offset.

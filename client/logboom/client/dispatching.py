@@ -20,6 +20,7 @@ from logboom.client.lanes import Lane
 from logboom.client.member import Member
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
+from logboom.client.retries import DEAD
 from logboom.client.work import Work
 
 LOG = logging.getLogger("logboom.client")
@@ -32,6 +33,8 @@ STEAL_AFTER_S: Final = 0.01
 """Seconds after which others help a worker whose listener does not return."""
 OPEN_AT_ONCE: Final = 8
 """Batches that one look into the inbox opens."""
+MAX_REASON: Final = 120
+"""Characters of why an orderly queue waits, as its coordinator is told."""
 WAIT_S: Final = 1.0
 """Longest sleep of a worker."""
 
@@ -174,6 +177,8 @@ class Dispatcher:
     def _settle(self, work: Work, handled: list[Message], now: float) -> None:
         """Finish what went well; what failed comes again."""
         lane = work.lane
+        if handled:
+            lane.holding.failing = ""
         if not (work.failed or work.given_up):
             lane.finish(handled)
             return
@@ -204,10 +209,11 @@ class Dispatcher:
         message = handled[failed]
         delay_s, cause = work.failed[id(message)]
         most = self._options.orderly_max_attempts
-        if most and message.attempt >= most:
-            self._failures.bury(self, lane.holding, message, cause)
+        if delay_s == DEAD or (most and message.attempt >= most):
             lane.holding.running += 1
+            self._failures.bury(self, lane.holding, message, cause)
             return handled[failed + 1 :] + left
+        lane.holding.failing = f"attempt {message.attempt} failed: {cause}"[:MAX_REASON]
         wait = self._options.suspend_current_queue_ms / 1000 if delay_s is None else delay_s
         lane.suspended = now + min(max(wait, 0.01), 30.0)
         return [self._failures.tried(message), *handled[failed + 1 :], *left]

@@ -16,7 +16,7 @@ import msgspec
 from logboom.client.holdings import Holding
 from logboom.client.member import Member
 from logboom.client.results import Message
-from logboom.client.retries import copy_headers, retry_delay_ms
+from logboom.client.retries import DEAD, copy_headers, retry_delay_ms
 from logboom.wire.errors import LogboomError
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -82,19 +82,15 @@ class Failures:
         config = self._member.config
         delay_ms = retry_delay_ms(config, message.attempt) if delay_s is None else delay_s * 1000
         sink = self._sink
-        last = message.attempt >= config.max_attempts
+        last = delay_s == DEAD or message.attempt >= config.max_attempts
         alone = self._member.store is not None
-        if last and alone:
-            # Broadcasting: nobody else would read retries or dead letters of this member.
-            LOG.error("group %s: %r given up: %s", self._member.options.group, message, cause)
-            again.sent_on(holding, message)
-        elif last and sink is not None:
+        if last and (alone or sink is not None):
             self.bury(again, holding, message, cause)
         elif sink is not None and sink.can_delay and not alone:
             self._send(sink, again, holding, message, int(delay_ms), cause)
         else:
             self.retried += 1
-            again.retry(holding, self.tried(message), now + delay_ms / 1000)
+            again.retry(holding, self.tried(message), now + max(delay_ms, 0) / 1000)
 
     def tried(self, message: Message) -> Message:
         """The same message in its next attempt."""
@@ -102,7 +98,11 @@ class Failures:
 
     def bury(self, again: Again, holding: Holding, message: Message, cause: str) -> None:
         """Send a message to the dead letters; called under the lock."""
-        if self._sink is None:
+        if self._member.store is not None:
+            # Broadcasting: nobody else would read retries or dead letters of this member.
+            LOG.error("group %s: %r given up: %s", self._member.options.group, message, cause)
+            again.sent_on(holding, message)
+        elif self._sink is None:
             again.retry(holding, message, self._clock() + SEND_BACK_S)
         else:
             self._send(self._sink, again, holding, message, -1, cause)

@@ -42,6 +42,8 @@ WAIT_MS: Final = 10_000
 """How long a leader holds a pull."""
 SLACK: Final = 3.0
 """Seconds beyond the hold before an unanswered pull is asked again."""
+IN_TROUBLE: Final = 3
+"""Pulls in a row that fail before it is said of the queue."""
 MOST_DAMAGED: Final = 3
 """Tries to read a batch that arrives damaged before the reader is told."""
 
@@ -219,6 +221,8 @@ class Fetching:
     def _failed(self, reading: _Reading, error: LogboomError | None) -> None:
         fetch = reading.fetch
         reading.suggested = ""
+        if error is not None and reading.attempts + 1 >= IN_TROUBLE:
+            fetch.trouble = error.code
         if error is not None and not self._leaders.worth_retrying(fetch.topic, error):
             self._fail(reading, error)
             return
@@ -244,6 +248,7 @@ class Fetching:
     def _pulled(self, reading: _Reading, message: Pulled, batches: Sequence[Frame]) -> None:
         fetch = reading.fetch
         reading.attempts = 0
+        fetch.trouble = ""
         if message.status == "OFFSET_ILLEGAL":
             self._correct(reading, message)
             return

@@ -19,7 +19,7 @@ from logboom.client.holdings import UNPLACED, GroupFetch, Holding
 from logboom.client.inbox import Arrival
 from logboom.client.member import Member
 from logboom.client.results import ColumnBatch, Message
-from logboom.client.retries import place_of
+from logboom.client.retries import DEAD, place_of
 from logboom.wire.errors import InvalidRequest
 
 Given: TypeAlias = Message | ColumnBatch
@@ -181,6 +181,13 @@ class GroupIntake(Places):
             InvalidRequest: a negative delay.
         """
         check_delay(delay_s)
+        self._fail(message, delay_s, cause, now)
+
+    def reject(self, message: Message, cause: str, now: float) -> None:
+        """A message will never be handled: to the dead letters."""
+        self._fail(message, DEAD, cause, now)
+
+    def _fail(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
         topic, queue, offset = place_of(message)
         with self._member.lock:
             holding = self._member.holding(topic, queue)

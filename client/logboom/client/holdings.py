@@ -64,6 +64,15 @@ class Matching:
         """None: every message is wanted."""
 
 
+class Share:
+    """Shared by all that a member has of one topic."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Holding:
     """One queue of a member, in one owner epoch."""
 
@@ -71,6 +80,7 @@ class Holding:
         "arrived",
         "cancelled",
         "committed",
+        "failing",
         "fetch",
         "group",
         "handed",
@@ -83,6 +93,7 @@ class Holding:
         "releasing",
         "running",
         "seen_end",
+        "share",
         "since",
         "state",
         "topic",
@@ -119,6 +130,10 @@ class Holding:
         self.moved = (self.progress.floor, now)
         """The commit point as last looked at, and when it was first seen there."""
         self.releasing = False
+        self.failing = ""
+        """orderly: why the queue waits for a message that failed."""
+        self.share = Share()
+        """How many queues of the topic the member has, this one among them."""
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
 
@@ -212,6 +227,12 @@ class Holding:
             state = f"draining: {self.running} handed out" if self.running else "draining"
         elif fetch is not None and fetch.paused:
             state = "paused"
+        elif self.failing:
+            state = f"suspended, {self.failing}"
+        elif fetch is not None and fetch.trouble:
+            # The leader has seen a newer owner: what other brokers call a lock that is refused.
+            refused = fetch.trouble == "STALE_EPOCH"
+            state = "lock refused" if refused else f"pulls fail: {fetch.trouble}"
         elif fetch is not None and fetch.full:
             state = "handler running, full cache" if self.running else "full cache"
         elif self.running and now - since >= STILL_S:

@@ -9,7 +9,7 @@ from itertools import count
 from logboom.client.holdings import GroupFetch, Holding, Matching
 from logboom.client.inbox import Arrival, Inbox
 from logboom.client.member import MakeFetch, Member
-from logboom.client.push_options import PushOptions
+from logboom.client.push_options import NO_BOUND, PushOptions
 from logboom.client.results import Message
 from logboom.client.retries import place_of
 
@@ -45,9 +45,14 @@ class PushFetch(GroupFetch):
     def full(self) -> bool:
         """Whether a threshold is passed; compared as RocketMQ does, before a pull."""
         options = self.options
-        if self.cached > options.pull_threshold_for_queue:
+        if self.cached > self._bound(
+            options.pull_threshold_for_queue, options.pull_threshold_for_topic
+        ):
             return True
-        if self.fetched - self.consumed > options.pull_threshold_size_for_queue:
+        size = self._bound(
+            options.pull_threshold_size_for_queue, options.pull_threshold_size_for_topic
+        )
+        if self.fetched - self.consumed > size:
             return True
         span = self.fetched_to - self.holding.progress.floor
         return not options.orderly and span > options.consume_concurrently_max_span
@@ -55,7 +60,15 @@ class PushFetch(GroupFetch):
     @property
     def wanted_messages(self) -> int:
         """What there is room for; a batch is never split."""
-        return max(1, self.options.pull_threshold_for_queue - self.cached)
+        options = self.options
+        bound = self._bound(options.pull_threshold_for_queue, options.pull_threshold_for_topic)
+        return max(1, bound - self.cached)
+
+    def _bound(self, of_queue: int, of_topic: int) -> int:
+        """This queue's own, or its part of the topic's."""
+        if of_topic == NO_BOUND:
+            return of_queue
+        return max(1, of_topic // max(1, self.holding.share.count))
 
     def took(self, count: int, size: int) -> None:
         """The core puts messages into the inbox."""

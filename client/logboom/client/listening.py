@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from logboom.client.group_intake import check_delay
 from logboom.client.results import Message
-from logboom.client.work import Context, Later, Work
+from logboom.client.retries import DEAD
+from logboom.client.work import Context, Dead, Done, Later, Work
 from logboom.wire.errors import InvalidRequest
 
 LOG = logging.getLogger("logboom.client")
@@ -48,16 +49,19 @@ def judge(work: Work, messages: list[Message], result: object) -> None:
     """Take what a listener returned for these messages."""
     if result is None or result is True:
         return
-    if result is False:
-        delay_s, cause = None, REFUSED
-    elif isinstance(result, Later):
+    delay_s, cause = None, REFUSED
+    if isinstance(result, Dead):
+        delay_s, cause = DEAD, result.cause
+    elif isinstance(result, (Done, Later)):
+        cause = f"the listener returned {result!r}"
         try:
             check_delay(result.delay_s)
+            delay_s = result.delay_s
         except InvalidRequest as error:
-            delay_s, cause = None, str(error)
-        else:
-            delay_s, cause = result.delay_s, f"the listener returned {result!r}"
-    else:
+            cause = str(error)
+        if isinstance(result, Done):
+            messages = messages[result.count :]
+    elif result is not False:
         return  # whatever else it returns is its own
     for message in messages:
         work.fail(message, delay_s, cause)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from logboom.client.holdings import GroupFetch, Holding, Matching
+from logboom.client.holdings import GroupFetch, Holding, Matching, Share
 from logboom.client.inbox import Inbox
 from logboom.client.intake import LOW_SHARE
 from logboom.wire.errors import LogboomError, UnknownResource
@@ -89,10 +89,13 @@ class Member:
         """Why the group does not take this member any more, for the reader to raise."""
         self.joins = 0
         """How often the group took this member: more than one means it was out in between."""
+        self._shares: dict[str, Share] = {}
         self._matching: dict[str, tuple[str, Matching]] = {}
 
     def add(self, holding: Holding) -> None:
         """The member has one more queue; under the lock."""
+        holding.share = self._shares.setdefault(holding.topic, holding.share)
+        holding.share.count += holding.key not in self.holdings
         self.holdings[holding.key] = holding
         self._by_name[holding.topic, holding.queue] = holding
 
@@ -101,6 +104,7 @@ class Member:
         name = (holding.topic, holding.queue)
         if self.holdings.get(holding.key) is holding:
             del self.holdings[holding.key]
+            holding.share.count -= 1
         if self._by_name.get(name) is holding:
             del self._by_name[name]
 

@@ -77,6 +77,14 @@ def offset_for_time(topic: str, queue: int, timestamp_ms: int, timeout: float) -
     return answer.offset
 
 
+def last_offset_by(topic: str, queue: int, timestamp_ms: int, timeout: float) -> Flow[int]:
+    """Where the last message at or before a time is; 0 if all are later (RocketMQ's UPPER)."""
+    after = yield from offset_for_time(topic, queue, timestamp_ms + 1, timeout)
+    bounds = yield from offsets(topic, [queue], timeout)
+    first, _ = bounds[queue]
+    return after - 1 if after > first else 0
+
+
 def pull(
     topic: str,
     queue: int,

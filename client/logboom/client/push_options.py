@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from logboom.wire.errors import InvalidRequest
 
+NO_BOUND = -1
 MAX_BATCH = 100_000
 """Messages that a batch listener may ask for at once."""
 
@@ -24,6 +25,11 @@ class PushOptions:
     """Messages of one queue that may wait here or be handled."""
     pull_threshold_size_for_queue: int = 100 * 1024 * 1024
     """Bytes of one queue that may wait here or be handled."""
+    pull_threshold_for_topic: int = NO_BOUND
+    """Messages of one topic, in equal parts for the queues of it that are here: instead of
+    `pull_threshold_for_queue`; -1: that counts."""
+    pull_threshold_size_for_topic: int = NO_BOUND
+    """The same in bytes."""
     consume_concurrently_max_span: int = 2_000
     """Offsets between the oldest unfinished message of a queue and the newest fetched; not orderly."""
     suspend_current_queue_ms: int = 1_000
@@ -50,5 +56,8 @@ class PushOptions:
         ):
             if getattr(self, name) < 1:
                 raise InvalidRequest(f"{name} is 1 or more, not {getattr(self, name)}")
+        for name in ("pull_threshold_for_topic", "pull_threshold_size_for_topic"):
+            if getattr(self, name) < 1 and getattr(self, name) != NO_BOUND:
+                raise InvalidRequest(f"{name} is 1 or more, or -1, not {getattr(self, name)}")
         if self.orderly_max_attempts < 0 or self.await_termination_s < 0:
             raise InvalidRequest("orderly_max_attempts and await_termination_s are 0 or more")

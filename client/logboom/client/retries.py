@@ -19,6 +19,8 @@ ORIGIN: Final = "boom-origin"
 """topic/queue/offset of the message that was sent first."""
 CAUSE: Final = "boom-cause"
 """Why the last attempt failed, in one line."""
+DEAD: Final = -1.0
+"""Instead of a delay: no retry any more, the message is a dead letter."""
 MAX_CAUSE: Final = 1024
 """Characters of a cause."""
 FIRST_LEVEL: Final = 3

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from logboom.client.results import Message
+from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from logboom.client.lanes import Lane
@@ -21,6 +22,35 @@ class Later:
 
     def __repr__(self) -> str:
         return f"Later({self.delay_s:g})"
+
+
+class Done:
+    """Returned by a listener of batches: the first `count` messages are done, the others come again
+    (RocketMQ's ackIndex + 1), after `delay_s` seconds or as the group's retries say."""
+
+    __slots__ = ("count", "delay_s")
+
+    def __init__(self, count: int, delay_s: float | None = None) -> None:
+        if count < 0:
+            raise InvalidRequest(f"Done is told how many messages are done, not {count}")
+        self.count = count
+        self.delay_s = delay_s
+
+    def __repr__(self) -> str:
+        return f"Done({self.count})"
+
+
+class Dead:
+    """Returned by a listener: this will never work. To the dead letters at once (RocketMQ's delay
+    level -1), with `cause`."""
+
+    __slots__ = ("cause",)
+
+    def __init__(self, cause: str = "the listener returned Dead()") -> None:
+        self.cause = cause
+
+    def __repr__(self) -> str:
+        return f"Dead({self.cause!r})"
 
 
 class Context:

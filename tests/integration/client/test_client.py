@@ -207,6 +207,24 @@ def test_admin(boom: Client) -> None:
         boom.admin.describe_topic("admin")
 
 
+@pytest.mark.parametrize(
+    ("time_ms", "lower", "upper"),
+    [(99_999, 1_001, 1_000), (1, 0, 0), (3_000, 200, 200), (3_001, 201, 200)],
+)
+def test_rocketmqs_vectors_of_searches_by_time(
+    boom: Client, time_ms: int, lower: int, upper: int
+) -> None:
+    if "times" not in [topic.name for topic in boom.admin.topics()]:
+        boom.admin.create_topic("times", queues=1)
+        times = [1_000 + 10 * offset for offset in range(1_001)]
+        with boom.producer() as producer:
+            for start in range(0, 1_001, 7):
+                part = times[start : start + 7]
+                producer.send_many("times", [b"x"] * len(part), timestamps_ms=part)
+    assert boom.admin.offset_for_time("times", 0, time_ms) == lower
+    assert boom.admin.offset_for_time("times", 0, time_ms, "upper") == upper
+
+
 def test_unknown_topics_and_queues(boom: Client) -> None:
     name = topic(boom, "known")
     with boom.producer() as producer, pytest.raises(UnknownResource, match="topic create"):

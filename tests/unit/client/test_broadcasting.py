@@ -151,6 +151,17 @@ def test_what_fails_for_good_is_given_up_here(cluster: GroupCluster) -> None:
     assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
 
 
+def test_what_is_rejected_is_given_up_at_once(cluster: GroupCluster) -> None:
+    store = Memory()
+    reader = Reader(cluster, store)
+    messages = reader.read(20)
+    reader.intake.ack(messages[1:])
+    reader.intake.reject(messages[0], "never", cluster.now)
+    assert reader.read(1, 1) == []
+    assert reader.commit() is None
+    assert sorted(store.saved.values()) == [(10, b""), (10, b"")]
+
+
 def test_a_file_is_whole_and_used_by_one(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "offsets.json"
     one = OffsetsFile(path, "g")

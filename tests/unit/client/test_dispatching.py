@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,7 @@ from logboom.client.progress import Progress
 from logboom.client.push_options import PushOptions
 from logboom.client.results import Message
 from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN, restored, retry_delay_ms
-from logboom.client.work import Context, Later, Work
+from logboom.client.work import Context, Dead, Done, Later, Work
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.group_view import GroupConfig
 from tests.unit.client.scripted_group import GroupCluster, fill, numbers
@@ -242,6 +243,24 @@ def test_flow_control_by_count_span_and_bytes(cluster: GroupCluster) -> None:
     assert len(seen) == 9_029
 
 
+def test_a_topic_has_a_threshold_that_its_queues_share(cluster: GroupCluster) -> None:
+    options = PushOptions(pull_threshold_for_topic=1_024, pull_threshold_size_for_topic=10)
+    push = Push(cluster, print, **dataclasses.asdict(options))
+    cluster.give(0)
+    cluster.run(1)
+    assert push.fetch(0).wanted_messages == 1_024 - push.fetch(0).cached
+    cluster.give(1)
+    cluster.run(1)
+    # The reference's vector: 1024 for a topic of which 2 queues are here.
+    assert push.fetch(1).wanted_messages == 512 - push.fetch(1).cached
+    assert push.fetch(0).wanted_messages == 512 - push.fetch(0).cached
+    assert push.fetch(0).full, "by bytes"
+    cluster.revoke(1)
+    push.run(2)
+    assert push.member.holding("t", 1) is None
+    assert push.fetch(0).wanted_messages == 1_024 - push.fetch(0).cached
+
+
 def test_bytes_count_until_the_commit_point_passes_them(cluster: GroupCluster) -> None:
     push = Push(cluster, lambda _: None, pull_threshold_size_for_queue=1)
     cluster.give(0)
@@ -399,6 +418,79 @@ def test_after_the_last_attempt_it_is_a_dead_letter(cluster: GroupCluster) -> No
     assert (topic, headers[ATTEMPT]) == ("%DLQ%g", b"1")
 
 
+def test_a_message_that_will_never_work_is_a_dead_letter_at_once(cluster: GroupCluster) -> None:
+    sink = Sink(can_delay=True)
+    push = Push(cluster, lambda m: Dead("no such account") if m.offset == 4 else None, sink)
+    cluster.give(0)
+    push.run(1)
+    ((topic, message, headers, _),) = sink.copies
+    assert (topic, message.offset) == ("%DLQ%g", 4)
+    assert (headers[ATTEMPT], headers[CAUSE]) == (b"1", b"no such account")
+    sink.dones[0](None)
+    push.commit()
+    assert cluster.commits[0].offset == 30
+
+
+def test_an_orderly_queue_goes_on_behind_a_dead_letter(cluster: GroupCluster) -> None:
+    sink = Sink(can_delay=True)
+    seen: list[int] = []
+
+    def listener(message: Message) -> object:
+        seen.append(message.offset)
+        return Dead() if message.offset == 4 else None
+
+    push = Push(cluster, listener, sink, orderly=True)
+    cluster.give(0)
+    push.run(1)
+    assert seen == list(range(30))
+    ((topic, _, headers, _),) = sink.copies
+    assert (topic, headers[CAUSE]) == ("%DLQ%g", b"the listener returned Dead()")
+    sink.dones[0](None)
+    push.commit()
+    assert cluster.commits[0].offset == 30
+
+
+@pytest.mark.parametrize("done", [0, 7, 99])
+def test_a_batch_may_be_done_in_part(cluster: GroupCluster, done: int) -> None:
+    sink = Sink(can_delay=True)
+    push = Push(cluster, lambda _: Done(done, delay_s=2), sink, batch=20)
+    cluster.give(0)
+    cluster.run(1)
+    work = push.take()
+    assert work is not None
+    push.runner.run(work)
+    push.dispatcher.done(work, cluster.now)
+    copies = [(topic, message.offset, delay) for topic, message, _, delay in sink.copies]
+    assert copies == [("%RETRY%g", offset, 2_000) for offset in range(done, 20)]
+    holding = push.member.holding("t", 0)
+    assert holding is not None
+    assert holding.progress.floor == min(done, 20)
+
+
+def test_fewer_than_none_cannot_be_done() -> None:
+    with pytest.raises(InvalidRequest, match="not -1"):
+        Done(-1)
+
+
+def test_a_queue_that_waits_for_its_message_says_why(cluster: GroupCluster) -> None:
+    well = False
+
+    def listener(message: Message) -> None:
+        if not well:
+            raise OSError("the bank is closed")
+
+    push = Push(cluster, listener, orderly=True, suspend_current_queue_ms=1_000)
+    cluster.give(0)
+    push.run(3.5)
+    status = push.fetch(0).holding.status(cluster.now)
+    assert status is not None
+    assert status.state.startswith("suspended, attempt ")
+    assert status.state.endswith(" failed: OSError: the bank is closed")
+    well = True
+    push.run(2)
+    assert push.fetch(0).holding.status(cluster.now) is None
+
+
 def test_leaving_waits_for_the_listeners(cluster: GroupCluster) -> None:
     push = Push(cluster, lambda _: None)
     cluster.give(0)
@@ -447,6 +539,7 @@ def test_listeners_take_one_argument_or_two() -> None:
         {"batch": 0},
         {"suspend_current_queue_ms": 9},
         {"pull_threshold_for_queue": 0},
+        {"pull_threshold_for_topic": 0},
         {"orderly_max_attempts": -1},
     ],
 )

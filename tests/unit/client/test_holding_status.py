@@ -46,7 +46,7 @@ def test_a_handler_that_runs_for_long_is_named_from_when_the_commit_point_stood(
     assert told(holding, 291.0) is None
 
 
-def test_a_pause_and_a_full_cache_are_named_at_once(holding: Holding) -> None:
+def test_a_pause_failing_pulls_and_a_full_cache_are_named_at_once(holding: Holding) -> None:
     assert holding.fetch is not None
     holding.fetch.paused = True
     assert told(holding, 101.0) == ("paused", 1_000)
@@ -55,5 +55,9 @@ def test_a_pause_and_a_full_cache_are_named_at_once(holding: Holding) -> None:
     assert told(holding, 102.0) == ("full cache", 2_000)
     holding.running = 1
     assert told(holding, 102.0) == ("handler running, full cache", 2_000)
+    holding.fetch.trouble = "STALE_EPOCH"
+    assert told(holding, 102.0) == ("lock refused", 2_000)
+    holding.fetch.trouble = "UNAVAILABLE"
+    assert told(holding, 102.0) == ("pulls fail: UNAVAILABLE", 2_000)
     holding.state, holding.since = "draining", 101.5
     assert told(holding, 102.0) == ("draining: 1 handed out", 500)

@@ -255,6 +255,32 @@ def test_a_message_given_back_comes_again_and_holds_the_commit_point(cluster: Gr
         reader.intake.nack(again, -1, "", cluster.now)
 
 
+def test_pulls_that_keep_being_refused_are_told(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(30)
+    reader.intake.ack(messages)
+    holding = reader.member.holding("t", 0)
+    assert holding is not None
+
+    def refuse(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, Pull):
+            return Failure(0, "STALE_EPOCH", "another has this queue", retryable=True)
+        return None
+
+    cluster.intercept = refuse
+    # The pull that is held ends first.
+    cluster.run(25)
+    status = holding.status(cluster.now)
+    assert status is not None
+    assert status.state == "lock refused"
+    cluster.intercept = lambda _, __: None
+    cluster.run(10)
+    fill(cluster, 0, 30, 3)
+    assert numbers(reader.read(3)) == [30, 31, 32]
+    assert holding.status(cluster.now) is None
+
+
 def test_commits_are_neither_beyond_the_end_nor_back(cluster: GroupCluster) -> None:
     reader = Reader(cluster)
     cluster.give(0)

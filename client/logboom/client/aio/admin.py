@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from logboom.client import flows, group_flows, message_flows
 from logboom.client.admin import read_offsets, wall_ms
@@ -58,10 +58,18 @@ class Admin:
         """(first offset, high watermark) by queue."""
         return await drive(self._io, message_flows.offsets(topic, queues, self._timeout_s))
 
-    async def offset_for_time(self, topic: str, queue: int, timestamp_ms: int) -> int:
-        """Offset of the first message at or after a message time."""
-        flow = message_flows.offset_for_time(topic, queue, timestamp_ms, self._timeout_s)
-        return await drive(self._io, flow)
+    async def offset_for_time(
+        self,
+        topic: str,
+        queue: int,
+        timestamp_ms: int,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """Offset of the first message at or after a message time, or of the last by then."""
+        find = (
+            message_flows.last_offset_by if boundary == "upper" else message_flows.offset_for_time
+        )
+        return await drive(self._io, find(topic, queue, timestamp_ms, self._timeout_s))
 
     async def get_message(self, topic: str, queue: int, offset: int) -> Message:
         """The message at an offset."""

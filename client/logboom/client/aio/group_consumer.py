@@ -123,6 +123,12 @@ class GroupConsumer:
         self._intake.nack(message, delay_s, cause, time.monotonic())
         self._event.set()
 
+    def reject(self, message: Message, cause: str = "rejected") -> None:
+        """A message that will never be handled: to the dead letters at once, with this cause."""
+        self._check()
+        self._intake.reject(message, cause, time.monotonic())
+        self._event.set()
+
     async def commit(
         self, offsets: Mapping[tuple[str, int], int] | None = None, *, sync: bool = True
     ) -> None:
