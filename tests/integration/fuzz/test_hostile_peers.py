@@ -50,6 +50,15 @@ def tell(socket: zmq.Socket[bytes], message: Message) -> None:
     socket.send(bytes(encode(message)[0]))
 
 
+def until(socket: zmq.Socket[bytes], word: bytes) -> bytes:
+    """The next answer with a word in it."""
+    while True:
+        assert socket.poll(20_000)
+        answer = socket.recv()
+        if word in answer:
+            return answer
+
+
 def hello(name: str) -> Hello:
     """The greeting of a client."""
     return Hello(1, 1, 1, name, "client", 0)
@@ -116,7 +125,13 @@ def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> No
             tell(peer, Ping(1))
             tell(peer, Stats(2, 10_000))
         assert slowest_pull(boom, 2.0) < PATIENT_S
-        for peer in peers:
+        for at, peer in enumerate(peers):
             assert peer.poll(20_000)
-            assert b"pong" in peer.recv()
+            answer = peer.recv()
+            if b"needhello" in answer:
+                # On a slow machine its turn may come more than 30 s after its greeting.
+                tell(peer, hello(f"client {at}"))
+                tell(peer, Ping(3))
+                answer = until(peer, b"pong")
+            assert b"pong" in answer
         assert resident_mb(pid) - before < 400
