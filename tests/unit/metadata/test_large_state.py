@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def lines(action: Callable[[], object]) -> int:
     """Lines of Python that an action executes."""
     count = 0
 
-    def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
         nonlocal count
         count += event == "line"
         return trace
