@@ -5,24 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from logboom.cli.connecting import open_client
+from logboom.cli.consume_group import POLL_MESSAGES, POLL_S, consume_as_member, group_start
 from logboom.cli.message_format import as_json, compile_format
 from logboom.cli.options import Servers, duration_ms, queue_numbers
 from logboom.cli.output import note
 from logboom.client import Client, Consumer, Message
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
-_POLL_MESSAGES: Final = 1_000
-_POLL_S: Final = 0.5
-
 
 def consume(
     topic: str,
     *,
+    group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
     offset: Annotated[str, Parameter(name=["--offset", "-o"], allow_leading_hyphen=True)] = "first",
     since: str | None = None,
@@ -42,12 +41,16 @@ def consume(
         logboom consume flights -o -10 -e   # the last 10 of each queue, then exit
         logboom consume flights --since 1h --json | jq .key
         logboom consume flights --tags 'late || lost' --filter "price > 3 AND region IS NOT NULL"
+        logboom consume flights --group billing   # shares the queues, goes on where the group was
         logboom consume flights -f '%t[%q]@%o %k: %v\\n'
 
     Parameters
     ----------
     topic
         What to read.
+    group
+        Be a member of this consumer group: what is written is committed as the group's. Where it
+        begins counts if the group is new.
     queue
         Only these queues: 0 or 0,3 or 2-5.
     offset
@@ -72,7 +75,24 @@ def consume(
     """
     write = as_json if json else compile_format(line_format)
     end_of_line = b"\n" if json else b""
+    if group is not None and queue is not None:
+        raise InvalidRequest("a group gives its members their queues: say --group or --queue")
     with open_client(servers) as boom:
+        if group is not None:
+            begin = group_start(offset, since, int(time.time() * 1000))
+            written = consume_as_member(
+                boom,
+                topic,
+                group,
+                begin,
+                tags,
+                where,
+                count,
+                lambda m: write(m) + end_of_line,
+                exit_at_end=exit_at_end,
+            )
+            _told(written)
+            return
         offsets = _offsets(boom, topic, queue_numbers(queue))
         starts = _starts(boom, topic, offsets, offset, since)
         ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None
@@ -82,6 +102,10 @@ def consume(
             for number, start in starts.items():
                 consumer.seek(topic, number, start)
             written = _copy(consumer, starts, ends, count, lambda m: write(m) + end_of_line)
+    _told(written)
+
+
+def _told(written: int) -> None:
     if sys.stderr.isatty():
         note(f"read {written:,}")
 
@@ -141,8 +165,8 @@ def _copy(
     while count is None or written < count:
         if ends is not None and all(at[n] >= end for n, end in ends.items()):
             break
-        wanted = _POLL_MESSAGES if count is None else min(_POLL_MESSAGES, count - written)
-        messages = consumer.poll(wanted, _POLL_S)
+        wanted = POLL_MESSAGES if count is None else min(POLL_MESSAGES, count - written)
+        messages = consumer.poll(wanted, POLL_S)
         for queue in at if not messages else ():
             # A filter may have passed over all there was.
             at[queue] = max(at[queue], consumer.position(topic, queue) or 0)

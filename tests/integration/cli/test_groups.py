@@ -63,6 +63,25 @@ def test_a_reset_is_a_plan_until_it_is_meant(servers: str, group: str, tmp_path:
     assert committed() == [0, 0]
 
 
+def test_a_member_on_the_command_line_goes_on_where_its_group_was(servers: str) -> None:
+    succeed("topic", "create", "member", "--queues", 2, servers=servers)
+    lines = b"".join(b"%d\n" % n for n in range(10))
+    succeed("produce", "member", servers=servers, stdin=lines)
+    member = ("consume", "member", "--group", "shell")
+    first = succeed(*member, "--count", 4, servers=servers).lines
+    rest = succeed(*member, "--exit", servers=servers).lines
+    assert sorted(map(int, first + rest)) == list(range(10))
+    assert succeed(*member, "--exit", servers=servers).lines == []
+    told = succeed("group", "describe", "shell", "-o", "json", servers=servers).json
+    assert {queue["lag"] for queue in told["queues"] if queue["topic"] == "member"} == {0}
+    late = ("consume", "member", "--group", "late", "--exit")
+    assert succeed(*late, "--offset", "last", servers=servers).lines == []
+    assert "say --group or --queue" in fail(*member, "--queue", 0, servers=servers)
+    assert "logboom group reset" in fail(*member, "--offset", 3, servers=servers)
+    mismatch = fail(*member, "--tags", "late", servers=servers)
+    assert "filters 'member' by 'late', not '*'" in mismatch
+
+
 def test_what_is_wrong_is_said_in_one_line(servers: str, group: str) -> None:
     assert "does not exist" in fail("group", "describe", "nobody", servers=servers)
     assert "one of to, shift" in fail("group", "reset", group, servers=servers)
