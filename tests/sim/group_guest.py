@@ -8,36 +8,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from logboom.wire.actor import Call
-from logboom.wire.commands import AnyCommand, Result
-from logboom.wire.group_commands import AlterGroup, ResetOffsets
-from logboom.wire.group_view import GroupConfig
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_member import GroupMember, Membership
+from tests.sim.group_operator import GROUPS, GroupOperator, config_of, queues_of
 from tests.sim.group_watch import GroupWatch
-from tests.sim.history import History, Queue
-from tests.sim.observer import Observer
+from tests.sim.history import History
 from tests.sim.scheduler import EPOCH_MS
-from tests.sim.world import World
+from tests.sim.world import Machine, World
 
-CONFIG: Final = GroupConfig(
-    session_ms=3_000,
-    heartbeat_ms=800,
-    drain_ms=4_000,
-    retry="exponential",
-    retry_first_ms=300,
-    retry_last_ms=2_000,
-)
-GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late": ["safe"]}
-"""Group → its topics. Offsets of "audit" are reset now and then; "late" comes in the middle, and
-starts at the end."""
-STRATEGIES: Final = ("sticky", "averagely", "averagely_by_circle", "consistent_hash")
-QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
 HANG_S: Final = 7.0
 """Longer than a drain may take."""
 
@@ -69,9 +52,12 @@ class Groups:
         names = [name for name in GROUPS if name == "billing" or rng.random() < 0.5]
         self.topics = {name: GROUPS[name] for name in names}
         self._members: dict[str, Membership] = {}
+        self._spares: dict[str, str] = {}
+        """Machine → another whose process has the same name in the group, and one at a time works."""
         self._cores: dict[str, GroupMember] = {}
         """The process that a machine's member has now."""
         self._watch = GroupWatch(world, self.ledger, self._cores)
+        self._operator = GroupOperator(world, self.ledger, rng)
         number = 0
         for group in names:
             for _ in range(rng.choice((2, 3, 4))):
@@ -87,18 +73,25 @@ class Groups:
             name,
             group,
             self.topics[group],
-            self._config(group),
+            config_of(group),
             instance=name if rng.random() < 0.3 else "",
             handling_s=handling,
             failing=0.03 if group == "billing" else 0.0,
         )
-        self._members[name] = of
-        self._world.add(name, "client", {}, lambda: self._make(of))
+        self._install(of)
+        self._machine(name).idle = group == "late"
+        if of.instance and not self._calm and group != "late":
+            spare = f"{name}-spare"
+            self._install(replace(of, name=spare))
+            self._spares |= {name: spare, spare: name}
+            self._machine(spare).idle = True
 
-    @staticmethod
-    def _config(group: str, strategy: str = "sticky") -> GroupConfig:
-        start: Literal["first", "last"] = "last" if group == "late" else "first"
-        return msgspec.structs.replace(CONFIG, start=start, strategy=strategy)
+    def _machine(self, name: str) -> Machine:
+        return self._world.machines[name]
+
+    def _install(self, of: Membership) -> None:
+        self._members[of.name] = of
+        self._world.add(of.name, "client", {}, lambda: self._make(of))
 
     def _make(self, of: Membership) -> GroupMember:
         number = self._world.machines[of.name].starts
@@ -111,6 +104,7 @@ class Groups:
             self._date_ms,
         )
         core.hurry = self._over
+        core.replaced = partial(self._replaced, of.name)
         self._cores[of.name] = core
         return core
 
@@ -171,17 +165,13 @@ class Groups:
                     pairs = zip(known.owners, known.targets, strict=True)
                     held = [(owner and owner.id, to and to.id) for owner, to in pairs]
                     return f"{name} moves queues of topic {known.id}: {held}"
-            for queue in self._queues(topics):
+            for queue in queues_of(topics):
                 end, committed = self._history.known_end(queue), self.ledger.committed(name, queue)
                 if committed < end:
                     return f"{name} is at {committed} of {end} in {queue}"
             if left := self.ledger.missing(name, topics):
                 return f"{left} messages are not consumed by {name}, retries included"
         return ""
-
-    @staticmethod
-    def _queues(topics: list[str]) -> list[Queue]:
-        return [Queue(topic, number) for topic in topics for number in range(QUEUES[topic])]
 
     def compare(self) -> None:
         """Every group has consumed everything."""
@@ -200,8 +190,9 @@ class Groups:
         """The first of a group that starts at the end."""
         if of.group not in self._begun:
             self._begun.add(of.group)
-            for queue in self._queues(of.topics):
+            for queue in queues_of(of.topics):
                 self.ledger.begin(of.group, queue)
+        self._machine(of.name).idle = False
         self._boot(of.name)
 
     def _strike(self) -> None:
@@ -209,7 +200,7 @@ class Groups:
             return
         self._later(self._rng.expovariate(1 / self._gap), self._strike)
         if self._rng.random() < 0.1:
-            self._operate(self._rng.choice(list(self.topics)))
+            self._operator.strike(self._rng.choice(list(self.topics)))
             return
         name = self._rng.choice(list(self._members))
         process = self._world.machines[name].process
@@ -269,37 +260,31 @@ class Groups:
         self._world.trace.note(name, "paused")
         self._world.trace.count("members paused")
         process.pause()
-        self._later(self._rng.choice((0.4, 1.5, 3.5, 6.0)), process.resume)
+        lasts = self._rng.choice((0.4, 1.5, 3.5, 6.0))
+        self._later(lasts, process.resume)
+        if name in self._spares and self._rng.random() < 0.5:
+            self._later(self._rng.uniform(0.0, lasts), partial(self._take_over, name))
 
-    # -- what operators do ------------------------------------------------------------------
-
-    def _operate(self, group: str) -> None:
-        """Go back somewhere, or have queues allocated otherwise."""
-        cluster = self._world.newest_state()
-        known = None if cluster is None else cluster.groups.by_name.get(group)
-        if cluster is None or known is None:
+    def _take_over(self, name: str) -> None:
+        """Somebody takes a silent member for dead, and starts another process of its name."""
+        spare = self._spares[name]
+        if not self._working or self._machine(name).idle or self._machine(spare).process:
             return
-        if group != "audit" or self._rng.random() < 0.3:
-            config = self._config(group, self._rng.choice(STRATEGIES))
-            self._propose(AlterGroup(group, config, None, False, 1), lambda _result: None)
-            self._world.trace.count("strategies changed")
-            return
-        queue = self._rng.choice(self._queues(self.topics[group]))
-        topic = cluster.topics.get(queue.topic)
-        if topic is None or topic.id not in known.topics:
-            return
-        offset = self._rng.randint(0, max(0, self.ledger.committed(group, queue)))
-        self.ledger.reset(group, queue, offset)
+        self.ledger.lost(self._cores[name].id, "replaced")
+        self._world.trace.note(name, f"{spare} takes over its name")
+        self._world.trace.count("members replaced")
+        self._machine(name).idle, self._machine(spare).idle = True, False
+        self._boot(spare)
 
-        def done(result: Result) -> None:
-            if not result.code and result.value == [""]:
-                self.ledger.was_reset(group, queue, offset, result.version)
+    def _replaced(self, name: str) -> None:
+        """A process was told that its name is another's: it ends."""
+        process = self._world.machines[name].process
 
-        self._propose(ResetOffsets(group, [(topic.id, queue.number, offset)], 1), done)
+        def gone() -> None:
+            machine = self._world.machines[name]
+            if process is not None and machine.process is process:
+                process.kill()
+                machine.process = None
+                self._world.trace.count("members found their names taken")
 
-    def _propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
-        process = self._world.machines["observer"].process
-        assert process is not None
-        observer = process.core
-        assert isinstance(observer, Observer)
-        process.deliver(Call(partial(observer.propose, command, done)))
+        self._later(0.001, gone)

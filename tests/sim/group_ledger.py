@@ -36,8 +36,8 @@ class _Followed:
     committed: int = UNKNOWN_START
     start: int = 0
     """Where the group began."""
-    ended_at: int = 0
-    """End that was known when the group began."""
+    ended_at: int | None = None
+    """End that was known when the group was about to begin at the end; None: it begins at 0."""
     latest: dict[int, int] = field(default_factory=dict)
     """Offset → greatest owner epoch under which it was given."""
     resets: list[int] = field(default_factory=list)
@@ -153,10 +153,10 @@ class GroupLedger:
     ) -> None:
         followed = self._followed[group, queue]
         if followed.committed == UNKNOWN_START:
-            if committed < followed.ended_at:
+            if committed < (followed.ended_at or 0):
                 detail = f"{group} {queue}: at {committed}, and {followed.ended_at} was its end"
                 raise BrokenProperty("a group may begin at the end", detail)
-            followed.committed = followed.start = committed if followed.ended_at else 0
+            followed.committed = followed.start = 0 if followed.ended_at is None else committed
         if committed < followed.committed and committed >= min(followed.resets, default=1 << 62):
             followed.committed = committed
         if committed < followed.committed:

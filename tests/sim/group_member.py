@@ -20,7 +20,7 @@ from logboom.client.member import Member, MemberOptions
 from logboom.client.results import Message
 from logboom.client.retries import place_of
 from logboom.wire.actor import Call, Effects, Event, Instant
-from logboom.wire.errors import RetryableError
+from logboom.wire.errors import GroupError, RetryableError
 from logboom.wire.group_view import GroupConfig
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_sink import GroupSink
@@ -90,6 +90,8 @@ class GroupMember:
         """From now on handlers take no time."""
         self.leaving = False
         self.joined = False
+        self.replaced: Callable[[], None] = _ignore
+        """Called once the group says that another process has this one's name."""
 
     # -- the core ---------------------------------------------------------------------------
 
@@ -141,6 +143,11 @@ class GroupMember:
         try:
             taken = self._intake.take(room, self._now.mono)
         except RetryableError:
+            return
+        except GroupError as error:
+            if error.code != "INSTANCE_TAKEN":
+                raise
+            self.replaced()
             return
         for message in taken:
             holding = self.member.holding(*place_of(message)[:2])

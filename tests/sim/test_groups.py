@@ -22,6 +22,8 @@ COUNTED = (
     "members killed",
     "members left",
     "members paused",
+    "members replaced",
+    "members found their names taken",
     "members expired",
     "queues moved",
     "coordinators moved",

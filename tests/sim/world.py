@@ -58,6 +58,8 @@ class Machine:
     journal: JournalDisk | None = None
     process: Process | None = None
     starts: int = 0
+    idle: bool = False
+    """It is not to start (again) for now."""
     retired: bool = False
     """Taken out of the cluster for good."""
     excused: bool = False
@@ -281,9 +283,9 @@ class World:
         self.boot_later(machine.name, self.rng.uniform(0.1, 2.0))
 
     def boot(self, name: str) -> None:
-        """Start the machine's process unless it runs."""
+        """Start the machine's process unless it runs, or is idle."""
         machine = self.machines[name]
-        if machine.process is None and not machine.retired:
+        if machine.process is None and not machine.retired and not machine.idle:
             self.start(name)
 
     def boot_later(self, name: str, seconds: float) -> None:
