@@ -92,6 +92,7 @@ def alter(
     strategy: str | None = None,
     start: str | None = None,
     when_slow: Literal["stay", "follower"] | None = None,
+    paused: bool | None = None,
     create: Annotated[bool, Parameter(negative="")] = False,
     servers: Servers = None,
 ) -> None:
@@ -102,6 +103,7 @@ def alter(
     For example:
 
         logboom group alter billing --session 30s --strategy averagely
+        logboom group alter billing --paused       # and --no-paused to go on
         logboom group alter billing --subscribe 'orders=late || lost' --subscribe refunds
 
     Parameters
@@ -134,6 +136,8 @@ def alter(
         Where it begins in topics that it comes to know: first, last, a time, or 1h for an hour ago.
     when_slow
         Whether a consumer far behind stays at the leader or reads from a follower.
+    paused
+        Let its members finish with what they have and give them no more, until --no-paused.
     create
         Make the group if it does not exist.
     servers
@@ -151,6 +155,7 @@ def alter(
         "strategy": strategy,
         "start": None if start is None else when(start),
         "when_slow": when_slow,
+        "paused": paused,
     }
     changed = {key: value for key, value in settings.items() if value is not None}
     if not changed and subscribe is None and not create:

@@ -43,6 +43,7 @@ def headline(group: GroupDescription) -> str:
     """The group in one line."""
     lag = sum(queue.lag or 0 for queue in group.queues)
     state = _state(group.group_epoch, group.target_epoch, len(group.members), group.fault)
+    state = "paused" if group.config.paused else state
     about = "" if all(queue.lag_exact for queue in group.queues) else "about "
     return (
         f"{group.name}: {state}, {group.config.mode}, strategy {group.config.strategy}, "

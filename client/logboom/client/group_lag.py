@@ -59,6 +59,8 @@ class Standing:
         if key not in self.owners:
             if not self.group.members:
                 return "the group has no member"
+            if self.group.config.paused:
+                return "the group is paused"
             return self.group.fault or "no member has it"
         member, owned = self.owners[key]
         quiet = QUIET_BEATS * self.group.config.heartbeat_ms

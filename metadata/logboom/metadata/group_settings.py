@@ -61,6 +61,8 @@ def config_fault(config: GroupConfig) -> str | None:
         fault = f"strategy {config.strategy[:80]!r}: choose one of {', '.join(STRATEGIES)}"
     elif not 1 <= config.options.virtual_nodes <= 1000:
         fault = f"virtual_nodes {config.options.virtual_nodes}: give 1 to 1000"
+    elif config.paused and config.mode == "broadcasting":
+        fault = "a broadcasting group cannot be paused: its members read by themselves"
     elif isinstance(config.start, int) and config.start < 0:
         fault = f"start {config.start}: give 'first', 'last' or Unix milliseconds"
     return fault
@@ -85,10 +87,10 @@ def alter_group(cluster: Cluster, command: AlterGroup) -> Outcome:
             return made
         group = made
     elif config is not None and config != group.config:
-        allocation = (group.config.strategy, group.config.options)
+        allocation = (group.config.strategy, group.config.options, group.config.paused)
         group.config = config
         cluster.groups.touch(group)
-        if allocation != (config.strategy, config.options):
+        if allocation != (config.strategy, config.options, config.paused):
             cluster.groups.reshape(group)
     if subscription is not None and subscription != group.subscription:
         subscribe(cluster, group, subscription)

@@ -101,7 +101,7 @@ def _rows(cluster: Cluster, group: Group) -> list[tuple[int, bytes]]:
     topics = [topic for topic in topics if topic.subscribed and len(topic)]
     if not topics:
         return []
-    owner_of = _allocate(cluster, group, topics)
+    owner_of = {} if group.config.paused else _allocate(cluster, group, topics)
     places = {member.name: place for place, member in enumerate(group.ordered)}
     places[""] = NOBODY
     return [

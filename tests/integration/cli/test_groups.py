@@ -100,6 +100,11 @@ def test_a_group_is_altered_and_forgotten(servers: str) -> None:
     assert told["subscription"] == {"bills": "a || b"}
     assert told["config"]["session_ms"] == 30_000
     assert told["config"]["heartbeat_ms"] == 3_000
+    succeed("group", "alter", "short", "--paused", servers=servers)
+    assert "short: paused," in succeed("group", "describe", "short", servers=servers).out.decode()
+    succeed("group", "alter", "short", "--no-paused", servers=servers)
+    told = succeed("group", "describe", "short", "-o", "json", servers=servers).json
+    assert told["config"]["paused"] is False
     succeed("group", "delete", "short", "--yes", servers=servers)
     rows = succeed("group", "list", "-o", "json", servers=servers).json
     assert "short" not in [row["name"] for row in rows]

@@ -88,3 +88,22 @@ def test_a_reset_is_taken_up_by_a_member_that_runs(boom: Client) -> None:
             consumer.ack(message)
         assert again == [1, 2, 3]
         shown(boom, "letting", lambda queue: queue.lag == 0)
+
+
+def test_a_paused_group_stops_and_goes_on_without_a_double(boom: Client) -> None:
+    send(boom, "taxes", 4)
+    settings: dict[str, Any] = {"heartbeat_ms": 100, "session_ms": 5_000}
+    with boom.consumer("taxes", group="offices", commit_every_s=0.05, **settings) as consumer:
+        messages = iter(consumer)
+        for _ in range(2):
+            consumer.ack(next(messages))
+        # What is handed out already is finished first.
+        boom.admin.alter_group("offices", paused=True)
+        shown(boom, "offices", lambda queue: queue.stuck == "the group is paused")
+        assert consumer.queues == []
+        assert consumer.poll(10, timeout_s=0.3) == []
+        boom.admin.alter_group("offices", paused=False)
+        rest = [next(messages), next(messages)]
+        assert [message.offset for message in rest] == [2, 3]
+        consumer.ack(rest)
+        shown(boom, "offices", lambda queue: queue.lag == 0)

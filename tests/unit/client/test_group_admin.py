@@ -313,6 +313,14 @@ def test_why_a_queue_is_stuck(
     assert queue.stuck == ""
 
 
+def test_a_paused_group_says_so(words: Words) -> None:
+    words.store("orders", 0, values(3))
+    words.committed["orders"] = [0]
+    words.members, words.config = [member("m1")], GroupConfig(paused=True)
+    (queue,) = words.drive(describe_group("billing", NOW, 5.0)).queues
+    assert (queue.lag, queue.stuck) == (3, "the group is paused")
+
+
 def test_a_queue_without_leader_or_start_has_no_lag(words: Words) -> None:
     words.store("orders", 0, values(3))
     words.store("orders", 1, values(3))

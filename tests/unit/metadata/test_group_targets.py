@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from logboom.metadata.group_target_commands import pack_places, unpack_places
 from logboom.metadata.group_targets import MAX_PER_TURN, MAX_ROW_BYTES, GroupTargets, targets_of
@@ -153,6 +154,33 @@ def test_a_large_target_goes_in_parts_and_counts_with_the_last() -> None:
 
 
 # ── the duty ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_paused_group_gives_its_queues_back_and_gets_them_again() -> None:
+    tables = GroupTables()
+    tables.join("m1")
+    tables.settle()
+    config = tables.group.config
+    tables.done(AlterGroup("g", replace(config, paused=True), None, False, 0))
+    tables.allocate()
+    every = [tables.key(queue) for queue in range(4)]
+    assert tables.owned("m1", revoking=True) == every, "they are drained, not torn away"
+    tables.release_revoked("m1", 7)
+    tables.join("m2")
+    tables.settle()
+    assert tables.owned("m1") == tables.owned("m2") == []
+    assert tables.group.target_epoch == tables.group.group_epoch
+    tables.done(AlterGroup("g", config, None, False, 0))
+    tables.settle()
+    assert sorted(tables.owned("m1") + tables.owned("m2")) == every
+    assert [tables.committed(queue) for queue in range(4)] == [7] * 4
+
+
+def test_a_broadcasting_group_cannot_be_paused() -> None:
+    tables = GroupTables()
+    config = GroupConfig(mode="broadcasting", paused=True)
+    refusal = tables.apply(AlterGroup("g", config, None, True, 0))
+    assert (refusal.code, "by themselves" in refusal.text) == ("INVALID_ARGUMENT", True)
 
 
 def test_the_duty_asks_once_until_it_is_answered() -> None:

@@ -69,6 +69,9 @@ class GroupConfig(Struct, frozen=True, array_like=True, gc=False):
     """Whether a consumer far behind is sent to a follower."""
     mode: Literal["clustering", "broadcasting"] = "clustering"
     """broadcasting: each member reads every queue and keeps its offsets itself."""
+    paused: bool = False
+    """Nobody gets the group's queues; who has some finishes with them and releases them (RocketMQ's
+    consumeEnable=false). Not of broadcasting groups."""
 
 
 class OwnedQueue(Struct, frozen=True, array_like=True, gc=False):
