@@ -24,7 +24,7 @@ def cut_leader(rig: Rig, rng: random.Random) -> Struck:
 @fault()
 def cut_raft_leader(rig: Rig, rng: random.Random) -> Struck:
     """The raft leader is cut off from everybody."""
-    leader = rig.cluster.raft_leader()
+    leader = rig.raft_leader()
     return _cut(rig, [leader], rig.others(leader), beyond_leases(rng))
 
 

@@ -35,7 +35,7 @@ def kill_follower(rig: Rig, rng: random.Random) -> Struck:
 @fault()
 def kill_raft_leader(rig: Rig, rng: random.Random) -> Struck:
     """kill -9 the name server that leads."""
-    return _down(rig, [rig.cluster.raft_leader()], rng.uniform(0.1, 6.0))
+    return _down(rig, [rig.raft_leader()], rng.uniform(0.1, 6.0))
 
 
 @fault(served=False)
@@ -61,4 +61,4 @@ def pause_leader(rig: Rig, rng: random.Random) -> Struck:
 @fault()
 def pause_raft_leader(rig: Rig, rng: random.Random) -> Struck:
     """SIGSTOP the raft leader beyond all leases."""
-    return _paused(rig, rig.cluster.raft_leader(), beyond_leases(rng))
+    return _paused(rig, rig.raft_leader(), beyond_leases(rng))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import subprocess
@@ -122,7 +123,26 @@ class Rig(Closing):
 
     def leader(self, rng: random.Random) -> str:
         """The broker that leads some queue."""
-        return self.cluster.leader(TOPIC, rng.randrange(self.queues))
+        queue = rng.randrange(self.queues)
+        return self._told(lambda: self.cluster.leader(TOPIC, queue))
+
+    def raft_leader(self) -> str:
+        """The name server that leads."""
+        return self._told(self.cluster.raft_leader)
+
+    def _told(self, ask: Callable[[], str]) -> str:
+        """An answer of the cluster: a machine that is busy with other things may give it late."""
+        answers: list[str] = []
+
+        def asked() -> bool:
+            # One after the other is asked until the time is over; `missing` says why not.
+            with contextlib.suppress(StartError):
+                answers.append(ask())
+            return bool(answers)
+
+        if not self.wait(asked, WHOLE_S):
+            raise StartError(f"no node tells who leads: {self.missing()}")
+        return answers[0]
 
     def topic(self) -> TopicView:
         """The topic, as the newest metadata has it."""
