@@ -29,6 +29,8 @@ class Hold:
     """Consumer groups of interest; None: all."""
     members_at: str = ""
     """Broker that is told the members of the groups it coordinates, and of no others."""
+    decisions: bool = False
+    """Whether decisions on transactions are of interest."""
 
 
 class Watches:
@@ -67,10 +69,12 @@ class Watches:
         groups: Collection[str] = (),
         *,
         everybody: bool,
+        decisions: bool = False,
     ) -> list[Hold]:
         """Remove and return the requests that a change to `version` concerns.
 
-        `topics` and `groups` changed; `everybody`: brokers or name servers did too, or nobody knows what did.
+        `topics` and `groups` changed, and `decisions`; `everybody`: brokers or name servers did too, or
+        nobody knows what did.
         """
         woken = [
             hold
@@ -78,6 +82,7 @@ class Watches:
             if hold.version < version
             and (
                 everybody
+                or (decisions and hold.decisions)
                 or hold.topics is None
                 or not hold.topics.isdisjoint(topics or ())
                 or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
