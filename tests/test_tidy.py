@@ -51,6 +51,8 @@ SKINS: dict[str, set[str]] = {
         "offsets_file",
         "producer",
         "push_consumer",
+        "transaction",
+        "transactional_sender",
     },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},

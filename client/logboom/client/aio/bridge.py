@@ -57,3 +57,5 @@ async def drive(io: IoThread, flow: Flow[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+    finally:
+        flow.close()  # a cancellation while it waited: it is to know, now

@@ -1,0 +1,192 @@
+"""One transaction of a producer, without its skin: what it may do when, and what each step asks.
+
+The skins (`logboom.client.transaction` and its asyncio twin) drive its flows.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from logboom.client.applications import Application, next_sequence
+from logboom.client.calls import CloseProducer, Flush
+from logboom.client.deciding import Decision, carried_out, clear, decide
+from logboom.client.flows import Flow
+from logboom.client.parks import MAX_TRANSACTION_BYTES, Parks, ended, listed
+from logboom.client.transaction_offsets import ConsumedOffsets
+from logboom.wire.errors import InvalidRequest, LogboomError, TimedOut, TransactionError
+from logboom.wire.transactions import Decide, Transaction
+
+if TYPE_CHECKING:
+    from logboom.client.send_buffer import SendBuffer
+
+LOG = logging.getLogger("logboom.client")
+
+State: TypeAlias = Literal["open", "deciding", "committed", "aborted", "unknown"]
+"""unknown: no name server answered whether it is committed; `commit` asks again."""
+
+
+class Work:
+    """One transaction."""
+
+    def __init__(
+        self,
+        application: Application,
+        sequence: int | None,
+        buffer: SendBuffer[Any],
+        *,
+        own: bool = False,
+    ) -> None:
+        """
+        Args:
+            application: opened, and taken for this transaction.
+            buffer: what it sends goes in here, and nothing else meanwhile.
+            own: nobody else knows of the application id, so that an empty commit says nothing.
+        """
+        self.application: Final = application
+        self.sequence: Final = next_sequence(application, sequence)
+        self.duplicate = self.sequence <= application.committed
+        """This sequence was committed before: what is sent is ignored."""
+        self.state: State = "open"
+        self.offsets: Final = ConsumedOffsets()
+        application.last = max(application.last, self.sequence)
+        attempt = application.attempt()
+        self.parks: Final = Parks(Transaction(application.app_id, self.sequence, attempt))
+        self._own = own
+        self._buffer = buffer
+        self._begun = buffer.added
+        self._asked = False
+        """A commit was proposed."""
+        buffer.parks = self.parks
+
+    @property
+    def over(self) -> bool:
+        """Whether another transaction of this application may begin."""
+        return self.state in ("committed", "aborted", "unknown")
+
+    def check_room(self) -> None:
+        """Called before each send.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it was committed or aborted.
+            InvalidRequest: TOO_LARGE; the transaction can only be aborted.
+        """
+        if self.state != "open":
+            raise ended(self.application.app_id)
+        if self._buffer.added - self._begun > MAX_TRANSACTION_BYTES:
+            text = (
+                f"a transaction holds at most {MAX_TRANSACTION_BYTES} bytes: it is aborted; send "
+                "less at once"
+            )
+            self.parks.error = InvalidRequest(text, "TOO_LARGE", limit=MAX_TRANSACTION_BYTES)
+            raise self.parks.error
+
+    # Commit.
+
+    def commit(self, wall_ms: int, timeout: float) -> Flow[None]:
+        """Park all that was sent, decide, and wait until every queue has released. A second call
+        does nothing.
+
+        Whatever is wrong before the decision aborts. After a TimedOut without a field `decided`
+        the outcome is unknown: another call asks again.
+
+        Raises:
+            LogboomError: it is aborted, and why; or TimedOut.
+        """
+        if self.state == "committed":
+            return
+        if self.state not in ("open", "unknown"):
+            raise ended(self.application.app_id)
+        self.parks.sealed = True
+        if self.duplicate or (self._own and not self.parks and not self.offsets):
+            self.state = "committed"
+            return
+        self.state = "deciding"
+        try:
+            decision = yield from self._decide(wall_ms, timeout)
+        except LogboomError as error:
+            yield from self._failed(error, wall_ms, timeout)
+            raise
+        finally:
+            if self.state == "deciding":  # whoever waited was interrupted, or its time is up
+                self.state = "unknown"
+        yield from carried_out(decision, self.parks.names(), timeout)
+
+    def _decide(self, wall_ms: int, timeout: float) -> Flow[Decision]:
+        """The decision that our queues carry out."""
+        yield Flush(self._buffer)
+        self.parks.check()
+        consumed = yield from self.offsets.consumed(timeout)
+        transaction, parked = self.parks.transaction, listed(self.parks.parked())
+        command = Decide(
+            transaction.app_id,
+            self.application.epoch,
+            self.sequence,
+            transaction.attempt,
+            True,
+            parked,
+            consumed,
+            wall_ms,
+        )
+        self._asked = True
+        decision = yield from decide(command, timeout)
+        if decision.outcome == "abort":
+            text = f"transaction {self.sequence} of {transaction.app_id!r} was aborted before"
+            raise TransactionError(text)
+        if decision.again:
+            # By another attempt, or by an earlier call of ours: what is left of this one goes.
+            decision = yield from self._clear(wall_ms, timeout)
+        self._committed(again=decision.again)
+        return decision
+
+    def _committed(self, *, again: bool) -> None:
+        self.duplicate = again
+        self.application.committed = max(self.application.committed, self.sequence)
+        self.offsets.committed()
+        self.state = "committed"
+
+    def _failed(self, error: LogboomError, wall_ms: int, timeout: float) -> Flow[None]:
+        if self._asked and isinstance(error, TimedOut):
+            return
+        if error.code == "FENCED":
+            self.application.error = error
+        try:
+            yield from self._drop(wall_ms, timeout)
+        except LogboomError as fault:
+            # Its queues' leaders propose the same once they have waited long enough (SAFETY T2).
+            LOG.warning("a transaction is aborted later than now: %s", fault)
+
+    # Abort.
+
+    def abort(self, wall_ms: int, timeout: float) -> Flow[None]:
+        """Drop all that was sent. A second call does nothing.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it is committed.
+            TimedOut: no name server answered; if it was not committed before, it will be aborted
+                when its queues' leaders have waited long enough.
+        """
+        if self.state == "aborted" or (self.state == "committed" and self.duplicate):
+            return
+        if self.state not in ("open", "unknown"):
+            raise ended(self.application.app_id)
+        decision = yield from self._drop(wall_ms, timeout)
+        if decision is not None and decision.outcome == "commit" and not self.duplicate:
+            self._committed(again=self.duplicate)
+            raise ended(self.application.app_id)
+
+    def _drop(self, wall_ms: int, timeout: float) -> Flow[Decision | None]:
+        self.parks.sealed = True
+        self.state = "aborted"
+        self.offsets.rewind()
+        text = f"transaction {self.sequence} of {self.application.app_id!r} was aborted"
+        yield CloseProducer(self._buffer, error=TransactionError(text))
+        return (yield from self._clear(wall_ms, timeout)) if self.parks else None
+
+    def _clear(self, wall_ms: int, timeout: float) -> Flow[Decision]:
+        """Drop what this attempt has parked and no commit has released."""
+        whose = self.parks.transaction
+        names = self.parks.names()
+        return (
+            yield from clear(whose.app_id, whose.sequence, whose.attempt, names, wall_ms, timeout)
+        )
