@@ -99,14 +99,19 @@ class Work:
             raise ended(self.application.app_id)
         self.parks.sealed = True
         if self.duplicate or (self._own and not self.parks and not self.offsets):
+            self.offsets.rewind()
             self.state = "committed"
             return
         self.state = "deciding"
         try:
             decision = yield from self._decide(wall_ms, timeout)
         except LogboomError as error:
-            yield from self._failed(error, wall_ms, timeout)
-            raise
+            found = yield from self._failed(error, wall_ms, timeout)
+            if error.code != "TRANSACTION_CLOSED" or found is None or found.outcome != "commit":
+                raise
+            # A queue knew already that another attempt has committed this sequence.
+            self._committed(again=True)
+            decision = found
         finally:
             if self.state == "deciding":  # whoever waited was interrupted, or its time is up
                 self.state = "unknown"
@@ -128,33 +133,38 @@ class Work:
             consumed,
             wall_ms,
         )
-        self._asked = True
+        asked, self._asked = self._asked, True
         decision = yield from decide(command, timeout)
         if decision.outcome == "abort":
             text = f"transaction {self.sequence} of {transaction.app_id!r} was aborted before"
             raise TransactionError(text)
+        # Committed before: by an earlier call of ours, or by another attempt.
+        self._committed(again=decision.again and not asked)
         if decision.again:
-            # By another attempt, or by an earlier call of ours: what is left of this one goes.
             decision = yield from self._clear(wall_ms, timeout)
-        self._committed(again=decision.again)
         return decision
 
     def _committed(self, *, again: bool) -> None:
         self.duplicate = again
         self.application.committed = max(self.application.committed, self.sequence)
-        self.offsets.committed()
+        if again:
+            self.offsets.rewind()
+        else:
+            self.offsets.committed()
         self.state = "committed"
 
-    def _failed(self, error: LogboomError, wall_ms: int, timeout: float) -> Flow[None]:
-        if self._asked and isinstance(error, TimedOut):
-            return
+    def _failed(self, error: LogboomError, wall_ms: int, timeout: float) -> Flow[Decision | None]:
+        """Abort, unless the end is unknown; what the name server said to that."""
+        if self.state == "committed" or (self._asked and isinstance(error, TimedOut)):
+            return None
         if error.code == "FENCED":
             self.application.error = error
         try:
-            yield from self._drop(wall_ms, timeout)
+            return (yield from self._drop(wall_ms, timeout))
         except LogboomError as fault:
             # Its queues' leaders propose the same once they have waited long enough (SAFETY T2).
             LOG.warning("a transaction is aborted later than now: %s", fault)
+            return None
 
     # Abort.
 
