@@ -41,6 +41,8 @@ SKINS: dict[str, set[str]] = {
         "aio.group_consumer",
         "aio.producer",
         "aio.push_consumer",
+        "aio.transaction",
+        "aio.transactional_sender",
         "app",
         "client",
         "consumer",

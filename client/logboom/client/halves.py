@@ -6,6 +6,7 @@ back. Where nobody learns how that ended, the brokers ask the producer group's `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
@@ -13,15 +14,24 @@ from msgspec import Struct
 
 from logboom.client.calls import Answer, AskLeader
 from logboom.client.flows import Flow
+from logboom.client.limits import BytesLike
 from logboom.client.message_flows import unexpected
 from logboom.client.parking import Parking
-from logboom.client.results import Message
+from logboom.client.parks import Parks
+from logboom.client.results import Message, SendResult
 from logboom.wire.checking import check
 from logboom.wire.columns import Columns
-from logboom.wire.errors import InvalidRequest, TransactionError
+from logboom.wire.errors import InternalError, InvalidRequest, TransactionError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import Message as WireMessage
-from logboom.wire.transactions import EndHalf, HalfEnded, Unended
+from logboom.wire.transactions import (
+    HALF,
+    EndHalf,
+    HalfEnded,
+    Transaction,
+    Unended,
+    check_app_id,
+)
 
 NO_OFFSET: Final = -1
 """A half message is not at an offset yet."""
@@ -101,3 +111,35 @@ def half_message(half: Unended, batch: Frame) -> Message:
 def place_of_half(half: Unended) -> Parking:
     """Where it is parked."""
     return Parking(half.topic, half.queue, half.offset, half.side, NO_OFFSET, half.topic_id)
+
+
+def half_parks(group: str) -> Parks:
+    """What half messages of a producer group wait for, any number of them.
+
+    Raises:
+        InvalidRequest: a group's name that cannot be.
+    """
+    check_app_id(group)
+    return Parks(Transaction(group, HALF, 0), limit=0)
+
+
+def message_of(
+    sent: SendResult,
+    value: BytesLike | None,
+    key: BytesLike | None,
+    tag: str | None,
+    headers: Mapping[str, bytes] | None,
+) -> Message:
+    """What a local transaction is called with."""
+    copied = None if headers is None else dict(headers)
+    kept = None if value is None else bytes(value)
+    name = None if key is None else bytes(key)
+    place = (sent.topic, sent.queue, NO_OFFSET)
+    return Message(*place, name, kept, tag, copied, sent.timestamp_ms)
+
+
+def parked_of(sent: SendResult) -> Parking:
+    """Where a half message waits."""
+    if sent.parked is None:
+        raise InternalError("a half message was stored and not parked: please report it")
+    return sent.parked

@@ -19,7 +19,8 @@ from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.piles import TopicLane
 from logboom.client.results import Message, SendResult
 from logboom.client.send_buffer import SendBuffer
-from logboom.client.transaction import Desk, Transaction, transactional
+from logboom.client.transacting import transactional
+from logboom.client.transaction import Desk, Transaction
 from logboom.client.transactional_sender import TransactionalSender
 from logboom.wire.errors import ClientClosed, TimedOut
 

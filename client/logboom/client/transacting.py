@@ -5,6 +5,7 @@ The skins (`logboom.client.transaction` and its asyncio twin) drive its flows.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -12,6 +13,7 @@ from logboom.client.applications import Application, next_sequence
 from logboom.client.calls import CloseProducer, Flush
 from logboom.client.deciding import Decision, carried_out, clear, decide
 from logboom.client.flows import Flow
+from logboom.client.options import ProducerOptions
 from logboom.client.parks import MAX_TRANSACTION_BYTES, Parks, ended, listed
 from logboom.client.transaction_offsets import ConsumedOffsets
 from logboom.wire.errors import InvalidRequest, LogboomError, TimedOut, TransactionError
@@ -24,6 +26,17 @@ LOG = logging.getLogger("logboom.client")
 
 State: TypeAlias = Literal["open", "deciding", "committed", "aborted", "unknown"]
 """unknown: no name server answered whether it is committed; `commit` asks again."""
+
+
+LINGER_MS: Final = 1_000.0
+"""How long a batch of a transaction may fill: nobody reads it before the commit, which waits for no
+batch to fill; and few batches make a small decision."""
+
+
+def transactional(options: ProducerOptions) -> ProducerOptions:
+    """How a transaction's messages are sent: safely, and in few batches."""
+    linger_ms = max(options.linger_ms, LINGER_MS)
+    return dataclasses.replace(options, acks="all", linger_ms=linger_ms)
 
 
 class Work:
@@ -53,7 +66,7 @@ class Work:
         attempt = application.attempt()
         self.parks: Final = Parks(Transaction(application.app_id, self.sequence, attempt))
         self._own = own
-        self._buffer = buffer
+        self.buffer: Final = buffer
         self._begun = buffer.added
         self._asked = False
         """A commit was proposed."""
@@ -73,7 +86,7 @@ class Work:
         """
         if self.state != "open":
             raise ended(self.application.app_id)
-        if self._buffer.added - self._begun > MAX_TRANSACTION_BYTES:
+        if self.buffer.added - self._begun > MAX_TRANSACTION_BYTES:
             text = (
                 f"a transaction holds at most {MAX_TRANSACTION_BYTES} bytes: it is aborted; send "
                 "less at once"
@@ -119,7 +132,7 @@ class Work:
 
     def _decide(self, wall_ms: int, timeout: float) -> Flow[Decision]:
         """The decision that our queues carry out."""
-        yield Flush(self._buffer)
+        yield Flush(self.buffer)
         self.parks.check()
         consumed = yield from self.offsets.consumed(timeout)
         transaction, parked = self.parks.transaction, listed(self.parks.parked())
@@ -190,7 +203,7 @@ class Work:
         self.state = "aborted"
         self.offsets.rewind()
         text = f"transaction {self.sequence} of {self.application.app_id!r} was aborted"
-        yield CloseProducer(self._buffer, error=TransactionError(text))
+        yield CloseProducer(self.buffer, error=TransactionError(text))
         return (yield from self._clear(wall_ms, timeout)) if self.parks else None
 
     def _clear(self, wall_ms: int, timeout: float) -> Flow[Decision]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from logboom.client.applications import opened
 from logboom.client.futures import ManyFuture, SendFuture
@@ -17,7 +16,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.piles import ignored
-from logboom.client.transacting import Work
+from logboom.client.transacting import Work, transactional
 from logboom.client.transaction_offsets import Offsets
 from logboom.wire.errors import LogboomError
 
@@ -26,16 +25,6 @@ if TYPE_CHECKING:
     from logboom.client.producer import Producer
 
 LOG = logging.getLogger("logboom.client")
-
-LINGER_MS: Final = 1_000.0
-"""How long a batch of a transaction may fill: nobody reads it before the commit, which waits for no
-batch to fill; and few batches make a small decision."""
-
-
-def transactional(options: ProducerOptions) -> ProducerOptions:
-    """How a transaction's messages are sent: safely, and in few batches."""
-    linger_ms = max(options.linger_ms, LINGER_MS)
-    return dataclasses.replace(options, acks="all", linger_ms=linger_ms)
 
 
 class Transaction:
@@ -249,22 +238,21 @@ class Desk:
     def take_back(self, work: Work) -> None:
         """A transaction has ended."""
         name = work.application.app_id
-        _, inner = self._open.pop(id(work))
-        if work.state == "committed":
-            self._idle[name] = inner
-        elif self._io.running:
-            inner.close(0)  # it may hold what belongs to nobody any more
+        found = self._open.pop(id(work), None)
+        if found is not None and work.state == "committed":
+            self._idle[name] = found[1]
+        elif found is not None:
+            found[1].close(0)  # it may hold what belongs to nobody any more
         self._free(name)
         self._io.applications.give_back(work.application)
 
     def close(self) -> None:
         """Abort what is open; the producer ends."""
-        for work, inner in list(self._open.values()):
+        for work, _ in list(self._open.values()):
             with contextlib.suppress(LogboomError):
                 # What cannot be said now the brokers do by themselves.
                 self.abort(work)
-            self._io.applications.give_back(work.application)
-            inner.close(0)
+            self.take_back(work)
         for inner in self._idle.values():
             inner.close(0)
         self._idle.clear()

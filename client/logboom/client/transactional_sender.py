@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING, Final, Self
 from logboom.client.calls import CloseChecks, OpenChecks
 from logboom.client.half_checks import Checks
 from logboom.client.halves import (
-    NO_OFFSET,
     HalfSent,
     Resolution,
     check_outcome,
     end_half,
     half_message,
+    half_parks,
+    message_of,
+    parked_of,
     place_of_half,
     resolution_of,
 )
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.parking import Parking
-from logboom.client.parks import Parks
-from logboom.client.results import Message, SendResult
-from logboom.wire.errors import ClientClosed, InternalError, TimedOut
+from logboom.client.results import Message
+from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
-from logboom.wire.transactions import HALF, Transaction, Unended, check_app_id
+from logboom.wire.transactions import Unended
 
 if TYPE_CHECKING:
     from logboom.client.producer import Producer
@@ -36,16 +37,6 @@ LOG = logging.getLogger("logboom.client")
 
 LOOK_AGAIN_S: Final = 1.0
 """How often the thread of the checks looks whether its client still runs."""
-
-
-def half_parks(group: str) -> Parks:
-    """What half messages of a producer group wait for, any number of them.
-
-    Raises:
-        InvalidRequest: a group's name that cannot be.
-    """
-    check_app_id(group)
-    return Parks(Transaction(group, HALF, 0), limit=0)
 
 
 class TransactionalSender:
@@ -166,25 +157,3 @@ class TransactionalSender:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def message_of(
-    sent: SendResult,
-    value: BytesLike | None,
-    key: BytesLike | None,
-    tag: str | None,
-    headers: Mapping[str, bytes] | None,
-) -> Message:
-    """What a local transaction is called with."""
-    copied = None if headers is None else dict(headers)
-    kept = None if value is None else bytes(value)
-    name = None if key is None else bytes(key)
-    place = (sent.topic, sent.queue, NO_OFFSET)
-    return Message(*place, name, kept, tag, copied, sent.timestamp_ms)
-
-
-def parked_of(sent: SendResult) -> Parking:
-    """Where a half message waits."""
-    if sent.parked is None:
-        raise InternalError("a half message was stored and not parked: please report it")
-    return sent.parked

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+from logboom.client.parcels import NOBODY
+from logboom.wire.batch import set_producer
 from logboom.wire.commands import Result
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
@@ -117,8 +119,7 @@ class Decisions:
         for each in parked:
             for place in each.places:
                 _, batch, topic = self.parked.pop(((each.topic_id, each.queue), place))
-                log = cluster.log(topic, each.queue)
-                log.append(batch, peek(batch))
+                publish(cluster, topic, each.queue, batch)
 
     def _drop(self, command: Decide) -> None:
         """What the decision leaves behind."""
@@ -154,7 +155,7 @@ class Decisions:
         if found is None:
             return HalfEnded(0, "unknown")
         if message.commit:
-            cluster.log(message.topic, message.queue).append(found[1], peek(found[1]))
+            publish(cluster, message.topic, message.queue, found[1])
         return HalfEnded(0, "committed" if message.commit else "aborted")
 
     def halves(
@@ -173,6 +174,12 @@ class Decisions:
             if whose.sequence == HALF:
                 half = Unended(topic, *queue, *place, whose, 0, 1, 1, len(batch))
                 self.in_doubt.append((half, batch))
+
+
+def publish(cluster: Cluster, topic: str, queue: int, batch: bytes) -> None:
+    """A leader releases: its producer's window has known the batch since it was parked."""
+    unnumbered = set_producer(batch, *NOBODY)
+    cluster.log(topic, queue).append(unnumbered, peek(unnumbered))
 
 
 def _tuple(place: Place) -> Place:

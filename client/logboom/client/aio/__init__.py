@@ -22,6 +22,8 @@ from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
+from logboom.client.aio.transaction import Transaction
+from logboom.client.aio.transactional_sender import TransactionalSender
 
 __all__ = [
     "Admin",
@@ -31,5 +33,7 @@ __all__ = [
     "GroupConsumer",
     "Producer",
     "PushConsumer",
+    "Transaction",
+    "TransactionalSender",
     "connect",
 ]
