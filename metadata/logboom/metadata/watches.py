@@ -38,6 +38,8 @@ class Watches:
 
     def __init__(self) -> None:
         self._holds: dict[tuple[Inbound, int], Hold] = {}
+        self._of_decisions: dict[tuple[Inbound, int], Hold] = {}
+        """Those that want decisions: brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, Hold]] = []
         self._count = 0
 
@@ -48,7 +50,11 @@ class Watches:
         """Hold a request; the same one sent again replaces itself. False: too many."""
         if len(self._holds) >= MAX_HOLDS:
             return False
-        self._holds[hold.address, hold.id] = hold
+        key = (hold.address, hold.id)
+        self._holds[key] = hold
+        self._of_decisions.pop(key, None)
+        if hold.decisions:
+            self._of_decisions[key] = hold
         self._count += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
         return True
@@ -76,9 +82,10 @@ class Watches:
         `topics` and `groups` changed, and `decisions`; `everybody`: brokers or name servers did too, or
         nobody knows what did.
         """
+        others = everybody or bool(topics) or bool(groups)
         woken = [
             hold
-            for hold in self._holds.values()
+            for hold in (self._holds if others else self._of_decisions).values()
             if hold.version < version
             and (
                 everybody
@@ -111,4 +118,5 @@ class Watches:
         if not self._is_held(hold):
             return False
         del self._holds[hold.address, hold.id]
+        self._of_decisions.pop((hold.address, hold.id), None)
         return True
