@@ -16,8 +16,14 @@ from logboom.client.flows import Flow
 from logboom.client.options import ProducerOptions
 from logboom.client.parks import MAX_TRANSACTION_BYTES, Parks, ended, listed
 from logboom.client.transaction_offsets import ConsumedOffsets
-from logboom.wire.errors import InvalidRequest, LogboomError, TimedOut, TransactionError
-from logboom.wire.transactions import Decide, Transaction
+from logboom.wire.errors import (
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    TimedOut,
+    TransactionError,
+)
+from logboom.wire.transactions import Consumed, Decide, ParkedIn, Transaction
 
 if TYPE_CHECKING:
     from logboom.client.send_buffer import SendBuffer
@@ -68,8 +74,10 @@ class Work:
         self._own = own
         self.buffer: Final = buffer
         self._begun = buffer.added
-        self._asked = False
-        """A commit was proposed."""
+        self._numbered = sequence is None
+        """The sequence is ours: nobody else has a reason to commit it."""
+        self._asked = self._asked_before = False
+        """A commit was proposed; by an earlier call than the last."""
         buffer.parks = self.parks
 
     @property
@@ -122,7 +130,10 @@ class Work:
             found = yield from self._failed(error, wall_ms, timeout)
             if error.code != "TRANSACTION_CLOSED" or found is None or found.outcome != "commit":
                 raise
-            # A queue knew already that another attempt has committed this sequence.
+            # A queue knew already that this sequence is committed.
+            yield from self._check_fence(wall_ms, timeout)
+            if self._numbered:
+                raise
             self._committed(again=True)
             decision = found
         finally:
@@ -135,27 +146,38 @@ class Work:
         yield Flush(self.buffer)
         self.parks.check()
         consumed = yield from self.offsets.consumed(timeout)
-        transaction, parked = self.parks.transaction, listed(self.parks.parked())
-        command = Decide(
-            transaction.app_id,
-            self.application.epoch,
-            self.sequence,
-            transaction.attempt,
-            True,
-            parked,
-            consumed,
-            wall_ms,
-        )
-        asked, self._asked = self._asked, True
+        command = self._command(listed(self.parks.parked()), consumed, wall_ms)
+        before, self._asked = self._asked, True
+        self._asked_before = before
         decision = yield from decide(command, timeout)
-        if decision.outcome == "abort":
-            text = f"transaction {self.sequence} of {transaction.app_id!r} was aborted before"
-            raise TransactionError(text)
+        if decision.again and not before and self._numbered:
+            text = (
+                f"sequence {self.sequence} of {self.application.app_id!r} was committed by somebody "
+                "else: nothing of this transaction is published; begin another"
+            )
+            raise TransactionError(text, "TRANSACTION_CLOSED")
         # Committed before: by an earlier call of ours, or by another attempt.
-        self._committed(again=decision.again and not asked)
+        self._committed(again=decision.again and not before)
         if decision.again:
             decision = yield from self._clear(wall_ms, timeout)
         return decision
+
+    def _command(self, parked: list[ParkedIn], consumed: list[Consumed], wall_ms: int) -> Decide:
+        epoch, attempt = self.application.epoch, self.parks.transaction.attempt
+        app_id = self.application.app_id
+        return Decide(app_id, epoch, self.sequence, attempt, True, parked, consumed, wall_ms)
+
+    def _check_fence(self, wall_ms: int, timeout: float) -> Flow[None]:
+        """Of a sequence that is committed.
+
+        Raises:
+            Refused: FENCED: it may be another producer that has committed it.
+        """
+        try:
+            yield from decide(self._command([], [], wall_ms), timeout)
+        except Refused as error:
+            self.application.error = error
+            raise
 
     def _committed(self, *, again: bool) -> None:
         self.duplicate = again
@@ -172,6 +194,9 @@ class Work:
             return None
         if error.code == "FENCED":
             self.application.error = error
+            if self._asked_before:  # it may have been committed then
+                self.state = "unknown"
+                return None
         try:
             return (yield from self._drop(wall_ms, timeout))
         except LogboomError as fault:
@@ -194,8 +219,10 @@ class Work:
         if self.state not in ("open", "unknown"):
             raise ended(self.application.app_id)
         decision = yield from self._drop(wall_ms, timeout)
-        if decision is not None and decision.outcome == "commit" and not self.duplicate:
-            self._committed(again=self.duplicate)
+        if self._asked and decision is not None and decision.outcome == "commit":
+            self.state = "unknown"
+            yield from self._check_fence(wall_ms, timeout)
+            self._committed(again=False)
             raise ended(self.application.app_id)
 
     def _drop(self, wall_ms: int, timeout: float) -> Flow[Decision | None]:

@@ -251,6 +251,52 @@ def test_a_newer_producer_fences_for_good(cluster: Cluster, desk: Desk) -> None:
     assert published(cluster) == [b"new"]
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_fenced_producer_does_not_take_anothers_commit_for_its_own(
+    cluster: Cluster, desk: Desk, taken: bool
+) -> None:
+    """Both number their transactions themselves, and get to the same sequence."""
+    work, buffer = desk.begin()
+    buffer.send("t", b"old", queue=0)
+    cluster.intercept = only_decides(not taken)
+    if taken:
+        cluster.run(3)
+    else:
+        with pytest.raises(TimedOut):
+            desk.commit(work)
+    cluster.intercept = only_decides(None)
+    newer = Desk(cluster)
+    other, buffer = newer.begin()
+    buffer.send("t", b"new", queue=0)
+    newer.commit(other)
+    assert other.sequence == work.sequence
+    with pytest.raises(Refused) as caught:
+        desk.commit(work)
+    assert caught.value.code == "FENCED"
+    assert published(cluster) == [b"new"]
+    assert work.state == ("aborted" if taken else "unknown")
+    with pytest.raises(Refused):
+        desk.applications.take("app")
+
+
+def test_a_queue_that_knows_of_the_commit_refuses_in_time(cluster: Cluster, desk: Desk) -> None:
+    for sequence, error in ((None, TransactionError), (0, None)):
+        cluster.decisions.committed.clear()
+        work, buffer = desk.begin(sequence)
+        work_sequence = work.sequence
+        cluster.decisions.committed["app"] = work_sequence
+        buffer.send("t", b"late", queue=0)
+        if error is None:
+            work.application.committed = -1
+            desk.commit(work)
+            assert work.duplicate
+        else:
+            with pytest.raises(error) as caught:
+                desk.commit(work)
+            assert caught.value.code == "TRANSACTION_CLOSED"
+    assert published(cluster) == []
+
+
 def test_what_the_brokers_gave_up_cannot_commit(cluster: Cluster, desk: Desk) -> None:
     work, buffer = desk.begin()
     buffer.send("t", b"1", queue=0)
