@@ -117,12 +117,16 @@ class Consumed(Struct, frozen=True, array_like=True, gc=False):
 class Decide(Command, frozen=True, array_like=True):
     """The decision on a transaction; the first commit of a sequence wins for ever (T1).
 
-    An abort ends one attempt: what it has parked is dropped, and it cannot commit any more. Value:
-    "commit" or "abort", whichever it is from now on; the number of the decision that the queues of
-    this command wait for; "first" or "again".
+    It closes all lower sequences too: sequences only grow. An abort ends one attempt: what it has
+    parked is dropped, and it cannot commit any more. Value: "commit" or "abort", whichever it is
+    from now on; the number of the decision that the queues of this command wait for, "0": of none;
+    "first" or "again". Of a commit again the number is that of the first one as long as queues carry
+    it out, and these follow, each as "topic_id/queue".
 
     Codes: FENCED (an older producer epoch), TRANSACTION_ABORTED (a commit of an attempt that was
-    aborted), and those of commits of groups.
+    aborted), UNKNOWN_TOPIC and UNKNOWN_QUEUE (of a commit), TOO_LARGE (more than `MAX_HANDLES`, or
+    too many aborted attempts of one application), BUSY (too much waits to be carried out),
+    INVALID_ARGUMENT, and those of commits of groups. What is refused changes nothing.
     """
 
     app_id: str
