@@ -1,5 +1,7 @@
 """What waits too long for its transaction: the leader proposes an abort.
 
+How long goes by the wall clocks of the leaders. What was parked at a time that is still to come, by
+a clock that was ahead, waits from when this leader first sees it.
 Nobody drops by its own clock (T2): the name servers may have decided to commit meanwhile, and then
 say so. What comes back is carried out like any decision.
 """
@@ -30,6 +32,8 @@ LOOKED_AT: Final = 1_000
 """Batches of a queue, the oldest, that one look sees."""
 ASKED_AT_ONCE: Final = 32
 """Aborts under way."""
+LAST_MS: Final = (1 << 63) - 1
+"""Behind all times."""
 UNFENCED: Final = -1
 """Instead of a producer epoch."""
 ANSWERED_WITHIN: Final = 10.0
@@ -54,6 +58,8 @@ class Orphans:
         self._on_damage = on_damage
         self._asked: dict[tuple[QueueKey, Transaction], float] = {}
         """When the abort of a transaction was proposed for a queue."""
+        self._ahead: dict[tuple[QueueKey, Transaction], float] = {}
+        """When transactions were first seen here that were parked at a time to come."""
         self._under_way = 0
         self.next_at = float("-inf")
         """Monotonic time of the next look."""
@@ -61,6 +67,7 @@ class Orphans:
     def fenced(self) -> None:
         """Nothing is led any more; a later leader looks for itself."""
         self._asked.clear()
+        self._ahead.clear()
         self._under_way = 0
 
     def step(self, led: Iterable[Replica], turn: Turn) -> None:
@@ -71,24 +78,41 @@ class Orphans:
         old = [name for name, at in self._asked.items() if at < turn.mono - ANSWERED_WITHIN]
         for name in old:
             del self._asked[name]
+        ahead, self._ahead = self._ahead, {}
         for replica in led:
             leading = replica.leading
             if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
                 continue
             try:
-                self._look(replica, turn)
+                self._look(replica, ahead, turn)
             except DataDamaged as error:
                 self._on_damage(replica, Damaged(error.text, Position(replica.start)))
 
-    def _look(self, replica: Replica, turn: Turn) -> None:
-        until_ms = turn.now.wall_ms - self._timeout_ms
-        found = rows.by_age(self._storage, replica.parked.ids, half=False, until_ms=until_ms)
-        whose = {waits.transaction: None for _, _, waits in islice(found, LOOKED_AT)}
-        for transaction in whose:
+    def _look(
+        self, replica: Replica, ahead: dict[tuple[QueueKey, Transaction], float], turn: Turn
+    ) -> None:
+        wall_ms, now = turn.now.wall_ms, turn.mono
+        late = dict.fromkeys(self._parked(replica, 0, wall_ms - self._timeout_ms))
+        for transaction in self._parked(replica, wall_ms + 1, LAST_MS):
+            name = (replica.key, transaction)
+            seen = self._ahead[name] = ahead.get(name, now)
+            if now - seen >= self._timeout_ms / 1000:
+                late[transaction] = None
+        for transaction in late:
             name = (replica.key, transaction)
             if name not in self._asked and self._under_way < ASKED_AT_ONCE:
-                self._asked[name] = turn.mono
+                self._asked[name] = now
                 self._abort(replica, transaction, turn)
+
+    def _parked(self, replica: Replica, since_ms: int, until_ms: int) -> list[Transaction]:
+        """Transactions with something parked in this time; the oldest.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        ids = replica.parked.ids
+        found = rows.by_age(self._storage, ids, half=False, since_ms=since_ms, until_ms=until_ms)
+        return [waits.transaction for _, _, waits in islice(found, LOOKED_AT)]
 
     def _abort(self, replica: Replica, transaction: Transaction, turn: Turn) -> None:
         self._stats.count("orphans")

@@ -506,3 +506,14 @@ def test_what_is_parked_for_a_transaction_outlives_a_restart() -> None:
     third.lead(epoch=3)
     assert third.replica().parked.done == 5
     assert third.replica().parked.undecided == 0
+
+
+def test_orphans_of_a_clock_that_was_ahead_end_too() -> None:
+    rig, client = alone()
+    rig.wall_ms += 3_600_000
+    park(client, b"1")
+    rig.wall_ms -= 3_600_000
+    pass_time(rig, 59_000)
+    assert rig.commands == []
+    pass_time(rig, 3_000)
+    assert isinstance(rig.decide(), Decide)
