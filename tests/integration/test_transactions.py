@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logboom.client import Client, Message, connect
-from logboom.deploy import embedded
+from logboom.deploy import Cluster, embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
     ClientClosed,
@@ -140,6 +147,7 @@ def test_many_threads_of_one_producer_have_transactions_of_their_own(boom: Clien
 def test_bad_input_publishes_nothing(boom: Client) -> None:
     boom.admin.create_topic("bad", queues=1, max_message_bytes=1_000)
     with boom.producer() as producer:
+        nobody: Any = b"a group's name in bytes"
         first = producer.transaction()
         first.send("bad", b"1")
         with pytest.raises(UnknownResource):
@@ -147,7 +155,7 @@ def test_bad_input_publishes_nothing(boom: Client) -> None:
         with pytest.raises(InvalidRequest):
             first.send("bad", b"x" * 2_000)
         with pytest.raises(InvalidRequest, match="not bytes"):
-            first.send_offsets(b"group", {})  # type: ignore[arg-type]  # that is the point
+            first.send_offsets(nobody, {})
         first.abort()
         for wrong in ("", "a\0b", "x" * 300):
             with pytest.raises(InvalidRequest):
@@ -223,4 +231,70 @@ def test_half_messages_are_published_when_their_local_transaction_says_so(boom: 
         wait_until(lambda: len(asked) == 3, "the producer group is asked after six seconds")
         wait_until(lambda: len(values(boom, "orders")) == 3, "what checks commit is published")
     assert {message.value for message in asked} == {b"crashed", b"never paid", b"x"}
-    assert sorted(values(boom, "orders")) == [b"crashed", b"paid", b"x"]
+    assert Counter(values(boom, "orders")) == Counter([b"crashed", b"paid", b"x"])
+
+
+MOVER = """
+import sys
+
+from logboom.client import connect
+
+with connect(sys.argv[1]) as boom, boom.producer() as producer:
+    with boom.consumer("raw", group="movers", instance="one", commit_every_s=0) as consumer:
+        while True:
+            messages = consumer.poll(max_messages=40, timeout_s=5)
+            if not messages:
+                break
+            with producer.transaction("mover") as txn:
+                for message in messages:
+                    txn.send("cooked", b"cooked " + (message.value or b""))
+                txn.send_offsets(consumer, messages)
+"""
+RAW = 3_000
+
+
+def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "mover.py"
+    script.write_text(MOVER, "utf-8")
+    with Cluster(name_servers=1, brokers=2) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("raw", queues=4)
+        boom.admin.create_topic("cooked", queues=4)
+        with boom.producer() as producer:
+            for queue in range(4):
+                made = [b"%d" % n for n in range(queue, RAW, 4)]
+                producer.send_many("raw", made, queue=queue).result(30)
+
+        def reached(count: int) -> bool:
+            return sum(end for _, end in boom.admin.offsets("cooked").values()) >= count
+
+        arguments = [sys.executable, str(script), cluster.endpoints[0]]
+        for at in (200, 900, 1_700):
+            mover = subprocess.Popen(arguments)
+            wait_until(partial(reached, at), f"{at} are done", 60, 0.002)
+            os.kill(mover.pid, signal.SIGKILL)
+            mover.wait(10)
+        last = subprocess.run(arguments, timeout=90, check=True)
+        assert last.returncode == 0
+        cooked = Counter(values(boom, "cooked"))
+        assert cooked == Counter(b"cooked %d" % n for n in range(RAW))
+        assert {each.lag for each in boom.admin.describe_group("movers").queues} == {0}
+
+
+def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
+    with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("left", queues=3, replicas=3)
+        boom.admin.create_topic("right", queues=3, replicas=3)
+        killed = [cluster.leader("left", 0), cluster.raft_leader()]
+        with boom.producer() as producer:
+            for n in range(60):
+                if n in (15, 35):
+                    cluster.kill(killed[n > 15])
+                with producer.transaction("pairs") as txn:
+                    txn.send("left", b"%d" % n, queue=n % 3)
+                    txn.send("right", b"%d" % n, queue=(n + 1) % 3)
+                if n in (30, 50):
+                    cluster.start(killed[n > 30])
+        expected = Counter(b"%d" % n for n in range(60))
+        assert Counter(values(boom, "left")) == Counter(values(boom, "right")) == expected
