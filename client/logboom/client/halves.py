@@ -36,7 +36,7 @@ from logboom.wire.transactions import (
 NO_OFFSET: Final = -1
 """A half message is not at an offset yet."""
 
-Outcome: TypeAlias = Literal["committed", "aborted", "unknown"]
+HalfOutcome: TypeAlias = Literal["committed", "aborted", "unknown"]
 
 
 class Resolution(StrEnum):
@@ -55,7 +55,7 @@ class HalfSent(Struct, frozen=True, gc=False):
     queue: int
     resolution: Resolution
     """What the local transaction said."""
-    outcome: Outcome
+    outcome: HalfOutcome
     """What became of the message; unknown: that is decided later, by a check or a person."""
     parked: Parking
 
@@ -73,7 +73,7 @@ def resolution_of(said: object, whose: str) -> Resolution:
         raise InvalidRequest(f"{whose} returns one of {words}, not {said!r}") from None
 
 
-def end_half(parked: Parking, *, commit: bool, timeout: float) -> Flow[Outcome]:
+def end_half(parked: Parking, *, commit: bool, timeout: float) -> Flow[HalfOutcome]:
     """Decide on one half message at its queue's leader; the first decision counts, and is told.
 
     Raises:
@@ -90,7 +90,7 @@ def end_half(parked: Parking, *, commit: bool, timeout: float) -> Flow[Outcome]:
     return answer[0].outcome
 
 
-def check_outcome(resolution: Resolution, outcome: Outcome, parked: Parking) -> None:
+def check_outcome(resolution: Resolution, outcome: HalfOutcome, parked: Parking) -> None:
     """Raises TransactionError if another decision came first, e.g. of a check."""
     wanted = "committed" if resolution is Resolution.COMMIT else "aborted"
     if outcome not in (wanted, "unknown"):
