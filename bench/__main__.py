@@ -29,6 +29,7 @@ from bench import (
     push,
     rolling,
     throughput,
+    transactions,
 )
 from bench.rows import Row, table
 
@@ -52,6 +53,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "groups": lambda: consumer_groups.rows(*((100, 1_000) if quick else (1_000, 10_000))),
         "delay": lambda: delay.rows(20_000 if quick else 1_000_000),
         "push": lambda: push.rows(max(count // 4, 400_000), runs),
+        "transactions": lambda: transactions.rows(*((20, 20) if quick else (200, 200))),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }

@@ -22,7 +22,7 @@ from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.offsets_file import store_of
-from logboom.client.options import ProducerOptions
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
@@ -154,6 +154,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> Consumer: ...
 
     @overload
@@ -166,6 +167,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -184,6 +186,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -203,6 +206,8 @@ class Client:
             start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
                 begins if it is new.
             prefetch_bytes: what is read ahead.
+            isolation: "read_uncommitted" sees a transaction's messages while its queue is still
+                releasing them (never before its commit).
             instance: a static member's name: it keeps its queues over a restart within the session.
             room: where this process runs, for strategies by room.
             subscription: "same" as the group's, or "replace" it for all members.
@@ -231,6 +236,7 @@ class Client:
                 prefetch_bytes,
                 self._timeout_s,
                 create_topics=self._create_topics,
+                uncommitted=reads_uncommitted(isolation),
             )
             self._open.add(made)
             return made
@@ -246,6 +252,7 @@ class Client:
             subscription=subscription,
             commit_every_s=commit_every_s,
             prefetch_bytes=prefetch_bytes,
+            isolation=isolation,
             settings=settings,
         )
         member = GroupConsumer(
@@ -327,15 +334,23 @@ class Client:
         *,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
+        isolation: Isolation = "read_committed",
     ) -> PullResult:
         """Read from one queue; waits up to `wait_ms` at its end for something new.
 
-        `tags` and `filter` as in `consumer`. `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
-        (then `next_offset` is the nearest that exists).
+        `tags`, `filter` and `isolation` as in `consumer`. `status` of the result is FOUND,
+        NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL (then `next_offset` is the nearest that exists).
         """
         wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
+            topic,
+            queue,
+            offset,
+            max_messages,
+            wait_ms,
+            wanted,
+            self._timeout_s,
+            uncommitted=reads_uncommitted(isolation),
         )
         result: PullResult = self._io.drive(flow)
         return result

@@ -92,6 +92,7 @@ class QueueFetch:
         "tags",
         "topic",
         "topic_id",
+        "uncommitted",
     )
 
     def __init__(
@@ -133,6 +134,8 @@ class QueueFetch:
         """A property filter for the broker."""
         self.topic_id = 0
         """Only the topic of this id is meant; 0: whichever has the name."""
+        self.uncommitted = False
+        """Whether a part of what a queue releases for a transaction is wanted."""
 
     @property
     def full(self) -> bool:

@@ -25,7 +25,7 @@ from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.offsets_file import store_of
-from logboom.client.options import ProducerOptions
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.parked_batches import ToPark, handle_of, parks_of
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
@@ -143,6 +143,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> Consumer: ...
 
     @overload
@@ -155,6 +156,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -173,6 +175,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -194,6 +197,7 @@ class Client:
                 prefetch_bytes,
                 self._timeout_s,
                 create_topics=self._create_topics,
+                uncommitted=reads_uncommitted(isolation),
             )
             self._open.add(made)
             return made
@@ -209,6 +213,7 @@ class Client:
             subscription=subscription,
             commit_every_s=commit_every_s,
             prefetch_bytes=prefetch_bytes,
+            isolation=isolation,
             settings=settings,
         )
         member = GroupConsumer(
@@ -281,11 +286,19 @@ class Client:
         *,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
+        isolation: Isolation = "read_committed",
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
         wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
+            topic,
+            queue,
+            offset,
+            max_messages,
+            wait_ms,
+            wanted,
+            self._timeout_s,
+            uncommitted=reads_uncommitted(isolation),
         )
         return await drive(self._io, flow)
 
