@@ -96,6 +96,7 @@ def test_a_restored_state_is_the_same() -> None:
     table = twin.cluster.transactions
     assert list(table.decisions) == [first, second]
     assert list(table.apps["app"].open) == [first, second]
+    assert list(table.apps["app"].aborted) == [(5, 8), (9, -4), (9, 4)]
     assert table.waiting == tables.state.cluster.transactions.waiting
     tables.state = twin
     tables.report(first, 0)
