@@ -24,8 +24,11 @@ from logboom.wire.transactions import (
     check_app_id,
 )
 
-MAX_WAITING: Final = 200_000
-"""Queues and parked batches that all open decisions may name: they stand in every snapshot."""
+MAX_WAITING: Final = 10_000
+"""Queues that all open decisions may wait for together: to delete a topic ends those on its queues,
+in one command, which may take 50 ms."""
+MAX_NAMED: Final = 200_000
+"""Parked batches that all open decisions may name: they stand in every snapshot."""
 MAX_ABORTED: Final = 10_000
 """Aborted attempts of one application that are remembered until a commit passes them."""
 NUMBERS: Final = 1 << 63
@@ -205,11 +208,14 @@ def _refuse_queue(cluster: Cluster, parked: ParkedIn) -> Outcome | None:
 
 def _refuse_full(cluster: Cluster, parked: list[ParkedIn], *, commit: bool) -> Outcome | None:
     """Too much waits for queues that nobody leads, or whose leaders cannot keep up."""
-    more = len(parked) + (sum(len(p.places) for p in parked) if commit else 0)
-    if not more or cluster.transactions.waiting + more <= MAX_WAITING:
+    table = cluster.transactions
+    named = sum(len(p.places) for p in parked) if commit else 0
+    if not parked:
+        return None
+    if table.waiting + len(parked) <= MAX_WAITING and table.named + named <= MAX_NAMED:
         return None
     text = (
-        f"decisions on {cluster.transactions.waiting} queues and parked batches wait to be carried "
-        "out: try again later; `logboom cluster status` shows queues without leader"
+        f"{table.waiting} decisions on queues, {table.named} parked batches in all, wait to be "
+        "carried out: try again later; `logboom cluster status` shows queues without leader"
     )
     return refused("BUSY", text)

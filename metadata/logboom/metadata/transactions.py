@@ -59,7 +59,9 @@ class Transactions:
         """By number, in growing order."""
         self.changes: Recency[int] = Recency()
         self.waiting = 0
-        """Queues and parked batches that all open decisions name together (derived)."""
+        """Queues that have not reported, summed over all open decisions (derived)."""
+        self.named = 0
+        """Parked batches that these are to release (derived)."""
         self._by_queue: dict[QueueKey, dict[int, Decision]] = {}
         self._bump = bump
 
@@ -73,7 +75,8 @@ class Transactions:
     def close(self, app: App, sequence: int) -> None:
         """A sequence is committed: with all below it, it is closed for ever."""
         app.committed = sequence
-        app.aborted = {key: None for key in app.aborted if key[0] > sequence}
+        if app.aborted:
+            app.aborted = {key: None for key in app.aborted if key[0] > sequence}
 
     def decide(
         self, app_id: str, sequence: int, attempt: int, parked: Iterable[ParkedIn], *, commit: bool
@@ -93,7 +96,8 @@ class Transactions:
         self.app(decision.app_id).open[number] = decision
         for key, places in decision.queues.items():
             self._by_queue.setdefault(key, {})[number] = decision
-            self.waiting += 1 + len(places)
+            self.waiting += 1
+            self.named += len(places)
         self.changes.touch(number, number)
 
     def reported(self, number: int, key: QueueKey) -> None:
@@ -102,7 +106,8 @@ class Transactions:
         places = None if decision is None else decision.queues.pop(key, None)
         if decision is None or places is None:
             return
-        self.waiting -= 1 + len(places)
+        self.waiting -= 1
+        self.named -= len(places)
         waiting = self._by_queue[key]
         del waiting[number]
         if not waiting:

@@ -240,8 +240,9 @@ class TransactionMachine(RuleBasedStateMachine):
             assert {(p.topic_id, p.queue) for p in decision.queues} <= {
                 (p.topic_id, p.queue) for p in known.queues
             }
-        waiting = sum(1 + len(p.places) for d in whole.decisions for p in d.queues)
-        assert table.waiting == waiting
+        waiting = [p for d in whole.decisions for p in d.queues]
+        assert table.waiting == len(waiting)
+        assert table.named == sum(len(p.places) for p in waiting)
 
     def teardown(self) -> None:
         """All is carried out, what is left is proposed to be aborted: nothing is parked any more."""

@@ -97,7 +97,7 @@ def test_a_restored_state_is_the_same() -> None:
     assert list(table.decisions) == [first, second]
     assert list(table.apps["app"].open) == [first, second]
     assert list(table.apps["app"].aborted) == [(5, 8), (9, -4), (9, 4)]
-    assert table.waiting == tables.state.cluster.transactions.waiting
+    assert (table.waiting, table.named) == (2, 1)
     tables.state = twin
     tables.report(first, 0)
     assert list(table.decisions) == [second]

@@ -193,7 +193,8 @@ def test_a_decision_names_so_many_places_at_most() -> None:
 
 
 def test_what_waits_to_be_carried_out_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_commands, "MAX_WAITING", 5)
+    monkeypatch.setattr(transaction_commands, "MAX_WAITING", 2)
+    monkeypatch.setattr(transaction_commands, "MAX_NAMED", 3)
     tables = TransactionTables()
     first = int(tables.commit_txn(1, tables.parked(0, (0, 0), (1, 0), (2, 0)))[1])
     assert tables.refused_txn(2, tables.parked(1)) == "BUSY"
@@ -202,6 +203,7 @@ def test_what_waits_to_be_carried_out_is_bounded(monkeypatch: pytest.MonkeyPatch
     assert tables.commit_txn(2)[2] == "first", "what makes no queue wait is still decided"
     tables.report(first, 0)
     assert tables.commit_txn(4, tables.parked(1))[2] == "first"
+    assert tables.refused_txn(5, tables.parked(1)) == "BUSY"
 
 
 def test_so_many_aborted_attempts_are_remembered_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +230,8 @@ def test_a_decision_lives_until_all_its_queues_have_reported() -> None:
     assert tables.state.version == version, "nobody needs to hear of that"
     tables.report(number, 2, broker="b")
     assert (tables.open_decisions, tables.app.open) == ({}, {})
-    assert tables.state.cluster.transactions.waiting == 0
+    table = tables.state.cluster.transactions
+    assert (table.waiting, table.named) == (0, 0)
     assert tables.state.version == version + 1
     tables.report(number, 2)
     assert tables.state.version == version + 1
