@@ -187,7 +187,7 @@ class TransactionClient(AskingClient):
         values: dict[Queue, list[bytes]] = {}
         for queue in chosen:
             values[queue] = []
-            for _ in range(self.rng.randint(1, 3)):
+            for _ in range(self.rng.choice((1, 2, 3, 7))):
                 values[queue].append(f"{self.name}/{self._values}".encode())
                 self._values += 1
         return Attempt(Transaction(self.name, self._sequence, self._attempts), values)
@@ -234,6 +234,7 @@ class TransactionClient(AskingClient):
                     decide(first)
             case "fence":
                 before = self._epoch
+                self.unsettled += 1
                 self._open(partial(self._too_late, first, before))
             case _:
                 for attempt in attempts:
@@ -315,10 +316,12 @@ class TransactionClient(AskingClient):
 
     def _too_late(self, attempt: Attempt, epoch: int) -> None:
         """Another producer was opened: the commit of the one before must come to nothing."""
+        if attempt.refused:
+            self._settled()
+            return
         current, self._epoch = self._epoch, epoch
         command = self._command(attempt, commit=True)
         self._epoch = current
-        self.unsettled += 1
 
         def decided(result: Result) -> None:
             if "FENCED" not in result.code:

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes import parked_release
+from logboom.nodes import deciding, parked_release
 from tests.sim.run import summary
 from tests.sim.scenario import QUEUES, Scenario
 from tests.sim.transactions import Transactions
@@ -21,6 +21,8 @@ TIMEOUT_MS: Final = 4_000
 """After which an abort of what waits is proposed."""
 RELEASED_AT_ONCE: Final = (1, 1, 2, 256)
 """Batches that a turn releases; each seed has one of these."""
+FLYING: Final = (1, 1, 3, 2048)
+"""Batches that may lie above the HW while more is released: with few, leaders die in between."""
 
 
 class TransactionScenario(Scenario):
@@ -30,6 +32,7 @@ class TransactionScenario(Scenario):
         super().__init__(seed, rot=rot)
         rng = random.Random(f"transactions of {seed}")
         self._at_once = rng.choice(RELEASED_AT_ONCE)
+        self._flying = rng.choice(FLYING)
         self.world.transaction_timeout_ms = TIMEOUT_MS
         endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
         hand = self.faults.hand
@@ -40,6 +43,7 @@ class TransactionScenario(Scenario):
         """All acts, while a turn releases little; raises `Failed`."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parked_release, "BATCHES_AT_ONCE", self._at_once)
+            patch.setattr(deciding, "FLYING", self._flying)
             return super().run()
 
 

@@ -14,11 +14,12 @@ from typing import Final
 
 from logboom.nodes.keys import queue_of
 from logboom.wire.actor import Call
-from logboom.wire.batch import peek, released_from
+from logboom.wire.batch import control_body, peek, released_from
 from logboom.wire.commands import Result
 from logboom.wire.group_commands import AlterGroup
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.head import Attribute, Kind
+from logboom.wire.transactions import Place, decided_body
 from tests.sim.hand import Hand
 from tests.sim.history import History, Queue, values_of
 from tests.sim.moments import Moment
@@ -30,8 +31,13 @@ from tests.sim.world import World
 
 REST_S: Final = (0.05, 0.2, 0.5)
 """Between two transactions, on average; each seed has one of these."""
-MOMENTS: Final[tuple[Moment, ...]] = ("decision asked", "decision told", "decision reported")
-PLOT_S: Final = (0.1, 1.5)
+MOMENTS: Final[tuple[Moment, ...]] = (
+    "decision asked",
+    "decision told",
+    "decision told",
+    "decision reported",
+)
+PLOT_S: Final = (0.1, 1.0)
 """Between two ambushes."""
 SETTLE_S: Final = 0.5
 
@@ -136,6 +142,8 @@ class Transactions:
         blow = hand.rng.choice(
             (self._down, self._followers, self._raft_leader, self._cut_off, self._freeze)
         )
+        if moment == "decision told" and hand.rng.random() < 0.7:
+            blow = partial(self._when_copied, hand.rng.choice((self._down, self._cut_off)))
 
         def act(who: str) -> None:
             hand.note("ambush", f"{moment}: {who}")
@@ -144,6 +152,19 @@ class Transactions:
             hand.later(hand.rng.uniform(*PLOT_S), self._plot)
 
         hand.await_moment(moment, act)
+
+    def _when_copied(self, blow: Callable[[str], None], who: str) -> None:
+        """A part of what the leader releases has come to a follower."""
+        hand = self._hand
+
+        def copied(leader: str) -> None:
+            if leader == who:
+                hand.count("ambush: release copied")
+                blow(leader)
+            else:
+                hand.await_moment("copied", copied)
+
+        hand.await_moment("copied", copied)
 
     def _down(self, who: str) -> None:
         self._hand.down(who)
@@ -223,6 +244,9 @@ class Transactions:
         committed = sorted(
             (c for client in self._clients for c in client.committed), key=lambda c: c.number
         )
+        sequences = [(c.app_id, c.sequence) for c in committed]
+        if len(set(sequences)) < len(sequences):
+            raise BrokenProperty("a sequence is committed once", str(sequences))
         listed = {v for c in committed for values in c.values.values() for v in values}
         allowed = listed | {v for v, said in self._halves.outcomes.items() if "aborted" not in said}
         mine = tuple(client.name.encode() + b"/" for client in (*self._clients, self._halves))
@@ -279,15 +303,16 @@ class Transactions:
 
     def _count_resumed(self, log: dict[bytes, bytes]) -> None:
         """How many releases were begun by one leader and ended by another."""
-        epoch = -1
+        epoch, places = -1, set[Place]()
         for key in sorted(log):
             head = peek(log[key])
             if head.kind == Kind.DECIDED:
                 epoch = head.leader_epoch
+                places = set(decided_body(control_body(log[key], head)).places)
                 self._world.trace.count("decisions in logs")
-            elif head.has(Attribute.RELEASED) and epoch not in (-1, head.leader_epoch):
-                assert released_from(log[key], head) is not None
-                self._world.trace.count("released by another leader")
+            elif head.has(Attribute.RELEASED) and epoch != head.leader_epoch:
+                ours = released_from(log[key], head) in places
+                self._world.trace.count("released by another leader", int(ours))
 
     def _compare_offsets(self, committed: Sequence[Committed]) -> None:
         state = self._world.newest_state()
