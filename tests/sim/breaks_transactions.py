@@ -11,6 +11,7 @@ from logboom.nodes import decided_rows, deciding
 from logboom.nodes.deciding import Deciding
 from logboom.nodes.deciding_reports import Reports
 from logboom.nodes.orphans import Orphans
+from logboom.nodes.parked_release import is_certain
 from logboom.nodes.replica import Replica
 from logboom.wire.head import Kind
 from logboom.wire.parking import encode_recalled
@@ -77,7 +78,7 @@ def drops_by_its_own_clock(patch: Patch) -> None:
         queues, appended = vars(self)["_queues"], vars(self)["_appended"]
         for replica in queues:
             leading = replica.leading
-            if leading is None or not deciding.is_certain(replica, leading):
+            if leading is None or not is_certain(replica, leading):
                 continue
             until_ms = turn.now.wall_ms - TIMEOUT_MS
             ids = replica.parked.ids

@@ -82,7 +82,8 @@ class Transactions:
         ]
         halves = HalfClient("half-1", endpoints, random.Random(rng.random()), history, count)
         self._halves = halves
-        for client in (*self._clients, halves):
+        everybody: list[TransactionClient | HalfClient] = [*self._clients, halves]
+        for client in everybody:
             world.add(client.name, "client", {}, partial(_itself, client))
 
     def begin(self) -> None:

@@ -55,9 +55,9 @@ class Author:
             self.parked[replica.end] = (due_ms, replica.end, batch, None)
             replica.append_parked(batch, due_ms, 7, writes, cache)
         elif kind == "prepare":
-            whose = Transaction("app", self.rng.randrange(4), self.rng.randrange(2))
-            self.parked[replica.end] = (max(7, replica.append_time_ms), replica.end, batch, whose)
-            replica.append_parked(batch, -1, 7, writes, cache, whose)
+            mine = Transaction("app", self.rng.randrange(4), self.rng.randrange(2))
+            self.parked[replica.end] = (max(7, replica.append_time_ms), replica.end, batch, mine)
+            replica.append_parked(batch, -1, 7, writes, cache, mine)
         elif kind == "decide" and replica.applied == replica.end:
             self.decide(writes)
         elif old and kind in ("release", "recall", "carry"):

@@ -76,7 +76,7 @@ def synced_park(client: Peer, follower: Peer, number: int, value: bytes) -> Plac
     return place
 
 
-def kinds(rig: Rig) -> list[Kind]:
+def kinds(rig: Rig) -> list[int]:
     """What stands in the log, in order."""
     return [peek(entry).kind for entry in rig.storage.content("log").values()]
 
