@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logboom.metadata import transaction_commands
-from logboom.wire.commands import DeleteTopic
+from logboom.wire.commands import AlterTopic, DeleteTopic
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.transactions import (
     MAX_HANDLES,
@@ -333,6 +333,15 @@ def test_a_queue_that_nobody_has_takes_offsets_without_a_member() -> None:
     assert tables.refused_txn(3, consumed=[beyond]) == "BEYOND_END"
     stray = tables.consumed([tables.offset(0, 1, topic="u"), tables.offset(2, 1, topic="u")])
     assert tables.refused_txn(3, consumed=[stray]) == "UNKNOWN_QUEUE"
+
+
+def test_a_queue_that_came_since_takes_offsets_too() -> None:
+    tables = with_member()
+    tables.create("u", queues=1)
+    tables.commit_txn(1, consumed=[tables.consumed([tables.offset(0, 5, topic="u")])])
+    tables.done(AlterTopic("u", 2, None, 0))
+    tables.commit_txn(2, consumed=[tables.consumed([tables.offset(1, 7, topic="u")])])
+    assert [tables.committed(n, "u") for n in range(2)] == [5, 7]
 
 
 def test_a_start_may_come_from_a_transaction() -> None:
