@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -14,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from logboom.client import Client, Message, connect
+from logboom.client import Client, Message, Producer, connect
 from logboom.deploy import Cluster, embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
     ClientClosed,
     GroupError,
     InvalidRequest,
+    LogboomError,
     Refused,
     TransactionError,
     UnknownResource,
@@ -250,9 +252,10 @@ with connect(sys.argv[1]) as boom, boom.producer() as producer:
                     txn.send("cooked", b"cooked " + (message.value or b""))
                 txn.send_offsets(consumer, messages)
 """
-RAW = 3_000
+RAW = 1_600
 
 
+@pytest.mark.timeout(180)
 def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -270,7 +273,7 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
             return sum(end for _, end in boom.admin.offsets("cooked").values()) >= count
 
         arguments = [sys.executable, str(script), cluster.endpoints[0]]
-        for at in (200, 900, 1_700):
+        for at in (100, 500, 1_000):
             mover = subprocess.Popen(arguments)
             wait_until(partial(reached, at), f"{at} are done", 60, 0.002)
             os.kill(mover.pid, signal.SIGKILL)
@@ -282,6 +285,7 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
         assert {each.lag for each in boom.admin.describe_group("movers").queues} == {0}
 
 
+@pytest.mark.timeout(180)
 def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("left", queues=3, replicas=3)
@@ -298,3 +302,71 @@ def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
                     cluster.start(killed[n > 30])
         expected = Counter(b"%d" % n for n in range(60))
         assert Counter(values(boom, "left")) == Counter(values(boom, "right")) == expected
+
+
+class Mover:
+    """A member that moves what it is given from one topic to another, in a thread."""
+
+    def __init__(self, endpoints: list[str], name: str) -> None:
+        self.refused = 0
+        self._stop = threading.Event()
+        self._name = name
+        self._endpoints = endpoints
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop in good order."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert self.error is None, self.error
+
+    def _run(self) -> None:
+        try:
+            with connect(self._endpoints) as boom, boom.producer() as producer:
+                self._move(boom, producer)
+        except LogboomError as error:
+            self.error = error
+
+    def _move(self, boom: Client, producer: Producer) -> None:
+        settings: dict[str, Any] = {"heartbeat_ms": 200, "session_ms": 6_000}
+        with boom.consumer("from", group="crew", commit_every_s=0, **settings) as consumer:
+            while not self._stop.is_set():
+                messages = consumer.poll(max_messages=50, timeout_s=0.2)
+                if not messages:
+                    continue
+                try:
+                    with producer.transaction(self._name) as txn:
+                        txn.send_offsets(consumer, messages)
+                        for message in messages:
+                            txn.send("to", message.value)
+                except GroupError:
+                    self.refused += 1  # a queue went to another member: it moves them
+
+
+@pytest.mark.timeout(180)
+def test_queues_that_move_between_members_are_moved_exactly_once(node: Embedded) -> None:
+    total = 3_000
+    with connect(node.endpoints) as boom:
+        boom.admin.create_topic("from", queues=6)
+        boom.admin.create_topic("to", queues=2)
+        movers = [Mover(node.endpoints, "mover-0")]
+        with boom.producer() as producer:
+            for begin in range(0, total, 500):
+                for queue in range(6):
+                    part = [b"%d" % n for n in range(begin + queue, begin + 500, 6)]
+                    producer.send_many("from", part, queue=queue).result(30)
+                if begin in (500, 1_000):
+                    movers.append(Mover(node.endpoints, f"mover-{begin}"))
+                if begin in (1_500, 2_000):
+                    movers.pop(0).end()
+
+        def moved() -> int:
+            return sum(end for _, end in boom.admin.offsets("to").values())
+
+        wait_until(lambda: moved() >= total, "all are moved", 60)
+        for mover in movers:
+            mover.end()
+        assert Counter(values(boom, "to")) == Counter(b"%d" % n for n in range(total))

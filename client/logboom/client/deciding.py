@@ -18,7 +18,6 @@ from logboom.wire.commands import Result
 from logboom.wire.errors import (
     InternalError,
     InvalidRequest,
-    LogboomError,
     TimedOut,
     TransactionError,
     UnknownResource,
@@ -282,8 +281,3 @@ def clear(
     parked = [ParkedIn(*queue, []) for queue in sorted(queues)]
     command = Decide(app_id, NOT_FENCED, sequence, attempt, False, parked, [], wall_ms)
     return (yield from decide(command, timeout))
-
-
-def is_unknown(error: LogboomError) -> bool:
-    """Whether a decision that failed so may have been taken all the same."""
-    return isinstance(error, TimedOut)

@@ -17,6 +17,8 @@ from logboom.client.options import ProducerOptions
 from logboom.client.parks import MAX_TRANSACTION_BYTES, Parks, ended, listed
 from logboom.client.transaction_offsets import ConsumedOffsets
 from logboom.wire.errors import (
+    ClientClosed,
+    InternalError,
     InvalidRequest,
     LogboomError,
     Refused,
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("logboom.client")
 
+UNSAID: Final = (TimedOut, ClientClosed, InternalError)
+"""Errors of a decision that do not say whether it was taken."""
 State: TypeAlias = Literal["open", "deciding", "committed", "aborted", "unknown"]
 """unknown: no name server answered whether it is committed; `commit` asks again."""
 
@@ -190,7 +194,7 @@ class Work:
 
     def _failed(self, error: LogboomError, wall_ms: int, timeout: float) -> Flow[Decision | None]:
         """Abort, unless the end is unknown; what the name server said to that."""
-        if self.state == "committed" or (self._asked and isinstance(error, TimedOut)):
+        if self.state == "committed" or (self._asked and isinstance(error, UNSAID)):
             return None
         if error.code == "FENCED":
             self.application.error = error
