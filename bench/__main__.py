@@ -31,6 +31,7 @@ from bench import (
     rolling,
     steady,
     throughput,
+    transactions,
 )
 from bench.rows import Row, table
 
@@ -56,6 +57,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "push": lambda: push.rows(max(count // 4, 400_000), runs),
         "commits": lambda: commits.rows(*((1.0, 1) if quick else (3.0, 5))),
         "steady": lambda: steady.rows(*((100, 10, 5.0) if quick else (1_000, 100, 20.0))),
+        "transactions": lambda: transactions.rows(*((20, 20) if quick else (200, 200))),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
     }

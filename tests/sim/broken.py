@@ -16,15 +16,27 @@ from typing import Final
 
 import pytest
 
+from tests.sim import breaks_decisions as d
 from tests.sim import breaks_groups as g
 from tests.sim import breaks_parked as p
 from tests.sim import breaks_queues as q
 from tests.sim import breaks_raft as r
 from tests.sim import breaks_stores as s
+from tests.sim import breaks_transactions as t
 from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
 from tests.sim.breaks_queues import Patch
-from tests.sim.harnesses import Cluster, Directed, Harness, Members, Raft, Script, Waiting, verdict
+from tests.sim.harnesses import (
+    Cluster,
+    Deciding,
+    Directed,
+    Harness,
+    Members,
+    Raft,
+    Script,
+    Waiting,
+    verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,8 @@ RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
 COORDINATORS: Final = "nodes.test_coordinator:"
 REQUESTS: Final = "nodes.test_coordinator_requests:"
+DECISIONS: Final = "metadata.test_transactions:"
+RESTORED: Final = "metadata.test_transaction_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
     Break("Q1", q.a_leader_counts_itself_alone, Cluster(), within=20),
@@ -202,6 +216,25 @@ BREAKS: Final = (
         g.commits_go_back,
         Directed("metadata.test_group_offsets:test_a_commit_goes_forward_only"),
     ),
+    Break("T1", t.commits_release_all, Deciding(), within=20),
+    Break("T1", t.every_commit_wins, Deciding(), within=20),
+    Break("T1", t.aborts_are_forgotten, Deciding(), within=20),
+    Break("T1", d.older_producers_decide, Deciding(), seeds=(5,), within=20),
+    Break("T1", d.offsets_move_with_every_commit, Deciding(), within=20),
+    Break(
+        "T1",
+        d.lower_sequences_stay_open,
+        Directed(DECISIONS + "test_the_first_commit_of_a_sequence_wins_for_ever"),
+    ),
+    Break("T1", d.snapshots_forget_aborts, Directed(RESTORED)),
+    Break("T2", t.drops_by_its_own_clock, Deciding(), within=20),
+    Break("T2", d.what_is_closed_is_left_alone, Deciding(), within=20),
+    Break("T3", t.nobody_goes_on, Deciding(), within=20),
+    Break("T3", t.goes_on_uncertain, Deciding(), within=20),
+    Break("T3", t.reports_what_is_appended, Deciding(), within=20),
+    Break("T3", t.one_report_is_enough, Deciding(), within=20),
+    Break("T3", t.parts_are_seen, Deciding(), within=20),
+    Break("T3", d.snapshots_forget_decisions, Directed(RESTORED)),
     Break(
         "W1",
         w.strangers_get_no_answer,

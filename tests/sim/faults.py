@@ -59,6 +59,11 @@ class Faults:
         self._weights[network.isolate] += 0.5
         self._weights.update(self._disks.always())
 
+    @property
+    def hand(self) -> Hand:
+        """What these faults share, for plots of guests."""
+        return self._hand
+
     def begin(self) -> None:
         """Let the first fault come."""
         self._world.on_moment = self._hand.happened

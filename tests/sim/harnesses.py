@@ -22,6 +22,7 @@ from tests.sim.group_scenario import GroupScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
 from tests.sim.trace import BrokenProperty
+from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Failed
 
 
@@ -69,6 +70,18 @@ class Waiting:
     def run(self, seed: int) -> None:
         """Raises `Failed` if a promise is broken."""
         DelayScenario(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """The simulation of whole clusters with transactions."""
+
+    def __str__(self) -> str:
+        return "transactions"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        TransactionScenario(seed).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +144,7 @@ class Directed:
                 raise AssertionError(f"{name} fails") from error
 
 
-Harness: TypeAlias = Cluster | Members | Waiting | Raft | Script | Directed
+Harness: TypeAlias = Cluster | Members | Waiting | Deciding | Raft | Script | Directed
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",

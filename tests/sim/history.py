@@ -45,6 +45,10 @@ class _Known:
     acked: dict[int, bytes] = field(default_factory=dict)
     end: int = 0
     """Behind the greatest offset that was acknowledged, read or answered as the end (HW)."""
+    seen: int = 0
+    """The same of what was read or answered."""
+    told: set[int] = field(default_factory=set)
+    """Ends that answers named."""
 
 
 class History:
@@ -71,6 +75,9 @@ class History:
         """Values sent with a delay, and when they are due, true ms: they come in no order."""
         self.released: dict[bytes, float] = {}
         """Of these, when each was first read, in true seconds."""
+        self.releases: bool = False
+        """Releases of transactions hold readers up: what is acknowledged behind one that has begun
+        is seen a little later."""
         self._positions: dict[tuple[str, Queue], int] = {}
 
     def _of(self, queue: Queue) -> _Known:
@@ -112,6 +119,12 @@ class History:
         self.acked[value] = (queue, -1)
         self._trace.count("parked")
 
+    def promise_nothing(self, queue: Queue, value: bytes) -> None:
+        """A value is sent that may be published or not, and in no order: somebody else judges."""
+        self.send(queue, value)
+        self.waits[value] = 0
+        self.acked[value] = (queue, -1)
+
     def fail(self, value: bytes, why: str) -> None:
         """A producer was told that a send failed: it may or may not be stored."""
         self.failed[value] = why
@@ -146,17 +159,32 @@ class History:
         return self._positions.get((reader, queue), 0)
 
     def known_end(self, queue: Queue) -> int:
-        """What every end offset asked for from now on must reach: all acknowledged and read."""
+        """Behind all that was acknowledged, read or told: all that readers have to come to."""
         return self._of(queue).end
 
+    def least_end(self, queue: Queue) -> int:
+        """What every end offset asked for from now on must reach."""
+        return self._of(queue).seen if self.releases else self._of(queue).end
+
+    def tell(self, queue: Queue, end: int) -> None:
+        """An answer named the end of what can be read."""
+        if self.releases:
+            self._of(queue).told.add(end)
+
+    def told(self, queue: Queue) -> set[int]:
+        """All ends that answers named."""
+        return self._of(queue).told
+
     def end(self, who: str, queue: Queue, offset: int, asked_at: int) -> None:
-        """A leader answered an end offset; `asked_at` was `known_end` when it was asked (Q8)."""
+        """A leader answered an end offset; `asked_at` was `least_end` when it was asked (Q8)."""
         if offset < asked_at:
             raise BrokenProperty(
                 "end offsets never go back", f"{who} was told {offset} of {queue} after {asked_at}"
             )
+        self.tell(queue, offset)
         known = self._of(queue)
         known.end = max(known.end, offset)
+        known.seen = max(known.seen, offset)
 
     def illegal(self, reader: str, queue: Queue, offset: int, told: int) -> None:
         """A reader was told that its offset does not exist, and which is the nearest.
@@ -169,12 +197,15 @@ class History:
             )
         known = self._of(queue)
         known.end = max(known.end, told)
+        known.seen = max(known.seen, told)
         self._positions[reader, queue] = max(told, self.place(reader, queue))
         self._trace.count("readers behind retention")
 
     def _place(self, queue: Queue, offset: int, value: bytes, how: str) -> None:
         known = self._of(queue)
         known.end = max(known.end, offset + 1)
+        if how == "read":
+            known.seen = max(known.seen, offset + 1)
         other = known.at.setdefault(offset, value)
         if other != value:
             raise BrokenProperty(

@@ -15,6 +15,8 @@ What such a one may have done between two operations is legal in each model, not
 | read | topic | | version, and unless it is absent: id, queues, setting, isr (per queue) |
 | cas | topic id/queue | expected, epoch, before, isr | code, version |
 | allocate | producer ids | count | code, version, first |
+| open | application id | | code, version, epoch, committed |
+| decide | application id | sequence, attempt, commit, epoch | code, version, outcome, when |
 """
 
 from __future__ import annotations
@@ -173,6 +175,53 @@ def _ids(state: int, asked: Operation) -> int | None:
     return first + count if first >= state else None
 
 
+class Application(NamedTuple):
+    """What is decided of an application's transactions (SAFETY T1)."""
+
+    epoch: int
+    committed: int
+    aborted: frozenset[tuple[int, int]]
+    """(sequence, attempt), of sequences above the committed one."""
+
+
+def _open(state: Application, asked: Operation) -> Application | None:
+    result = asked.result
+    after = state._replace(epoch=state.epoch + 1)
+    told = (after.epoch, state.committed)
+    return after if result is None or (result["epoch"], result["committed"]) == told else None
+
+
+def _decide(state: Application, asked: Operation) -> Application | None:
+    """The first commit of a sequence wins, and closes all below; an abort ends one attempt."""
+    after, *told = _decided(state, asked)
+    result = asked.result
+    if result is not None and [result["code"], result["outcome"], result["when"]] != told:
+        return None
+    return after
+
+
+def _decided(state: Application, asked: Operation) -> tuple[Application, str, str, str]:
+    """What follows, and how it is answered: code, outcome, first or again."""
+    value, sequence = asked.value, asked.value["sequence"]
+    key = (sequence, value["attempt"])
+    if value["epoch"] >= 0 and value["epoch"] != state.epoch:
+        never = value["epoch"] > state.epoch
+        return state, "INVALID_ARGUMENT" if never else "FENCED", "", ""
+    if sequence <= state.committed:
+        return state, "", "commit", "again"
+    if not value["commit"]:
+        when = "again" if key in state.aborted else "first"
+        return state._replace(aborted=state.aborted | {key}), "", "abort", when
+    if key in state.aborted:
+        return state, "TRANSACTION_ABORTED", "", ""
+    left = frozenset(known for known in state.aborted if known[0] > sequence)
+    return Application(state.epoch, sequence, left), "", "commit", "first"
+
+
+def _application(state: Application, asked: Operation) -> Hashable | None:
+    return _open(state, asked) if asked.f == "open" else _decide(state, asked)
+
+
 def _version(state: int, asked: Operation) -> int | None:
     """The metadata version never goes back, and topics that come or go make it grow."""
     result = asked.result
@@ -187,6 +236,7 @@ def _version(state: int, asked: Operation) -> int | None:
 TOPIC: Final = Model(ABSENT, _topic)
 ISR: Final = Model(Isr(0, 0, None), _isr)
 IDS: Final = Model(0, _ids)
+APPLICATION: Final = Model(Application(0, -1, frozenset()), _application)
 VERSION: Final = Model(0, _version)
 
 
@@ -203,6 +253,8 @@ def parts(operations: Iterable[Operation]) -> dict[str, tuple[Model, Sequence[Op
             put("metadata version", VERSION, operation)
         if operation.f == "allocate":
             put(operation.key, IDS, operation)
+        elif operation.f in ("open", "decide"):
+            put(f"application {operation.key}", APPLICATION, operation)
         elif operation.f == "cas":
             put(f"queue {operation.key}", ISR, operation)
         elif operation.f in _OF_TOPICS:

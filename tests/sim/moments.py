@@ -9,7 +9,8 @@ from typing import Final, Literal, TypeAlias
 from logboom.wire.actor import Address
 from logboom.wire.commands import AlterIsr, RegisterBroker, ReportDamage
 from logboom.wire.frames import decode
-from logboom.wire.messages import Propose
+from logboom.wire.messages import Propose, WatchResult
+from logboom.wire.transactions import Decide, ReportDecided
 
 Moment: TypeAlias = Literal[
     "ack",
@@ -22,12 +23,17 @@ Moment: TypeAlias = Literal[
     "snapshot",
     "elected",
     "isr changed",
+    "decision asked",
+    "decision told",
+    "decision reported",
 ]
 """What happened, and the node it is about: a client got an `ack` from a broker, or `read` messages
 from it; a follower `copied` entries of a leader; a broker is `registering` (the name server has
 not answered); the answer to its command reached a broker (`decided`); a leader's `isr asked` reached
 the name server; a broker's `damage reported` did; a name server begins to write a `snapshot`; a
-broker was `elected`; the ISR of a leader's queue changed."""
+broker was `elected`; the ISR of a leader's queue changed; a `decision asked` for on a transaction
+reached a name server, a broker was a `decision told`, its `decision reported` reached the name
+server."""
 
 _ANSWERS: Final[dict[bytes, Moment]] = {
     b"\xa8produc": "ack",
@@ -40,7 +46,10 @@ _ASKED: Final[dict[type, Moment]] = {
     AlterIsr: "isr asked",
     RegisterBroker: "registering",
     ReportDamage: "damage reported",
+    Decide: "decision asked",
+    ReportDecided: "decision reported",
 }
+_TOLD: Final = b"\xabwatchr"
 
 
 def moment_of(
@@ -53,6 +62,8 @@ def moment_of(
     head = frames[0][1:8]
     if head == _PROPOSE:
         return _asked(frames, watched) if kind == "name-server" else None
+    if head == _TOLD:
+        return _told(kind, frames) if "decision told" in watched else None
     moment = _ANSWERS.get(head)
     if moment is None or moment not in watched or not isinstance(peer, str):
         return None
@@ -68,7 +79,16 @@ def _asked(frames: Sequence[bytes], watched: AbstractSet[Moment]) -> tuple[Momen
         return None
     message = decode(frames)
     command = message.command if isinstance(message, Propose) else None
-    if not isinstance(command, AlterIsr | RegisterBroker | ReportDamage):
+    moment = _ASKED.get(type(command))
+    if moment is None or moment not in watched:
         return None
-    moment = _ASKED[type(command)]
-    return (moment, command.broker) if moment in watched else None
+    return moment, getattr(command, "broker", "")
+
+
+def _told(kind: str, frames: Sequence[bytes]) -> tuple[Moment, str] | None:
+    """A broker hears of decisions."""
+    if kind != "broker":
+        return None
+    message = decode(frames)
+    told = isinstance(message, WatchResult) and bool(message.view.decisions)
+    return ("decision told", "") if told else None

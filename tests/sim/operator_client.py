@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from logboom.wire.actor import Effects, Event, Instant
@@ -24,6 +25,7 @@ from logboom.wire.commands import (
     Result,
 )
 from logboom.wire.hello import Identity
+from logboom.wire.transactions import Decide, OpenTransaction
 from logboom.wire.view import TopicConfig, TopicView
 from tests.sim.operations import Operations
 from tests.sim.passing_topics import LOADED
@@ -39,9 +41,19 @@ IMPATIENT: Final = 0.07
 """Part that is given up: more would make judging harder and learn no more."""
 SETTINGS: Final = 1_000_000_000
 """Each alteration sets a `retention_bytes` of its own, from here on: so reads tell which it was."""
-WEIGHTS: Final = {"create": 6, "delete": 3, "alter": 4, "read": 7, "allocate": 1}
+WEIGHTS: Final = {
+    "create": 6,
+    "delete": 3,
+    "alter": 4,
+    "read": 7,
+    "allocate": 1,
+    "decide": 4,
+    "open": 1,
+}
 OF_NODES: Final = {**WEIGHTS, "cas": 8}
 """What may be asked with the cluster key only is asked too."""
+APPS: Final = ("billing", "shipping")
+"""Applications whose transactions are decided; they have nothing parked."""
 _Told: TypeAlias = Callable[[Result], dict[str, Any]]
 
 
@@ -71,6 +83,8 @@ class Operator(WireClient):
         """Number of the proposal that is to be answered."""
         self._behind: tuple[int, str] | None = None
         """A read waits for this version, of this topic."""
+        self._applications = dict.fromkeys(APPS, (-1, 0))
+        """(producer epoch, a sequence near the last committed one), as far as known here."""
         self._settings = SETTINGS * (1 + int(name.rpartition("-")[2]))
 
     def start(self) -> None:
@@ -115,6 +129,12 @@ class Operator(WireClient):
                 self._read()
             case "cas":
                 self._cas()
+            case "open":
+                app_id = self.rng.choice(APPS)
+                opened = partial(self._opened, app_id)
+                self._propose("open", app_id, {}, OpenTransaction(app_id, self.now.wall_ms), opened)
+            case "decide":
+                self._decide()
             case _:
                 count = self.rng.randint(1, 5)
                 command = AllocateProducerIds(count)
@@ -141,6 +161,31 @@ class Operator(WireClient):
         config = None if setting is None else _config(setting)
         command = AlterTopic(name, queues, config, self.now.wall_ms)
         self._propose("alter", name, {"queues": queues, "setting": setting}, command, _told)
+
+    def _opened(self, app_id: str, result: Result) -> dict[str, Any]:
+        told = told_of_opening(result)
+        self._applications[app_id] = (told["epoch"], told["committed"] + 1)
+        return told
+
+    def _decide(self) -> None:
+        """Commit or abort one of few attempts, with the epoch that we were given, or without."""
+        app_id = self.rng.choice(APPS)
+        epoch, near = self._applications[app_id]
+        value: dict[str, Any] = {
+            "sequence": max(0, near + self.rng.randint(-1, 1)),
+            "attempt": self.rng.randint(1, 2),
+            "commit": self.rng.random() < 0.4,
+            "epoch": self.rng.choice((-1, epoch)),
+        }
+        command = Decide(app_id, **value, parked=[], consumed=[], time_ms=self.now.wall_ms)
+
+        def decided(result: Result) -> dict[str, Any]:
+            told = told_of_decision(result)
+            if told["outcome"] == "commit":
+                self._applications[app_id] = (epoch, max(near, value["sequence"] + 1))
+            return told
+
+        self._propose("decide", app_id, value, command, decided)
 
     def _cas(self) -> None:
         """Set the ISR of a queue, as its leader would, by what is known here of it."""
@@ -251,6 +296,21 @@ def _told_id(result: Result) -> dict[str, Any]:
 
 def _told_first(result: Result) -> dict[str, Any]:
     return {**_told(result), "first": result.value}
+
+
+def told_of_opening(result: Result) -> dict[str, Any]:
+    """The answer to an `open`."""
+    assert isinstance(result.value, list), result
+    epoch, committed = map(int, result.value)
+    return {**_told(result), "epoch": epoch, "committed": committed}
+
+
+def told_of_decision(result: Result) -> dict[str, Any]:
+    """The answer to a `decide`."""
+    outcome, when = "", ""
+    if isinstance(result.value, list):
+        outcome, _, when = result.value
+    return {**_told(result), "outcome": outcome, "when": when}
 
 
 def _told_change(result: Result) -> dict[str, Any]:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.broken import BREAKS, Break, search
-from tests.sim.harnesses import Cluster, Directed, Harness, Members, Raft, Waiting, verdict
+from tests.sim.harnesses import (
+    Cluster,
+    Deciding,
+    Directed,
+    Harness,
+    Members,
+    Raft,
+    Waiting,
+    verdict,
+)
 
 RULES = {
     *(f"Q{number}" for number in range(1, 15)),
     *(f"R{number}" for number in range(1, 15)),
     *(f"G{number}" for number in range(1, 4)),
+    *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
 }
-"""Of queues, raft, groups and wire."""
+"""Of queues, raft, groups, transactions and wire."""
 
 
 def sound() -> list[tuple[Harness, int]]:
@@ -21,7 +31,14 @@ def sound() -> list[tuple[Harness, int]]:
     found: dict[tuple[Harness, int], None] = {}
     for broken in BREAKS:
         match broken.harness:
-            case Cluster(attack="") | Members() | Waiting() | Directed() | Raft(changing=False):
+            case (
+                Cluster(attack="")
+                | Members()
+                | Waiting()
+                | Deciding()
+                | Directed()
+                | Raft(changing=False)
+            ):
                 pass
             case harness:
                 found |= dict.fromkeys((harness, seed) for seed in broken.seeds)

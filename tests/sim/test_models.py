@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 from logboom.metadata.log_commands import LogEntry, decode_result, encode_entry
 from logboom.metadata.state import State
 from logboom.wire import commands
+from logboom.wire.transactions import Decide, OpenTransaction
 from logboom.wire.view import TopicConfig
 from tests.sim.linearizability import Verdict, judge
 from tests.sim.operations import Event, EventType
+from tests.sim.operator_client import told_of_decision, told_of_opening
 
 BROKERS: Final = ("a", "b", "c")
 Asked: TypeAlias = tuple[str, str, int, int]
 """What, of which topic, two numbers."""
 asked_of_it: Final[st.SearchStrategy[list[Asked]]] = st.lists(
     st.tuples(
-        st.sampled_from(("create", "delete", "alter", "read", "cas", "allocate")),
+        st.sampled_from(("create", "delete", "alter", "read", "cas", "allocate", "open", "decide")),
         st.sampled_from(("t", "u")),
         st.integers(1, 3),
         st.integers(0, 1),
@@ -65,6 +67,9 @@ class OneByOne:
         elif f == "allocate":
             result = self.apply(commands.AllocateProducerIds(number))
             key, value, more = "producer ids", {"count": number}, {"first": result.value}
+        elif f in ("open", "decide"):
+            key = f"app-{name}"
+            result, value, more = self._of_transactions(f, key, number, other)
         elif f == "cas" and topic is not None:
             queue = topic.queues[0]
             isr = sorted({queue.standing.leader or "", *BROKERS[:number]})
@@ -88,6 +93,23 @@ class OneByOne:
                 more["setting"] = topic.config.retention_bytes
         answer = {"code": result.code, "version": result.version, **more}
         self.done.append((f, key, value, answer))
+
+    def _of_transactions(
+        self, f: str, app_id: str, number: int, other: int
+    ) -> tuple[commands.Result, dict[str, Any], dict[str, Any]]:
+        """Open an application, or decide: a commit now and then, else an abort."""
+        if f == "open":
+            result = self.apply(OpenTransaction(app_id, 1))
+            return result, {}, told_of_opening(result)
+        place = len(self.done)
+        asked: dict[str, Any] = {
+            "sequence": place // 8,
+            "attempt": number,
+            "commit": place % 3 == 0,
+        }
+        asked["epoch"] = place % 5 - 1 if other else -1
+        result = self.apply(Decide(app_id, **asked, parked=[], consumed=[], time_ms=1))
+        return result, asked, told_of_decision(result)
 
     def events(
         self, spread: Sequence[tuple[float, float]], hidden: frozenset[int] = frozenset()
@@ -136,6 +158,20 @@ def test_a_read_of_what_never_was_is_found_however_answers_overlap(
     assert judge(sequence.events(spread)).broken.startswith("topic ")
 
 
+@settings(max_examples=40, deadline=None)
+@given(asked_of_it, noise, st.data())
+def test_a_second_decision_that_is_called_the_first_is_found(
+    asked: list[Asked], spread: list[tuple[float, float]], data: st.DataObject
+) -> None:
+    sequence = done_in_order([*asked[:38], ("decide", "t", 1, 0), ("decide", "t", 1, 0)])
+    again = [n for n, done in enumerate(sequence.done) if done[3].get("when") == "again"]
+    if again:
+        sequence.done[data.draw(st.sampled_from(again))][3]["when"] = "first"
+        assert judge(sequence.events(AT_ONCE)).broken.startswith("application ")
+    else:
+        assert not judge(sequence.events(spread)).broken
+
+
 CODES: Final = {
     ("create", ""): "TOPIC_EXISTS",
     ("create", "TOPIC_EXISTS"): "",
@@ -161,7 +197,7 @@ def test_a_wrong_answer_is_found(asked: list[Asked], data: st.DataObject) -> Non
 def test_long_histories_take_few_steps() -> None:
     rng = random.Random(1)
     sequence = OneByOne()
-    kinds = ("create", "delete", "alter", "read", "read", "cas", "allocate")
+    kinds = ("create", "delete", "alter", "read", "read", "cas", "allocate", "decide", "open")
     for _ in range(1_500):
         sequence.ask(rng.choice(kinds), rng.choice("tu"), rng.randint(1, 3), rng.randint(0, 1))
     spread = [(rng.uniform(0, 3), rng.uniform(0, 3)) for _ in range(1_500)]

@@ -96,6 +96,7 @@ class WireReader(WireClient):
             return
         if message.status == "FOUND" and not batches:
             raise BrokenProperty("FOUND has batches", f"{queue} {offset}")
+        self._history.tell(queue, message.max_offset)
         if any(message.matches or ()):
             raise BrokenProperty("a filter that takes all judges so", f"{queue} {message}")
         messages: list[tuple[int, bytes]] = []
@@ -114,7 +115,7 @@ class WireReader(WireClient):
         self.later(ASK_END_S, lambda: self._ask_end(queue))
         if leader is None:
             return
-        asked_at = self._history.known_end(queue)
+        asked_at = self._history.least_end(queue)
 
         def answered(
             message: AnyMessage | None, _batches: Sequence[Frame], _error: LogboomError | None

@@ -86,6 +86,8 @@ class World:
         self.trace = Trace(lambda: self.scheduler.now)
         self.network = Network(self.scheduler, random.Random(self.rng.random()))
         self.network.on_arrival = self._arrived
+        self.transaction_timeout_ms = 60_000
+        """Setting of brokers that start from now on."""
         self.on_moment: Callable[[Moment, str], None] = lambda _moment, _who: None
         """Called with a moment that hurts and the node that it is about."""
         self.watched: set[Moment] = set()
@@ -170,7 +172,11 @@ class World:
             storage.open()
             # An operator keeps the list up to date when name servers are replaced.
             alive = [m.endpoint for m in self._members if not self.machines[m.id].retired]
-            current = msgspec.structs.replace(config, name_servers=alive)
+            current = msgspec.structs.replace(
+                config,
+                name_servers=alive,
+                transaction_timeout_ms=self.transaction_timeout_ms,
+            )
             return Broker(current, storage, rng, rng.randbytes(8).hex(), CLUSTER_KEY)
 
         machine = self.add(name, "broker", {"main": f"{name}:7711"}, build)

@@ -55,6 +55,7 @@ def build() -> App:
         node_commands,
         produce_command,
         topic_commands,
+        transaction_commands,
     )
 
     app = App(
@@ -73,6 +74,7 @@ def build() -> App:
     app.command(topic_commands.app)
     app.command(group_commands.app)
     app.command(dlq_commands.app)
+    app.command(transaction_commands.app)
     app.command(produce_command.produce)
     app.command(consume_command.consume)
     app.command(message_commands.app)

@@ -11,7 +11,10 @@ from logboom.client import flows, group_flows, message_flows
 from logboom.client.flows import Flow, changed_config
 from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offsets
 from logboom.client.group_results import GroupDescription, OffsetReset, Place
+from logboom.client.halves import HalfOutcome, end_half
+from logboom.client.parking import Parking
 from logboom.client.results import Message, NodeStats
+from logboom.client.unended import OpenTransactions, open_transactions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
@@ -246,6 +249,19 @@ class Admin:
         listed = None if file is None else read_offsets(file)
         asked = Reset(group, to, shift, from_group, listed, topic, queues)
         return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
+
+    def transactions(self, app_id: str = "") -> OpenTransactions:
+        """Transactions and half messages that nobody has decided, the oldest first; `app_id` "":
+        of everybody. `Client.decide` takes the `handles()` of one, `end_half` its `half`."""
+        return self._run(open_transactions(app_id, self._timeout_s))
+
+    def end_half(self, half: Parking, *, commit: bool) -> HalfOutcome:
+        """Decide on a half message; tells what became of it: the first decision counts.
+
+        Raises:
+            TransactionError: UNKNOWN_HANDLES, none was parked there.
+        """
+        return self._run(end_half(half, commit=commit, timeout=self._timeout_s))
 
     def stats(self) -> list[NodeStats]:
         """Counters of every node; of one that does not answer, why."""

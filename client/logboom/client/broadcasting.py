@@ -155,6 +155,7 @@ class Broadcasting:
         member.add(holding)
         fetch = member.make_fetch(holding, 0, member.inbox, member.share_bytes(), matching)
         fetch.start, fetch.group = start, ""
+        fetch.uncommitted = member.options.uncommitted
         holding.fetch = fetch
         self._reads.open(fetch)
 

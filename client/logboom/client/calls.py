@@ -5,17 +5,19 @@ Each carries an `Outcome` that the core resolves, at `timeout` seconds the lates
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from logboom.client.outcome import Outcome
 from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.view import TopicView, View
 
 if TYPE_CHECKING:
+    from logboom.client.half_checks import Checks
     from logboom.client.inbox import QueueFetch
     from logboom.client.member import Member
     from logboom.client.send_buffer import SendBuffer
@@ -94,6 +96,14 @@ class AskNode:
 
 
 @dataclass(slots=True)
+class Together:
+    """Several questions at once; done when all are answered, whatever each came to."""
+
+    calls: Sequence[AskLeader]
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
 class OpenProducer:
     """Begin to send what `buffer` takes; the outcome comes with the producer id."""
 
@@ -122,10 +132,25 @@ class Flush:
 
 @dataclass(slots=True)
 class CloseProducer:
-    """Forget a producer; what it still holds fails with ClientClosed."""
+    """Forget a producer; what it still holds fails, with ClientClosed unless `error` says why."""
 
     buffer: SendBuffer[Any]
     outcome: Outcome[None] = field(default_factory=Outcome)
+    error: LogboomError | None = None
+
+
+@dataclass(slots=True)
+class OpenChecks:
+    """Ask every broker for the half messages of a producer group that are in doubt."""
+
+    checks: Checks
+
+
+@dataclass(slots=True)
+class CloseChecks:
+    """Ask no more."""
+
+    checks: Checks
 
 
 @dataclass(slots=True)
@@ -198,10 +223,13 @@ AnyCall: TypeAlias = (
     | WholeView
     | AskLeader
     | AskNode
+    | Together
     | OpenProducer
     | OpenTopic
     | Flush
     | CloseProducer
+    | OpenChecks
+    | CloseChecks
     | OpenFetch
     | SeekFetch
     | WakeFetch

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
 from logboom.client import message_flows
-from logboom.client.admin import Admin
+from logboom.client.admin import Admin, wall_ms
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
-from logboom.client.flows import Flow
+from logboom.client.deciding import Decision, ParkedHandle, decide_handles
+from logboom.client.futures import wait
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.offsets_file import store_of
-from logboom.client.options import ProducerOptions
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
-from logboom.wire.errors import InvalidRequest, LogboomError, StartError
+from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 
+PARK_S = 60.0
+"""How long `park` tries a batch."""
 PREFETCH_BYTES = 32 * 1024 * 1024
 """What a consumer reads ahead, all its queues together."""
 
@@ -98,7 +103,10 @@ class Client:
         self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
             weakref.WeakSet()
         )
-        self.admin = Admin(self._drive, timeout_s)
+        self._lock = threading.Lock()
+        self._parking: Producer | None = None
+        """What `park` sends with."""
+        self.admin = Admin(self._io.drive, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
     def wait_connected(self) -> None:
@@ -146,6 +154,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> Consumer: ...
 
     @overload
@@ -158,6 +167,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -176,6 +186,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -195,6 +206,8 @@ class Client:
             start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
                 begins if it is new.
             prefetch_bytes: what is read ahead.
+            isolation: "read_uncommitted" sees a transaction's messages while its queue is still
+                releasing them (never before its commit).
             instance: a static member's name: it keeps its queues over a restart within the session.
             room: where this process runs, for strategies by room.
             subscription: "same" as the group's, or "replace" it for all members.
@@ -223,6 +236,7 @@ class Client:
                 prefetch_bytes,
                 self._timeout_s,
                 create_topics=self._create_topics,
+                uncommitted=reads_uncommitted(isolation),
             )
             self._open.add(made)
             return made
@@ -238,6 +252,7 @@ class Client:
             subscription=subscription,
             commit_every_s=commit_every_s,
             prefetch_bytes=prefetch_bytes,
+            isolation=isolation,
             settings=settings,
         )
         member = GroupConsumer(
@@ -319,18 +334,76 @@ class Client:
         *,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
+        isolation: Isolation = "read_committed",
     ) -> PullResult:
         """Read from one queue; waits up to `wait_ms` at its end for something new.
 
-        `tags` and `filter` as in `consumer`. `status` of the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL
-        (then `next_offset` is the nearest that exists).
+        `tags`, `filter` and `isolation` as in `consumer`. `status` of the result is FOUND,
+        NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL (then `next_offset` is the nearest that exists).
         """
         wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
+            topic,
+            queue,
+            offset,
+            max_messages,
+            wait_ms,
+            wanted,
+            self._timeout_s,
+            uncommitted=reads_uncommitted(isolation),
         )
-        result: PullResult = self._drive(flow)
+        result: PullResult = self._io.drive(flow)
         return result
+
+    def park(
+        self, batches: Iterable[ToPark], app_id: str, attempt: int, sequence: int = 0
+    ) -> list[ParkedHandle]:
+        """Park batches for a transaction that is decided elsewhere, by `decide` with the handles.
+        Returns once all are safe; what no decision names within a minute is dropped.
+
+        Args:
+            batches: (topic, queue, messages): an encoded batch, `Columns`, or values alone.
+            attempt: which try of the sequence this is, for all that work on it: a decision lists
+                the handles of one attempt, and drops all others.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED or TRANSACTION_ABORTED, it was decided before.
+            InvalidRequest: an argument that cannot be; TOO_LARGE.
+            LogboomError: why a batch is not parked. Others may be, until they are dropped.
+        """
+        parks = parks_of(app_id, attempt, sequence)
+        parker = self._parker()
+        piles = send_all(parker.buffer, batches, parks, wall_ms())
+        for pile in piles:
+            wait(pile)
+        return [handle_of(pile) for pile in piles]
+
+    def decide(
+        self, app_id: str, sequence: int, handles: Sequence[ParkedHandle], *, commit: bool = True
+    ) -> Decision:
+        """Publish what is parked, all or nothing, or drop it; returns when every queue has.
+
+        The first commit of a sequence counts, for ever: of a later one `again` is true, and nothing
+        is published by it. A commit drops what the same sequence has parked and it does not name.
+
+        Raises:
+            TransactionError: UNKNOWN_HANDLES: one is not parked (any more); the attempt is
+                aborted. TRANSACTION_ABORTED: it was before.
+            InvalidRequest: handles of two transactions or attempts; TOO_LARGE, nothing is decided.
+            TimedOut: with a field `decided`: it is, and a queue is late. Without: nobody answered,
+                and it may be; say it again.
+        """
+        listed = list(handles)
+        flow = decide_handles(app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit)
+        return self._io.drive(flow)
+
+    def _parker(self) -> Producer:
+        with self._lock:
+            if self._parking is None:
+                options = ProducerOptions(delivery_timeout_s=PARK_S)
+                self._parking = Producer(self._io, options, self._timeout_s)
+                self._open.add(self._parking)
+            return self._parking
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does nothing.
@@ -356,17 +429,3 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close(None if kind is None else ABANDON_S)
-
-    def _drive(self, flow: Flow[Any]) -> Any:
-        """Run a flow: each of its calls is waited for here."""
-        try:
-            call = next(flow)
-            while True:
-                try:
-                    value = self._io.run(call)
-                except LogboomError as error:
-                    call = flow.throw(error)
-                else:
-                    call = flow.send(value)
-        except StopIteration as end:
-            return end.value

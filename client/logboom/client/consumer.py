@@ -35,6 +35,7 @@ class Consumer:
         timeout_s: float,
         *,
         create_topics: bool = False,
+        uncommitted: bool = False,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
             raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
@@ -43,7 +44,7 @@ class Consumer:
         self._lock = threading.RLock()
         self._inbox = Inbox(prefetch_bytes, self._event.set)
         self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(topics, queues, start, wanted)
+        self._subscription = Subscription(topics, queues, start, wanted, uncommitted=uncommitted)
         self._closed = False
         for call in self._subscription.finds(timeout_s, create=create_topics):
             self._subscription.found(io.run(call))

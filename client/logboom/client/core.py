@@ -14,6 +14,7 @@ from logboom.client.asking import Asking
 from logboom.client.calls import (
     AskLeader,
     AskNode,
+    CloseChecks,
     CloseFetch,
     CloseMember,
     CloseProducer,
@@ -21,12 +22,14 @@ from logboom.client.calls import (
     Connect,
     FindTopic,
     Flush,
+    OpenChecks,
     OpenFetch,
     OpenMember,
     OpenProducer,
     OpenTopic,
     ProposeCommand,
     SeekFetch,
+    Together,
     WakeFetch,
     WakeMember,
     WholeView,
@@ -35,7 +38,9 @@ from logboom.client.connections import Connections
 from logboom.client.fetching import Fetching
 from logboom.client.finding import Finding
 from logboom.client.grouping import Grouping
+from logboom.client.half_checks import Checking
 from logboom.client.leaders import Leaders
+from logboom.client.outcome import Countdown
 from logboom.client.producing import Producing, closed
 from logboom.client.proposals import Proposals
 from logboom.client.turn import Turn
@@ -76,6 +81,7 @@ class ClientCore:
         self._producing = Producing(*parts, self._proposals, turn, rng)
         self._fetching = Fetching(*parts, turn, rng)
         self._grouping = Grouping(self._connections, self.watching, self._fetching, turn, rng)
+        self._checking = Checking(self._connections, self.watching, turn, rng)
         self._started = False
         self._closed = False
 
@@ -136,6 +142,16 @@ class ClientCore:
                 self._asking.ask_leader(call)
             case AskNode():
                 self._asking.ask_node(call)
+            case Together(calls):
+                countdown = Countdown(call.outcome)
+                for each in calls:
+                    countdown.expect(each.outcome)
+                    self._call(each)
+                countdown.start()
+            case OpenChecks(checks):
+                self._checking.open(checks)
+            case CloseChecks(checks):
+                self._checking.close(checks)
             case OpenProducer():
                 self._producing.open(call)
             case CloseProducer():

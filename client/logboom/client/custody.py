@@ -120,6 +120,7 @@ class Custody:
                     return
                 share = member.share_bytes()
                 fetch = member.make_fetch(holding, start, member.inbox, share, holding.matching)
+                fetch.uncommitted = member.options.uncommitted
                 holding.fetch = fetch
                 self._reads.open(fetch)
 

@@ -194,6 +194,7 @@ class Fetching:
             fetch.group,
             fetch.owner_epoch,
             fetch.filter,
+            fetch.uncommitted,
         )
 
     def _place(self, reading: _Reading, offset: int) -> None:

@@ -191,6 +191,11 @@ class GroupConsumer:
         return self._member.owner_epoch(topic, queue)
 
     @property
+    def intake(self) -> GroupIntake:
+        """What it was given, for a transaction's `send_offsets`."""
+        return self._intake
+
+    @property
     def member_id(self) -> str:
         """This member's name in its group."""
         return self._member.options.member_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Final, TypeAlias
 
@@ -205,6 +205,14 @@ class GroupIntake(Places):
         """A message lives on elsewhere; called under the lock."""
         offset = place_of(message)[2]
         self._finish(holding, offset, offset + 1)
+
+    def committed_with(self, queues: Sequence[tuple[Holding, int]]) -> None:
+        """A transaction has committed these offsets of the group: all below is done."""
+        with self._member.lock:
+            for holding, offset in queues:
+                if self._member.holdings.get(holding.key) is holding:
+                    holding.committed = (offset, b"")
+                    self._finish(holding, holding.progress.floor, offset)
 
     def _finish(self, holding: Holding, start: int, stop: int) -> None:
         # What was not handed out in this epoch is not the caller's to finish.

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from logboom.client.member import MemberOptions
+from logboom.client.options import reads_uncommitted
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig
@@ -71,6 +72,7 @@ def member_options(
     subscription: str = "same",
     commit_every_s: float = 5.0,
     prefetch_bytes: int = 32 * 1024 * 1024,
+    isolation: str = "read_committed",
     settings: dict[str, object] | None = None,
 ) -> MemberOptions:
     """How a member joins, from what its user said.
@@ -96,4 +98,5 @@ def member_options(
         group_config(start, settings or {}),
         commit_every_s,
         prefetch_bytes,
+        reads_uncommitted(isolation),
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
+from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch, WakeMember
 from logboom.client.holdings import UNPLACED, Holding
 from logboom.client.member import Member
 from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
@@ -17,6 +17,11 @@ class Places(ABC):
     def __init__(self, member: Member, call: Callable[[AnyCall], None]) -> None:
         self._member = member
         self._call = call
+
+    @property
+    def member(self) -> Member:
+        """Whose queues these are."""
+        return self._member
 
     @abstractmethod
     def forget(self, holding: Holding) -> None:
@@ -83,6 +88,24 @@ class Places(ABC):
                 )
                 raise InvalidRequest(text)
             holding.progress.finish(min(holding.progress.floor, offset), offset)
+
+    def read_again(self, holdings: Sequence[Holding]) -> None:
+        """Read these queues again from where the caller has finished: what it was given since came
+        to nothing."""
+        with self._member.lock:
+            for holding in holdings:
+                if self._member.holdings.get(holding.key) is not holding:
+                    continue  # another member reads it by now
+                start = holding.progress.floor
+                holding.place(start)
+                self.forget(holding)
+                fetch = holding.fetch
+                if fetch is None:
+                    self._call(WakeMember(self._member))
+                    continue
+                fetch.reader_offset = start
+                fetch.generation += 1
+                self._call(SeekFetch(fetch, start, fetch.generation))
 
     def pause(self, topic: str, queue: int) -> None:
         """Hand out nothing of a queue until `resume`; what was fetched is kept."""

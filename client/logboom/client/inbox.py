@@ -93,6 +93,7 @@ class QueueFetch:
         "topic",
         "topic_id",
         "trouble",
+        "uncommitted",
     )
 
     def __init__(
@@ -136,6 +137,8 @@ class QueueFetch:
         """Only the topic of this id is meant; 0: whichever has the name."""
         self.trouble = ""
         """Code of the error that pulls keep ending in; "": they are answered."""
+        self.uncommitted = False
+        """Whether a part of what a queue releases for a transaction is wanted."""
 
     @property
     def full(self) -> bool:

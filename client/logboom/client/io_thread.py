@@ -18,10 +18,12 @@ import time
 import weakref
 from collections import deque
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from logboom.client.applications import Applications
 from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
+from logboom.client.flows import Flow
 from logboom.client.futures import wait
 from logboom.client.outcome import Outcome
 from logboom.client.producing import closed
@@ -31,6 +33,8 @@ from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, Log
 from logboom.wire.sockets import Sockets
 
 LOG = logging.getLogger("logboom.client")
+
+T = TypeVar("T")
 
 _RUNNING: Final[weakref.WeakSet[IoThread]] = weakref.WeakSet()
 
@@ -52,6 +56,8 @@ class IoThread:
         self.ended: Outcome[None] = Outcome()
         """Resolved by the thread's last step."""
         self.buffers: weakref.WeakSet[SendBuffer[Any]] = weakref.WeakSet()
+        self.applications = Applications()
+        """Whose transactions this client has."""
         self._error: LogboomError | None = None
         self._calls: deque[AnyCall] = deque()
         self._pending: set[Outcome[Any]] = set()
@@ -113,6 +119,23 @@ class IoThread:
         finally:
             self._pending.discard(outcome)
         return outcome.get()
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Run a flow: each of its calls is waited for here."""
+        try:
+            call = next(flow)
+            while True:
+                try:
+                    value = self.run(call)
+                except LogboomError as error:
+                    call = flow.throw(error)
+                else:
+                    call = flow.send(value)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()  # Ctrl-C while it waited: it is to know, now
 
     def expect(self, outcome: Outcome[Any]) -> None:
         """Fail this outcome if the thread ends before it is done."""

@@ -56,6 +56,8 @@ class MemberOptions:
     commit_every_s: float = COMMIT_EVERY_S
     """0: only on `commit`, on release and on leaving."""
     prefetch_bytes: int = 32 * 1024 * 1024
+    uncommitted: bool = False
+    """Whether a part of what a queue releases for a transaction is wanted."""
 
 
 class Member:

@@ -93,6 +93,8 @@ def pull(
     wait_ms: int,
     wanted: Filter,
     timeout: float,
+    *,
+    uncommitted: bool = False,
 ) -> Flow[PullResult]:
     """One pull, cut to `max_messages` here: batches travel whole."""
     if offset < 0:
@@ -106,6 +108,7 @@ def pull(
         wait = min(wait_ms, left)
         pull = Pull(0, left, topic, queue, offset, PULL_BYTES, wait, max_messages)
         pull.tags, pull.filter = tags_of(wanted), text_of(wanted)
+        pull.uncommitted = uncommitted
         return pull
 
     answer, batches = yield from _leader(topic, queue, message, wait_ms / 1000 + timeout)

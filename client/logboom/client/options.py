@@ -1,9 +1,9 @@
-"""How a producer sends."""
+"""How a producer sends, and what readers see of transactions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import MAX_BATCH_BYTES, Acks
@@ -11,6 +11,23 @@ from logboom.wire.messages import MAX_BATCH_BYTES, Acks
 BATCH_ROOM: Final = 4096
 """Bytes kept free below the wire's bound for a batch's head and padding."""
 CODECS: Final = ("none", "lz4", "zstd")
+
+
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+"""What a reader sees of a transaction while a queue releases it: nothing until all of it is there;
+or what is there. Nobody ever sees what is not committed."""
+
+
+def reads_uncommitted(isolation: object) -> bool:
+    """Whether a reader wants to see a part of what a queue releases.
+
+    Raises:
+        InvalidRequest: it is neither word.
+    """
+    if isolation not in get_args(Isolation):
+        text = f'isolation is "read_committed" or "read_uncommitted", not {isolation!r}'
+        raise InvalidRequest(text)
+    return isolation == "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)

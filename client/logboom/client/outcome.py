@@ -7,7 +7,7 @@ An outcome is data, not a future: it cannot wait. The skins build their waiting 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -62,3 +62,25 @@ class Outcome(Generic[T]):
             except IndexError:
                 return
             callback()
+
+
+class Countdown:
+    """Resolves an outcome when others are done."""
+
+    def __init__(self, outcome: Outcome[None]) -> None:
+        self._outcome = outcome
+        self._left = 1
+
+    def expect(self, other: Outcome[Any]) -> None:
+        """One more to wait for, whatever it comes to."""
+        self._left += 1
+        other.add_callback(self._one_less)
+
+    def start(self) -> None:
+        """All are named."""
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._outcome.resolve(None)

@@ -24,7 +24,7 @@ class Parcel:
         self.place = 0
         """Which batch of its epoch it is."""
         self.deadline = deadline
-        self.batch = b""
+        self.batch = pile.batch
         self.attempts = 0
         self.ticket: Ticket | None = None
 

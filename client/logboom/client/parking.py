@@ -27,7 +27,7 @@ class Parking(Struct, frozen=True, gc=False):
     """Position in the queue's log, with `side`: not the offset at which they will be read."""
     side: int
     due_ms: int
-    """When they are delivered, ms since 1970 UTC."""
+    """When they are delivered, ms since 1970 UTC; -1: once that is decided."""
     topic_id: int
 
 
@@ -92,6 +92,9 @@ def recalling(parked: Parking | None, timeout: float) -> AskLeader:
     Raises:
         InvalidRequest: nothing is parked: the message was sent without a delay or an answer.
     """
+    if parked is not None and parked.due_ms < 0:
+        text = "this message waits for a decision, not for a time: abort its transaction instead"
+        raise InvalidRequest(text)
     if parked is None:
         text = "this message does not wait: only one that was sent with delay_s or deliver_at can"
         raise InvalidRequest(f"{text} be recalled, and not with acks='none'")

@@ -11,6 +11,7 @@ from logboom.client.outcome import Outcome
 from logboom.client.parking import Parking
 from logboom.wire.errors import UnknownResource
 from logboom.wire.parking import AT_ONCE
+from logboom.wire.transactions import Transaction
 
 if TYPE_CHECKING:
     from logboom.client.sending import QueueSender
@@ -26,6 +27,7 @@ class Pile(Outcome[int]):
 
     __slots__ = (
         "attached",
+        "batch",
         "born",
         "count",
         "due_ms",
@@ -39,6 +41,7 @@ class Pile(Outcome[int]):
         "time_ms",
         "times",
         "topic",
+        "transaction",
         "values",
     )
 
@@ -65,6 +68,10 @@ class Pile(Outcome[int]):
         """When its messages are delivered, ms since 1970; -1: at once."""
         self.parked: Parking | None = None
         """Where they wait until then, once acknowledged; its value is -1 then."""
+        self.transaction: Transaction | None = None
+        """Whose decision they wait for."""
+        self.batch = b""
+        """The messages, if they came encoded: there are no columns then."""
         self.attached: Any = None
         """What a skin keeps with the pile."""
 
@@ -105,6 +112,14 @@ class Pile(Outcome[int]):
         """Drop the columns that the batch now holds; the times stay for the results."""
         self.values = []
         self.keys = self.tags = self.headers = None
+
+
+def ignored(topic: str, queue: int | None, count: int) -> Pile:
+    """What was sent to no avail, e.g. again: done, without an offset."""
+    pile = Pile(topic, -1 if queue is None else queue, 0.0)
+    pile.count = count
+    pile.resolve(-1)
+    return pile
 
 
 class QueueLane:

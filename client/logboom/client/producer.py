@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -16,8 +17,11 @@ from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.piles import TopicLane
-from logboom.client.results import SendResult
+from logboom.client.results import Message, SendResult
 from logboom.client.send_buffer import SendBuffer
+from logboom.client.transacting import transactional
+from logboom.client.transaction import Desk, Transaction
+from logboom.client.transactional_sender import TransactionalSender
 from logboom.wire.errors import ClientClosed, TimedOut
 
 ABANDON_S = 1.0
@@ -38,6 +42,8 @@ class Producer:
         io.buffers.add(self._buffer)
         io.run(OpenProducer(self._buffer, timeout_s))
         self._closed = False
+        self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
+        self._desk = Desk(io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s))
         # One call less on the way of every message.
         self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
 
@@ -116,6 +122,52 @@ class Producer:
         )
         return ManyFuture(piles)
 
+    def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Transaction:
+        """Begin a transaction: what is sent in it is published all at once for each queue, and all
+        or nothing across queues and topics. `with producer.transaction() as txn: txn.send(…)`
+        commits at the end, and aborts on an exception.
+
+        Args:
+            app_id: whose transaction it is; who begins one under the same id in another process
+                fences this one. None: an id of this producer's own.
+            sequence: each sequence of an application id is committed once, ever, and only ones
+                greater than all before: repeat one whose end you do not know, and `duplicate`
+                tells. None: the next.
+
+        Raises:
+            InvalidRequest: a transaction of this application id is open in this client; or an
+                argument that cannot be.
+            Refused: FENCED, another process has taken the application id over.
+            TimedOut: no name server answered.
+        """
+        self._buffer.check()
+        return self._desk.begin(app_id, sequence)
+
+    def transactional_sender(
+        self, *, group: str, check: Callable[[Message], object]
+    ) -> TransactionalSender:
+        """A sender of half messages (RocketMQ's transactional messages): each is published once a
+        local transaction says so.
+
+        Args:
+            group: the producer group: whoever sends for it may be asked about any of its messages.
+            check: called with a message whose local transaction never told its end: "commit",
+                "rollback" or "unknown" (then it is called again, later). In a thread of its own.
+
+        Raises:
+            InvalidRequest: a group's name that cannot be.
+        """
+        self._buffer.check()
+        inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
+        made = TransactionalSender(self._io, inner, group, check, self._timeout_s)
+        self._senders.add(made)
+        return made
+
+    @property
+    def buffer(self) -> SendBuffer[SendFuture]:
+        """What waits for acknowledgement."""
+        return self._buffer
+
     def recall(self, sent: SendResult | Parking) -> bool:
         """Take back what waits for its time: True if it is never delivered, False if it was
         released before. Of a `send_many` all messages of the batch are taken back.
@@ -148,6 +200,9 @@ class Producer:
         if self._closed:
             return
         self._closed = True
+        for sender in list(self._senders):
+            sender.close()
+        self._desk.close()
         try:
             self.flush(timeout_s)
         except (TimedOut, ClientClosed):
@@ -181,7 +236,7 @@ class _Buffer(SendBuffer[SendFuture]):
 
     def find_topic(self, topic: str) -> TopicLane:
         while True:
-            self._check()
+            self.check()
             self._io.run(OpenTopic(self, topic, self._timeout_s))
             lane = self.topics.get(topic)
             if lane is not None:
@@ -193,14 +248,15 @@ class _Buffer(SendBuffer[SendFuture]):
     def wait_for_room(self) -> None:
         self._io.check_may_wait()
         while self.full:
-            self._check()
+            self.check()
             event = threading.Event()
             self.room_wanted.append(event.set)
             # The core may have freed bytes, and called, before we were on its list.
             if self.full:
                 event.wait(1.0)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ClientClosed once it, or its client, is closed."""
         self._io.check()
         if self.closed:
             raise ClientClosed("this producer is closed: make another with client.producer()")

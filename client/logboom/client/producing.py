@@ -8,7 +8,7 @@ from typing import Any, Final
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.connections import Connections
 from logboom.client.leaders import Leaders
-from logboom.client.outcome import Outcome
+from logboom.client.outcome import Countdown
 from logboom.client.proposals import Proposals
 from logboom.client.send_buffer import SendBuffer
 from logboom.client.sending import QueueSender
@@ -158,7 +158,7 @@ class Producing:
         if not busy:
             call.outcome.resolve(None)
             return
-        countdown = _Countdown(call.outcome)
+        countdown = Countdown(call.outcome)
         for sender in busy:
             for pile in sender.piles():
                 countdown.expect(pile)
@@ -169,34 +169,13 @@ class Producing:
         producer = self._producers.pop(id(call.buffer), None)
         if producer is not None:
             for sender in producer.senders:
-                sender.fail_all(closed())
+                sender.fail_all(call.error or closed())
         call.outcome.resolve(None)
 
     def close_all(self) -> None:
         """The client ends."""
         for producer in list(self._producers.values()):
             self.close(CloseProducer(producer.buffer))
-
-
-class _Countdown:
-    """Resolves an outcome when others are done."""
-
-    def __init__(self, outcome: Outcome[None]) -> None:
-        self._outcome = outcome
-        self._left = 1
-
-    def expect(self, other: Outcome[Any]) -> None:
-        self._left += 1
-        other.add_callback(self._one_less)
-
-    def start(self) -> None:
-        """All are named."""
-        self._one_less()
-
-    def _one_less(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._outcome.resolve(None)
 
 
 def closed() -> ClientClosed:

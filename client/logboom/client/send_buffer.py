@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from logboom.client.limits import BytesLike, as_bytes, check_extras, check_size
 from logboom.client.options import ProducerOptions
 from logboom.client.parking import due_time
+from logboom.client.parks import Parks
 from logboom.client.piles import MAX_PILE_COUNT, OVERHEAD, Pile, QueueLane, TopicLane
 from logboom.client.rows import Rows, parts_of
 from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
@@ -56,6 +57,10 @@ class SendBuffer(Generic[F]):
         """Bytes ever acknowledged or given up; written by the core alone."""
         self.room_wanted: list[Callable[[], object]] = []
         """Called (and dropped) by the core when bytes were freed."""
+        self.parks: Parks | None = None
+        """Whose decision all that is sent now waits for."""
+        self.alone = False
+        """Whether each message gets a pile of its own."""
         self._make_future = make_future
         self._clock = clock
         self._ring = ring
@@ -135,7 +140,7 @@ class SendBuffer(Generic[F]):
             else:
                 line = lane.queues[queue_for(key, len(lane.queues))]
             pile = line.open
-            if delayed:
+            if delayed or self.alone:
                 fresh = True
                 pile = self._apart(line, due_ms)
             elif pile is None or pile.size + size > self._max_bytes:
@@ -159,14 +164,20 @@ class SendBuffer(Generic[F]):
             self._close(line)
             if keyless:
                 line = line.topic.queues[line.topic.sticky]
-        line.open = pile = Pile(line.topic.name, line.queue, self._clock())
+        line.open = pile = self._pile(line, AT_ONCE)
         self.ready.append(line)
         return pile
 
-    def _apart(self, line: QueueLane, due_ms: int) -> Pile:
-        """A pile for one delayed message: who recalls it must not take back another's."""
+    def _pile(self, line: QueueLane, due_ms: int) -> Pile:
         pile = Pile(line.topic.name, line.queue, self._clock())
         pile.due_ms = due_ms
+        if self.parks is not None:
+            self.parks.admit(pile, line.topic.topic_id)
+        return pile
+
+    def _apart(self, line: QueueLane, due_ms: int) -> Pile:
+        """A pile for one message that waits: who takes it back must not take back another's."""
+        pile = self._pile(line, due_ms)
         line.closed.append(pile)
         self.ready.append(line)
         line.topic.move_on(line.queue)
@@ -217,6 +228,28 @@ class SendBuffer(Generic[F]):
         self._ring()
         return piles
 
+    def send_batch(self, topic: str, queue: int, batch: bytes, count: int, parks: Parks) -> Pile:
+        """Put an encoded batch of `count` messages on its queue; it waits for the decision of
+        `parks`.
+
+        Raises:
+            UnknownResource: no such topic or queue.
+        """
+        lane = self.topics.get(topic) or self.find_topic(topic)
+        line = lane.pick(queue)
+        if self.added - self.freed >= self._buffer_bytes:
+            self.wait_for_room()
+        pile = Pile(topic, queue, self._clock())
+        pile.batch, pile.count, pile.size = batch, count, len(batch)
+        with self.lock:
+            parks.admit(pile, lane.topic_id)
+            self._close(line)
+            line.closed.append(pile)
+            self.ready.append(line)
+            self.added += pile.size
+        self._ring()
+        return pile
+
     def _pile_up(
         self, topic: TopicLane, line: QueueLane | None, part: Rows, due_ms: int
     ) -> list[Pile]:
@@ -225,8 +258,7 @@ class SendBuffer(Generic[F]):
             lane = topic.queues[topic.sticky] if line is None else line
             # What was sent before on this queue stays before.
             self._close(lane)
-            pile = Pile(lane.topic.name, lane.queue, self._clock())
-            pile.due_ms = due_ms
+            pile = self._pile(lane, due_ms)
             part.fill(pile, start, stop)
             pile.size = size
             self.added += size

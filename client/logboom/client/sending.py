@@ -210,6 +210,7 @@ class QueueSender:
                 self._options.acks,
                 self._topic_id,
                 parcel.pile.due_ms,
+                parcel.pile.transaction,
             ),
             [parcel.batch],
             lambda reply: self._answered(parcel, reply),

@@ -24,6 +24,8 @@ class Subscription:
         queues: Sequence[int] | None,
         start: Start,
         wanted: Filter,
+        *,
+        uncommitted: bool = False,
     ) -> None:
         if not topics:
             raise InvalidRequest("a consumer needs at least one topic")
@@ -33,6 +35,7 @@ class Subscription:
         self._queues = None if queues is None else sorted(set(queues))
         self._start = start
         self._wanted = wanted
+        self._uncommitted = uncommitted
         self._counts: dict[str, int] = {}
         """Queues of each topic that are read already."""
         self._share = 0
@@ -66,6 +69,6 @@ class Subscription:
         fetches = []
         for (name, number), start in wanted:
             fetch = QueueFetch(name, number, start, inbox, self._share, tags)
-            fetch.filter = text
+            fetch.filter, fetch.uncommitted = text, self._uncommitted
             fetches.append(fetch)
         return [(fetch, OpenFetch(fetch)) for fetch in fetches]

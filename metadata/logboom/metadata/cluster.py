@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from logboom.metadata.groups import Groups
 from logboom.metadata.recency import Recency
 from logboom.metadata.standing import NO_TAILS, Standing, Tail
+from logboom.metadata.transactions import Transactions
 from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView
 
 
@@ -95,10 +96,12 @@ class Cluster:
         """Brokers that are not fenced (derived)."""
         self.displaced: dict[Queue, None] = {}
         """Queues led by another than the preferred replica (derived)."""
-        self.topic_changes = Recency()
-        self.broker_changes = Recency()
+        self.topic_changes: Recency[str] = Recency()
+        self.broker_changes: Recency[str] = Recency()
         self.groups = Groups(self.bump)
         """Consumer groups."""
+        self.transactions = Transactions(self.bump)
+        """What is decided on transactions."""
         self.elections = 0
         """Changes of leader applied since this process began (a counter for STATS)."""
         self._next_version = 1
@@ -168,6 +171,7 @@ class Cluster:
             self.brokers[queue.standing.replicas[0]].preferred -= 1
             self.displaced.pop(queue, None)
             self.tails.pop((topic.id, queue.index), None)
+            self.transactions.queue_gone((topic.id, queue.index))
         del self.topics[topic.name]
         del self.topics_by_id[topic.id]
         self.topic_changes.drop(topic.name, self.bump())

@@ -38,23 +38,36 @@ def member_of(
     return group, member
 
 
-def commit(group: Group, member: Member, last: QueueCommit) -> str:
-    """Take one commit; its code, "" if it is done or was done before."""
-    topic, queue = group.topics.get(last.topic_id), last.queue
+def offset_fault(offset: int, seen_end: int) -> str:
+    """Why no commit can name this offset where the queue was seen to end there (G3), or ""."""
+    if offset < 0 or seen_end >= MAX_OFFSET:
+        return "INVALID_ARGUMENT"
+    return "BEYOND_END" if offset > seen_end else ""
+
+
+def commit_fault(topic: GroupTopic | None, member: Member, last: QueueCommit) -> str:
+    """The code that refuses a commit, or "": it can be taken."""
+    queue = last.queue
     if topic is None or not topic.has(queue):
         return "UNKNOWN_QUEUE"
     if topic.owners[queue] is not member:
         return "NOT_OWNER"
     if topic.owner_epochs[queue] != last.owner_epoch:
         return "STALE_EPOCH"
-    offset, seen = last.offset, max(last.seen_end, topic.seen_ends[queue])
-    if offset < 0 or seen >= MAX_OFFSET or len(last.ranges) > MAX_RANGES:
+    if len(last.ranges) > MAX_RANGES:
         return "INVALID_ARGUMENT"
-    if offset > seen:
-        return "BEYOND_END"
-    if offset >= topic.committed[queue]:
-        topic.committed[queue] = offset
-        topic.seen_ends[queue] = seen
+    return offset_fault(last.offset, max(last.seen_end, topic.seen_ends[queue]))
+
+
+def commit(group: Group, member: Member, last: QueueCommit) -> str:
+    """Take one commit; its code, "" if it is done or was done before."""
+    topic, queue = group.topics.get(last.topic_id), last.queue
+    code = commit_fault(topic, member, last)
+    if topic is None or code:
+        return code
+    if last.offset >= topic.committed[queue]:
+        topic.committed[queue] = last.offset
+        topic.seen_ends[queue] = max(last.seen_end, topic.seen_ends[queue])
         if last.ranges:
             topic.ranges[queue] = last.ranges
         elif topic.ranges:
@@ -117,7 +130,7 @@ def set_start(cluster: Cluster, command: SetStart) -> Outcome:
         topic = group.topics.get(topic_id)
         code = _refuse_offset(topic, queue, offset)
         if topic is not None and not code and topic.committed[queue] == UNKNOWN_START:
-            _start(cluster, group, topic, queue, offset)
+            start_at(cluster, group, topic, queue, offset)
         codes.append(code)
     return Outcome(value=codes)
 
@@ -135,11 +148,11 @@ def reset_offsets(cluster: Cluster, command: ResetOffsets) -> Outcome:
     for topic_id, queue, offset in command.offsets:
         known = cluster.topics_by_id.get(topic_id)
         topic = group.topics.get(topic_id)
-        if topic is None and known is not None:
-            topic = cluster.groups.keep(group, topic_id, len(known.queues))
+        if known is not None:
+            topic = cluster.groups.keep_all(group, topic_id, len(known.queues))
         code = _refuse_offset(topic, queue, offset)
         if topic is not None and not code:
-            _start(cluster, group, topic, queue, offset)
+            start_at(cluster, group, topic, queue, offset)
         codes.append(code)
     return Outcome(value=codes)
 
@@ -150,7 +163,8 @@ def _refuse_offset(topic: GroupTopic | None, queue: int, offset: int) -> str:
     return "" if 0 <= offset < MAX_OFFSET else "INVALID_ARGUMENT"
 
 
-def _start(cluster: Cluster, group: Group, topic: GroupTopic, queue: int, offset: int) -> None:
+def start_at(cluster: Cluster, group: Group, topic: GroupTopic, queue: int, offset: int) -> None:
+    """A group goes on from an offset, whoever has the queue: back too."""
     topic.start_at(queue, offset)
     group.unstarted.pop((topic.id, queue), None)
     cluster.groups.touch(group)

@@ -115,7 +115,7 @@ class Group:
     """By topic id."""
     unstarted: dict[QueueKey, None] = field(default_factory=dict)
     """Queues of its subscription whose start is unknown (derived)."""
-    changes: Recency = field(default_factory=Recency)
+    changes: Recency[str] = field(default_factory=Recency)
     """Of members."""
 
     @property
@@ -141,7 +141,7 @@ class Groups:
         """`bump` says that something visible changes, and in which metadata version."""
         self.by_name: dict[str, Group] = {}
         self.next_id = 1
-        self.changes = Recency()
+        self.changes: Recency[str] = Recency()
         self.subscribers: dict[str, dict[Group, None]] = {}
         """Topic name → groups that consume it, also before it exists (derived)."""
         self.keepers: dict[int, dict[Group, None]] = {}
@@ -228,13 +228,21 @@ class Groups:
         self.keepers.setdefault(topic_id, {})[group] = None
         return topic
 
-    def follow(self, group: Group, topic_id: int, count: int, start: int) -> None:
-        """A topic of the subscription has `count` queues, where nothing is known to begin at `start`.
+    def keep_all(self, group: Group, topic_id: int, count: int) -> GroupTopic:
+        """Have offsets of all `count` queues of a topic, which the group need not subscribe to.
 
         Queues that come to a topic it knows begin at 0.
         """
         topic = group.topics.get(topic_id) or self.keep(group, topic_id, count)
         topic.grow(count, 0)
+        return topic
+
+    def follow(self, group: Group, topic_id: int, count: int, start: int) -> None:
+        """A topic of the subscription has `count` queues, where nothing is known to begin at `start`.
+
+        Queues that come to a topic it knows begin at 0.
+        """
+        topic = self.keep_all(group, topic_id, count)
         if not topic.subscribed:
             topic.subscribed = True
             for queue, committed in enumerate(topic.committed):

@@ -11,7 +11,7 @@ from logboom.wire.commands import AlterIsr, ElectLeader, IsrChange, ReportDamage
 
 def alter_isr(cluster: Cluster, command: AlterIsr) -> Outcome:
     """Change the ISR of queues that the asking broker leads; value is a code per change."""
-    broker = _current(cluster, command.broker, command.instance_epoch)
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     return Outcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
@@ -31,7 +31,7 @@ def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
     isr = dict(change.isr)
     if broker.id not in isr or not isr.keys() <= set(before.replicas):
         return "INVALID_ARGUMENT"
-    if any(_current(cluster, member, epoch) is None for member, epoch in isr.items()):
+    if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
         return "FENCED"
     if (isr.keys() - set(before.isr)) & {*before.damaged}:
         return "DATA_DAMAGED"
@@ -50,7 +50,7 @@ def _without_damaged(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
 
 def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
     """Note what a suspect broker holds, and elect where all that could lead are heard (Q13)."""
-    broker = _current(cluster, command.broker, command.instance_epoch)
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for tail in command.tails:
@@ -66,7 +66,7 @@ def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
 
 def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
     """A broker's replicas are damaged, or whole again (Q14)."""
-    broker = _current(cluster, command.broker, command.instance_epoch)
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for topic_id, index in command.queues:
@@ -132,7 +132,7 @@ def _elect(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
     return elect(s, cluster.alive, topic.need, unclean=unclean, tails=tails)
 
 
-def _current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | None:
+def current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | None:
     """The broker if this is its current registration and it is not fenced (Q6)."""
     broker = cluster.brokers.get(broker_id)
     if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:

@@ -13,10 +13,11 @@ from msgspec import Struct
 from logboom.wire.command import Command
 from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_commands import GroupCommand
+from logboom.wire.transactions import TransactionCommand
 
-ENTRY_FORMAT: Final = 2
-"""Newest format of `LogEntry` that is read. 2 has the commands of consumer groups besides: a name
-server that does not know them must stop instead of refusing what others apply."""
+ENTRY_FORMAT: Final = 3
+"""Newest format of `LogEntry` that is read. 2 has the commands of consumer groups besides, 3 those of
+transactions: a name server that does not know them must stop instead of refusing what others apply."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
@@ -55,7 +56,11 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
     """An entry, in the oldest format that can hold the command."""
-    oldest = 2 if isinstance(command, GroupCommand) else 1
+    oldest = 1
+    if isinstance(command, GroupCommand):
+        oldest = 2
+    elif isinstance(command, TransactionCommand):
+        oldest = 3
     return LogEntry(oldest, proposer, number, time_ms, command)
 
 

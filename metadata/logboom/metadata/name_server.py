@@ -265,7 +265,9 @@ class NameServer:
         topics.update(cluster.topic_changes.gone_since(shown))
         groups = set(cluster.groups.changes.changed_since(shown))
         groups.update(cluster.groups.changes.gone_since(shown))
-        self._desk.wake(topics, groups, out, everybody=everybody)
+        decided = cluster.transactions.changes
+        decisions = bool(decided.changed_since(shown) or decided.gone_since(shown))
+        self._desk.wake(topics, groups, out, everybody=everybody, decisions=decisions)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 

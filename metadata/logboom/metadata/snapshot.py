@@ -6,6 +6,7 @@ is derived is left out. Queues name their standing by number, since thousands sh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -24,11 +25,18 @@ from logboom.metadata.group_snapshot import GroupRow, group_rows, restore_groups
 from logboom.metadata.journal_store import JournalError
 from logboom.metadata.recency import Recency
 from logboom.metadata.standing import Ids, Standing, Tail, standing
+from logboom.metadata.transaction_snapshot import (
+    AppRow,
+    app_rows,
+    decision_rows,
+    restore_transactions,
+)
+from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 2
-"""1: without groups. It is still written while there never was one: older name servers read it,
-and the state's hash is the same on both."""
+SNAPSHOT_FORMAT: Final = 3
+"""1: without groups, 2: without transactions. They are still written while there never was one: older
+name servers read them, and the state's hash is the same on both."""
 
 StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
 
@@ -79,12 +87,18 @@ class _SnapshotWithGroups(_Snapshot, frozen=True, array_like=True):
     next_group_id: int = 1
 
 
+class _SnapshotWithTransactions(_SnapshotWithGroups, frozen=True, array_like=True):
+    apps: list[AppRow] = []
+    decisions: list[DecisionView] = []
+    """Those that not all queues have reported."""
+
+
 class _Format(Struct, frozen=True, array_like=True):
     format: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithGroups).decode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithTransactions).decode
 _decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
 
 
@@ -94,9 +108,7 @@ def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
     keys = sorted(standings)
     numbers = {key: number for number, key in enumerate(keys)}
     known: dict[Standing, int] = {}
-    groups = (group_rows(cluster), cluster.groups.next_id)
-    grouped = cluster.groups.next_id > 1
-    make = partial(_SnapshotWithGroups, SNAPSHOT_FORMAT) if grouped else partial(_Snapshot, 1)
+    make, newer = _newest_parts(cluster)
     return _encode(
         make(
             cluster.cluster_id,
@@ -121,9 +133,20 @@ def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
                 (proposer, window.used_ms, list(window.results.items()))
                 for proposer, window in dedup.windows.items()
             ],
-            *(groups if grouped else ()),
+            *newer,
         )
     )
+
+
+def _newest_parts(cluster: Cluster) -> tuple[Callable[..., _Snapshot], tuple[object, ...]]:
+    """The oldest format that can hold this state, and what it has beyond the first."""
+    groups = (group_rows(cluster), cluster.groups.next_id)
+    if cluster.transactions.apps:
+        decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
+        return partial(_SnapshotWithTransactions, SNAPSHOT_FORMAT), (*groups, *decided)
+    if cluster.groups.next_id > 1:
+        return partial(_SnapshotWithGroups, 2), groups
+    return partial(_Snapshot, 1), ()
 
 
 def _broker_row(broker: Broker) -> _BrokerRow:
@@ -170,7 +193,7 @@ def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 
-def _cluster(stored: _SnapshotWithGroups) -> Cluster:
+def _cluster(stored: _SnapshotWithTransactions) -> Cluster:
     cluster = Cluster()
     cluster.cluster_id = stored.cluster_id
     cluster.term = stored.term
@@ -196,6 +219,7 @@ def _cluster(stored: _SnapshotWithGroups) -> Cluster:
     cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
     cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
     restore_groups(cluster, stored.groups, stored.next_group_id)
+    restore_transactions(cluster.transactions, stored.apps, stored.decisions, stored.version)
     return cluster
 
 

@@ -54,7 +54,8 @@ from logboom.metadata.topic_commands import (
     create_topic,
     delete_topic,
 )
-from logboom.wire import commands, group_commands
+from logboom.metadata.transaction_commands import decide, open_transaction, report_decided
+from logboom.wire import commands, group_commands, transactions
 from logboom.wire.command import Command
 from logboom.wire.commands import Barrier, Result
 
@@ -90,6 +91,9 @@ _HANDLERS: Final[dict[type[Command], Callable[[Cluster, Any], Outcome]]] = {
     group_commands.ResetOffsets: reset_offsets,
     group_commands.AlterGroup: alter_group,
     group_commands.DeleteGroup: delete_group,
+    transactions.OpenTransaction: open_transaction,
+    transactions.Decide: decide,
+    transactions.ReportDecided: report_decided,
     NoteNameServer: note_name_server,
     ForgetNameServer: forget_name_server,
 }

@@ -24,5 +24,7 @@ def figures_of(state: State) -> Figures:
         "elections": cluster.elections,
         "groups": len(cluster.groups.by_name),
         "group_members": sum(len(group.members) for group in cluster.groups.by_name.values()),
+        "transaction_apps": len(cluster.transactions.apps),
+        "decisions_open": len(cluster.transactions.decisions),
         "proposers": len(state.dedup.windows),
     }

@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerMember
 from logboom.metadata.group_views import WHOLE, groups_since
+from logboom.metadata.transactions import decision_view
+from logboom.wire.transactions import DecisionView
 from logboom.wire.view import NameServerView, View
 
 
@@ -33,15 +35,19 @@ def view_since(
     raft_leader: str | None,
     groups: Collection[str] | None = (),
     members_at: str = "",
+    *,
+    decisions: bool = False,
 ) -> View:
     """All that changed after `version`, or the whole if that is too long ago (or -1).
 
     `topics` None: of all topics, else only of these, and so `groups`; brokers and name servers are
-    never left out. `members_at`: see `Watch`.
+    never left out. `members_at`, `decisions`: see `Watch`.
     """
     floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
     if groups is None or groups:
         floor = max(floor, cluster.groups.changes.floor)
+    if decisions:
+        floor = max(floor, cluster.transactions.changes.floor)
     full = version < floor or version < 0
     if full:
         # Sorted, since a set's order differs from process to process.
@@ -56,6 +62,7 @@ def view_since(
         deleted_brokers = cluster.broker_changes.gone_since(version)
     since = WHOLE if full else version
     changed_groups, deleted_groups = groups_since(cluster, since, groups, members_at)
+    decided, ended = _decisions(cluster, since) if decisions else ([], [])
     return View(
         version=cluster.version,
         full=full,
@@ -68,7 +75,21 @@ def view_since(
         raft_leader=raft_leader,
         groups=changed_groups,
         deleted_groups=deleted_groups,
+        decisions=decided,
+        ended_decisions=ended,
     )
+
+
+def _decisions(cluster: Cluster, version: int) -> tuple[list[DecisionView], list[int]]:
+    """Open decisions after `version` (`WHOLE`: all) in growing order, and those that ended.
+
+    A report of one queue among several is no change: who is told late only reports again.
+    """
+    table = cluster.transactions
+    if version == WHOLE:
+        return [decision_view(decision) for decision in table.decisions.values()], []
+    made = reversed(table.changes.changed_since(version))
+    return [decision_view(table.decisions[n]) for n in made], table.changes.gone_since(version)
 
 
 def _wanted(names: list[str], topics: Collection[str] | None) -> list[str]:

@@ -52,7 +52,14 @@ class WatchDesk:
         wait = max(0, min(message.wait_ms, message.timeout_ms)) / 1000
         groups = None if message.groups is None else frozenset(message.groups)
         hold = Hold(
-            address, message.id, message.version, topics, now + wait, groups, message.members_at
+            address,
+            message.id,
+            message.version,
+            topics,
+            now + wait,
+            groups,
+            message.members_at,
+            message.decisions,
         )
         # Compared with what the holds have seen: a change of this turn still wakes this one.
         if self._insight.cluster.cluster_id and hold.version < self._shown:
@@ -61,14 +68,20 @@ class WatchDesk:
             self._refuse(hold, "holds too many watches", out, "BUSY")
 
     def wake(
-        self, topics: Collection[str], groups: Collection[str], out: Effects, *, everybody: bool
+        self,
+        topics: Collection[str],
+        groups: Collection[str],
+        out: Effects,
+        *,
+        everybody: bool,
+        decisions: bool = False,
     ) -> None:
         """The applied version has grown: answer all holds that the change concerns."""
         cluster = self._insight.cluster
         self._shown = cluster.version
         if cluster.cluster_id:
             for hold in self.watches.take_woken(
-                cluster.version, topics, groups, everybody=everybody
+                cluster.version, topics, groups, everybody=everybody, decisions=decisions
             ):
                 self._show(hold, out)
 
@@ -93,6 +106,7 @@ class WatchDesk:
             self._insight.raft_leader,
             hold.groups,
             hold.members_at,
+            decisions=hold.decisions,
         )
         out.sends.append(Send(hold.address, encode(WatchResult(hold.id, view))))
 

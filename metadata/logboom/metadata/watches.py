@@ -29,6 +29,8 @@ class Hold:
     """Consumer groups of interest; None: all."""
     members_at: str = ""
     """Broker that is told the members of the groups it coordinates, and of no others."""
+    decisions: bool = False
+    """Whether decisions on transactions are of interest."""
 
 
 class Watches:
@@ -36,6 +38,8 @@ class Watches:
 
     def __init__(self) -> None:
         self._holds: dict[tuple[Inbound, int], Hold] = {}
+        self._of_decisions: dict[tuple[Inbound, int], Hold] = {}
+        """Those that want decisions: brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, Hold]] = []
         self._count = 0
 
@@ -46,7 +50,11 @@ class Watches:
         """Hold a request; the same one sent again replaces itself. False: too many."""
         if len(self._holds) >= MAX_HOLDS:
             return False
-        self._holds[hold.address, hold.id] = hold
+        key = (hold.address, hold.id)
+        self._holds[key] = hold
+        self._of_decisions.pop(key, None)
+        if hold.decisions:
+            self._of_decisions[key] = hold
         self._count += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
         return True
@@ -67,17 +75,21 @@ class Watches:
         groups: Collection[str] = (),
         *,
         everybody: bool,
+        decisions: bool = False,
     ) -> list[Hold]:
         """Remove and return the requests that a change to `version` concerns.
 
-        `topics` and `groups` changed; `everybody`: brokers or name servers did too, or nobody knows what did.
+        `topics` and `groups` changed, and `decisions`; `everybody`: brokers or name servers did too, or
+        nobody knows what did.
         """
+        others = everybody or bool(topics) or bool(groups)
         woken = [
             hold
-            for hold in self._holds.values()
+            for hold in (self._holds if others else self._of_decisions).values()
             if hold.version < version
             and (
                 everybody
+                or (decisions and hold.decisions)
                 or hold.topics is None
                 or not hold.topics.isdisjoint(topics or ())
                 or (bool(groups) if hold.groups is None else not hold.groups.isdisjoint(groups))
@@ -106,4 +118,5 @@ class Watches:
         if not self._is_held(hold):
             return False
         del self._holds[hold.address, hold.id]
+        self._of_decisions.pop((hold.address, hold.id), None)
         return True

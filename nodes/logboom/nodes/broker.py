@@ -17,12 +17,16 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.coordinator import Coordinator
 from logboom.nodes.coordinator_standing import Standing
 from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
+from logboom.nodes.deciding import Deciding
+from logboom.nodes.deciding_reports import Reports
 from logboom.nodes.feeding import Feeder
 from logboom.nodes.fetching import Fetching, behind
+from logboom.nodes.halves import CheckingHalves, EndingHalves
 from logboom.nodes.isr import IsrKeeper
 from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
 from logboom.nodes.name_servers import NameServers
+from logboom.nodes.orphans import Orphans
 from logboom.nodes.parked_carry import Carrying
 from logboom.nodes.parked_recall import Recalling
 from logboom.nodes.parked_release import Releasing
@@ -40,9 +44,10 @@ from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
 from logboom.nodes.turn import Turn
+from logboom.nodes.unended import UnendedRequests
 from logboom.nodes.upkeep import Upkeep
 from logboom.nodes.watching import Told, Watcher
-from logboom.wire.actor import Call, Effects, Event, Instant, Received, Synced
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Synced
 from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
@@ -71,11 +76,14 @@ from logboom.wire.messages import (
 )
 from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
+from logboom.wire.transactions import AwaitDecided, CheckHalves, CheckParked, EndHalf, ListUnended
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
 GROUP_COMMANDS_AT_ONCE: Final = 16
 """Commands of groups that are under way at the raft leader."""
+DECISIONS_AT_ONCE: Final = 32
+"""Commands about transactions that are under way there."""
 LOOKED_AT_ONCE: Final = 512
 """Queues of which one turn sees whether their index is behind at all."""
 
@@ -180,6 +188,33 @@ class Broker:
         self.recalling = Recalling(
             config.id, self.queues, self.routes, self.producing, self.damages.refusal, stats
         )
+        self.ending = EndingHalves(
+            config.id,
+            self.queues,
+            self.routes,
+            self.producing,
+            self.releasing,
+            self.space,
+            self.damages.refusal,
+            self.damages.found,
+        )
+        self.checking = CheckingHalves(config, self.queues, self.damages.found)
+        self.deciding = Deciding(
+            self.queues,
+            self.routes,
+            self.space,
+            stats,
+            self.releasing,
+            self.feeder.appended,
+            self.damages.found,
+        )
+        self.decisions = Proposals(
+            f"{config.id}/{incarnation}/decisions", self.links, self.servers, DECISIONS_AT_ONCE
+        )
+        self.reports = Reports(
+            config.id, self.queues, self.routes, self.registration, self.decisions, self.deciding
+        )
+        self.orphans = Orphans(config, storage, self.decisions, stats, self.damages.found)
         self.roles = Roles(
             config.id,
             self.queues,
@@ -193,6 +228,7 @@ class Broker:
             stats,
             self._recount,
         )
+        self.unended = UnendedRequests(config, self.queues, self.routes, self.roles.led.values)
         self.upkeep = Upkeep(
             config,
             self.queues,
@@ -250,6 +286,11 @@ class Broker:
             Propose: self._on_propose,
             Stats: self._on_stats,
             Recall: self._on_recall,
+            EndHalf: self._on_end_half,
+            CheckHalves: self._on_plain(self.checking.ask),
+            AwaitDecided: self._on_plain(self.reports.ask),
+            CheckParked: self._on_plain(self.unended.check),
+            ListUnended: self._on_plain(self.unended.tell),
             GroupJoin: self._on_group(self.coordinator.join),
             GroupHeartbeat: self._on_group(self.coordinator.heartbeat),
             GroupCommit: self._on_group(self.coordinator.requests.commit),
@@ -341,6 +382,11 @@ class Broker:
         self.damages.step(turn)
         self.upkeep.step(turn)
         self.releasing.step(turn)
+        self.decisions.step(turn)
+        self.deciding.step(turn)
+        self.reports.step(turn)
+        self.orphans.step(self.roles.led.values(), turn)
+        self.checking.step(self.roles.led.values(), turn)
         self.pulling.expire(turn)
         self.told.expire(turn)
         self.coordinator.step(turn)
@@ -358,6 +404,7 @@ class Broker:
                 self._to_apply[replica.key] = replica
             if replica.parked.count:
                 self.releasing.arm(replica)
+            self._decided(replica, turn)
         self._recounts.clear()
         for replica in self._moved.values():
             self.producing.hw_moved(replica, turn)
@@ -372,6 +419,7 @@ class Broker:
         self.feeder.step(turn)
         self.fetching.step(turn)
         self.coordinator.requests.flush(turn)
+        self.reports.flush(turn)
         self._index(turn)
         self.scrub.step(turn)
 
@@ -383,6 +431,7 @@ class Broker:
                 continue
             if not replica.parked.behind:
                 replica.applied = replica.hw
+                self._decided(replica, turn)
                 continue
             try:
                 applied = replica.parked.apply(replica.hw, self.queues.storage, turn.writes)
@@ -393,8 +442,18 @@ class Broker:
             if applied.changed:
                 self.queues.touch(replica)
                 self.releasing.applied(replica, applied)
+            if applied.decided:
+                self.pulling.hw_moved(replica, turn)
+            self._decided(replica, turn)
             if applied.more:
                 self._to_apply[key] = replica
+
+    def _decided(self, replica: Replica, turn: Turn) -> None:
+        """Decisions may go on in a queue, or are done."""
+        parked = replica.parked
+        if parked.done or parked.release is not None or len(self.deciding) or len(self.reports):
+            self.deciding.arm(replica)
+            self.reports.settle(replica, turn)
 
     def _index(self, turn: Turn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
@@ -430,6 +489,11 @@ class Broker:
             self.scrub.deadline(),
             self.upkeep.next_at,
             self.releasing.deadline(),
+            self.decisions.deadline(),
+            self.deciding.deadline(),
+            self.reports.deadline(),
+            self.orphans.next_at,
+            self.checking.deadline(),
             self.pulling.deadline(),
             self.told.deadline(),
             self.coordinator.deadline(),
@@ -496,6 +560,8 @@ class Broker:
         self.stopping.fenced()
         self.fetching.renew(-1)
         self.roles.resign(turn)
+        self.reports.fenced()
+        self.orphans.fenced()
         self.coordinator.fenced(turn)
 
     def _metadata(self, names: list[str], groups: list[str], turn: Turn) -> None:
@@ -503,10 +569,20 @@ class Broker:
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
         self.roles.apply(names, turn)
+        self._learned_decisions(turn)
         self.fetching.moved(self.routes)
         self.isr.settle()
         self.told.changed(names, turn)
         self.coordinator.changed(groups, turn)
+
+    def _learned_decisions(self, turn: Turn) -> None:
+        for key, number in self.deciding.learned().items():
+            replica = self.queues.replicas.get(key)
+            if replica is not None and replica.leading is not None:
+                # What was done before it was heard of has not been reported yet.
+                replica.leading.reported = min(replica.leading.reported, number - 1)
+                self._decided(replica, turn)
+        self.reports.learned(turn)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
@@ -521,6 +597,13 @@ class Broker:
         self, peer: Peer, message: Recall, _batches: Sequence[Frame], turn: Turn
     ) -> None:
         grown = self.recalling.recall(peer.address, message, turn)
+        if grown is not None:
+            self.feeder.appended(grown)
+
+    def _on_end_half(
+        self, peer: Peer, message: EndHalf, _batches: Sequence[Frame], turn: Turn
+    ) -> None:
+        grown = self.ending.end(peer.address, message, turn)
         if grown is not None:
             self.feeder.appended(grown)
 
@@ -551,6 +634,10 @@ class Broker:
         self.told.ask(peer.address, message, turn)
 
     @staticmethod
+    def _on_plain(serve: Callable[[Inbound, Any, Turn], None]) -> _Serve:
+        return lambda peer, message, _batches, turn: serve(peer.address, message, turn)
+
+    @staticmethod
     def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer, message, turn)
 
@@ -578,6 +665,10 @@ class Broker:
             parked=sum(replica.parked.count for replica in led),
             parked_bytes=sum(replica.parked.size for replica in led),
             parked_oldest_due_ms=self.releasing.oldest_due_ms(led),
+            undecided=sum(replica.parked.undecided for replica in led),
+            decisions=len(self.deciding),
+            decisions_awaited=len(self.reports),
+            half_checks_held=len(self.checking),
             holds=len(self.pulling.holds),
             pulls_postponed=len(self.pulling.postponed),
             scans=len(self.pulling.scanning),

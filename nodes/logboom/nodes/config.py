@@ -62,6 +62,14 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Seconds from the beginning of one pass over everything to the next, at least."""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
+    transaction_timeout_ms: int = 60_000
+    """Milliseconds that a batch waits for its transaction, until an abort is proposed."""
+    half_check_after_ms: int = 6_000
+    """Milliseconds after which the producer group of a half message is first asked for it."""
+    half_check_every_ms: int = 30_000
+    """Milliseconds between two such questions."""
+    half_checks: int = 15
+    """Questions after which a half message waits for a person."""
 
 
 def check_config(config: BrokerConfig) -> None:
@@ -81,6 +89,11 @@ def check_config(config: BrokerConfig) -> None:
     for name in ("memory_bytes", "cache_bytes", "max_unsynced_bytes", "fetch_bytes"):
         if getattr(config, name) <= 0:
             raise StartError(f"{name} must be greater than 0 (bytes)")
+    for name in ("transaction_timeout_ms", "half_check_after_ms", "half_check_every_ms"):
+        if getattr(config, name) <= 0:
+            raise StartError(f"{name} must be greater than 0 (milliseconds)")
+    if config.half_checks < 0:
+        raise StartError("half_checks must not be below 0")
 
 
 def effective(config: BrokerConfig, endpoint: str) -> BrokerConfig:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from logboom.nodes.keys import Position
 from logboom.wire.actor import Inbound
+from logboom.wire.message import Message
 from logboom.wire.view import QueueView, TopicConfig
 
 REFUSED_PAUSE: Final = 0.5
@@ -68,8 +69,8 @@ class Waiting(NamedTuple):
     deadline: float
     side: int = -1
     """Of a parked batch; -1: it is not parked."""
-    recall: bool = False
-    """It is a recall that waits."""
+    reply: Message | None = None
+    """What is answered instead of Produced."""
 
 
 class Leadership:
@@ -98,6 +99,12 @@ class Leadership:
         """The same of batches that were recalled."""
         self.carrying: set[Position] = set()
         """The same of batches that were carried to the log's end, and wait on there."""
+        self.decided = 0
+        """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch."""
+        self.to_release: deque[Position] | None = None
+        """What of this decision has yet to be appended; None: all was."""
+        self.reported = 0
+        """Number of the last decision that was reported in this epoch."""
 
     def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
         """Follow the committed ISR; `metadata` is the version of the whole view."""

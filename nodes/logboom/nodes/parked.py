@@ -1,8 +1,12 @@
 """What waits in one queue: derived from the entries below the HW, the same on every replica (Q12).
 
-An append only notes what an entry parks, releases or recalls; `apply` later turns what lies below
-the HW into rows of family `parked`, in the same write as the position that it came to. A cut undoes
-nothing of it. Batches stay in the log: the rows say where.
+An append only notes what an entry parks, releases, recalls or decides; `apply` later turns what
+lies below the HW into rows of family `parked`, in the same write as the position that it came to. A
+cut undoes nothing of it. Batches stay in the log: the rows say where.
+
+A DECIDED entry drops what its decision ends and does not list. What it lists is released right
+behind, maybe over several turns: until all of that lies below the HW, readers see nothing from the
+entry on.
 """
 
 from __future__ import annotations
@@ -10,12 +14,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from logboom.nodes import decided_rows
 from logboom.nodes import parked_rows as rows
+from logboom.nodes.decided_rows import Open, Progress, Waits
 from logboom.nodes.keys import Position, queue_end, queue_key
 from logboom.nodes.storage import Storage, WriteSet
-from logboom.wire.batch import control_body, released_from
+from logboom.wire.batch import control_body, peek, released_from
 from logboom.wire.head import Attribute, BatchHead, Kind
 from logboom.wire.parking import parked_body, recalled_body
+from logboom.wire.transactions import Decided, decided_body
 
 APPLIED_AT_ONCE: Final = 4096
 """Entries that one turn applies to a queue."""
@@ -26,7 +33,7 @@ class _Note(NamedTuple):
 
     at: Position
     kind: Kind
-    """PARKED, RECALLED, or MESSAGES: released."""
+    """PARKED, RECALLED, DECIDED, or MESSAGES: released."""
     subject: Position
     """Where the parked batch stands."""
     due_ms: int
@@ -34,6 +41,10 @@ class _Note(NamedTuple):
     """Bytes of a PARKED entry."""
     carried: tuple[Position, Position] | None = None
     """Of one that was parked before: where first, and where last."""
+    waits: Waits | None = None
+    """Of a PARKED entry: whose decision it waits for; None: for its time."""
+    decided: Decided | None = None
+    """What a DECIDED entry holds."""
 
 
 class Applied(NamedTuple):
@@ -47,6 +58,8 @@ class Applied(NamedTuple):
     """Rows were staged."""
     ended: list[Position]
     """Where nothing is parked any more."""
+    decided: bool
+    """Decisions were carried out: readers may see more."""
 
 
 class ParkedQueue:
@@ -64,7 +77,17 @@ class ParkedQueue:
         """Key from which the leader of this epoch still has to look for what is due."""
         self.next_due_ms: int | None = None
         """Nothing at or behind the cursor is due before; None: nothing is there."""
+        self.undecided = 0
+        """Batches that wait for a decision, below the HW."""
+        self.done = 0
+        """Number of the last decision that was carried out, below the HW."""
+        self.release: Open | None = None
+        """A release that has begun and is not complete, below the HW."""
+        self._reached = Progress()
+        """What was written down of these three."""
         self._noted: deque[_Note] = deque()
+        self._releases: deque[Position] = deque()
+        """Where the noted DECIDED entries stand that release something."""
 
     def load(self, storage: Storage) -> None:
         """Take up what the store holds.
@@ -73,6 +96,8 @@ class ParkedQueue:
             DataDamaged: the store cannot be read.
         """
         self.count, self.size, self.recalled = rows.counts(storage, self.ids)
+        self._reached = decided_rows.progress(storage, self.ids)
+        self.undecided, self.done, self.release = self._reached
         self.rewind()
 
     def rewind(self) -> None:
@@ -84,6 +109,17 @@ class ParkedQueue:
     def behind(self) -> bool:
         """Whether anything is noted that is not applied."""
         return bool(self._noted)
+
+    @property
+    def releases(self) -> bool:
+        """Whether a release is under way, as far as the log goes."""
+        return self.release is not None or bool(self._releases)
+
+    def readable(self, hw: Position) -> Position:
+        """How far readers see: the HW, or where a release begins that is not complete below it."""
+        if self.release is not None:
+            return min(hw, self.release.at)
+        return min(hw, self._releases[0]) if self._releases else hw
 
     # ── from the log ────────────────────────────────────────────────────────────────────────────
 
@@ -100,13 +136,21 @@ class ParkedQueue:
                 self._noted.append(_Note(at, Kind.MESSAGES, Position(*subject), 0))
         elif head.kind == Kind.PARKED:
             parked = parked_body(control_body(entry, head))
-            carried = None
+            carried = waits = None
             if parked.carried is not None:
                 carried = Position(*parked.carried[0]), Position(*parked.carried[1])
-            self._noted.append(_Note(at, Kind.PARKED, at, parked.due_ms, len(entry), carried))
+            if parked.transaction is not None:
+                waits = Waits(parked.transaction, peek(parked.batch).count)
+            note = _Note(at, Kind.PARKED, at, parked.due_ms, len(entry), carried, waits)
+            self._noted.append(note)
         elif head.kind == Kind.RECALLED:
             subject = recalled_body(control_body(entry, head))
             self._noted.append(_Note(at, Kind.RECALLED, Position(*subject), 0))
+        elif head.kind == Kind.DECIDED:
+            decided = decided_body(control_body(entry, head))
+            self._noted.append(_Note(at, Kind.DECIDED, at, 0, decided=decided))
+            if decided.places:
+                self._releases.append(at)
 
     def apply(self, hw: Position, storage: Storage, writes: WriteSet) -> Applied:
         """Stage what the noted entries below `hw` say; once per turn, since what it stages cannot
@@ -117,50 +161,115 @@ class ParkedQueue:
         """
         fresh: dict[Position, rows.Standing | None] = {}
         ended: list[Position] = []
-        noted, done = self._noted, 0
+        noted, done, before = self._noted, 0, self.done
         while noted and noted[0].at < hw and done < APPLIED_AT_ONCE:
             note = noted[0]
-            left = note.subject if note.carried is None else note.carried[1]
-            if left != note.at:
-                standing = (
-                    fresh[left] if left in fresh else rows.standing_at(storage, self.ids, left)
-                )
-                if standing is not None:
-                    fresh[left] = None
-                    self._end(note, left, standing, writes)
-                ended.append(left)
-            if note.kind == Kind.PARKED:
-                self._park(note, fresh, writes)
+            if note.decided is not None:
+                if done:
+                    break  # what it ends must be in the store
+                ended += self._decide(note.decided, note.at, fresh, storage, writes)
+            else:
+                self._settle(note, fresh, ended, storage, writes)
             noted.popleft()
             done += 1
         if done:
             self._put_counts(writes)
         more = bool(noted) and noted[0].at < hw
-        return Applied(noted[0].at if more else hw, more, done > 0, ended)
+        reach = noted[0].at if more else hw
+        return Applied(reach, more, done > 0, ended, self.done > before)
+
+    def _settle(
+        self,
+        note: _Note,
+        fresh: dict[Position, rows.Standing | None],
+        ended: list[Position],
+        storage: Storage,
+        writes: WriteSet,
+    ) -> None:
+        """An entry that parks a batch, or ends a parking, or both."""
+        left = note.subject if note.carried is None else note.carried[1]
+        if left != note.at:
+            standing = fresh[left] if left in fresh else rows.standing_at(storage, self.ids, left)
+            if standing is not None:
+                fresh[left] = None
+                self._end(left, standing, writes)
+                if note.kind == Kind.RECALLED:
+                    rows.put_recalled(writes, self.ids, standing.first)
+                    self.recalled += 1
+            ended.append(left)
+            if self.release is not None and note.kind == Kind.MESSAGES:
+                self._released(self.release, left)
+        if note.kind == Kind.PARKED:
+            self._park(note, fresh, writes)
+
+    def _decide(
+        self,
+        decided: Decided,
+        at: Position,
+        fresh: dict[Position, rows.Standing | None],
+        storage: Storage,
+        writes: WriteSet,
+    ) -> list[Position]:
+        """Drop what a decision ends and does not list (T1); where that was parked."""
+        if decided.places:
+            self._releases.popleft()
+        listed = {Position(*place) for place in decided.places}
+        dropped = []
+        for place in decided_rows.ended_by(storage, self.ids, decided):
+            standing = rows.standing_at(storage, self.ids, place)
+            if place not in listed and standing is not None:
+                self._end(place, standing, writes)
+                fresh[place] = None
+                dropped.append(place)
+        before = decided_rows.closed(storage, self.ids, decided.app_id)
+        decided_rows.put_closed(writes, self.ids, before, decided)
+        if decided.places:
+            places = tuple(Position(*place) for place in decided.places)
+            self.release = Open(decided.number, at, places)
+        else:
+            self.done = max(self.done, decided.number)
+        return dropped
+
+    def _released(self, release: Open, place: Position) -> None:
+        """A batch was released: that of the decision under way, or one whose time has come."""
+        if place not in release.left:
+            return
+        if release.left[0] == place:
+            left = release.left[1:]
+        else:
+            left = tuple(other for other in release.left if other != place)
+        self.release = release._replace(left=left) if left else None
+        if not left:
+            self.done = max(self.done, release.number)
 
     def _put_counts(self, writes: WriteSet) -> None:
         rows.put_counts(writes, self.ids, rows.Counts(self.count, self.size, self.recalled))
+        reached = Progress(self.undecided, self.done, self.release)
+        if reached != self._reached:
+            decided_rows.put_progress(writes, self.ids, reached)
+            self._reached = reached
 
     def _park(
         self, note: _Note, fresh: dict[Position, rows.Standing | None], writes: WriteSet
     ) -> None:
         first = note.at if note.carried is None else note.carried[0]
-        standing = rows.Standing(note.due_ms, note.size, first)
+        standing = rows.Standing(note.due_ms, note.size, first, note.waits)
         rows.put(writes, self.ids, note.at, standing)
         fresh[note.at] = standing
         self.count += 1
         self.size += note.size
+        if note.waits is not None:
+            self.undecided += 1
+            return
         self.cursor = min(self.cursor, rows.due_key(self.ids, note.due_ms, note.at))
         if self.next_due_ms is None or note.due_ms < self.next_due_ms:
             self.next_due_ms = note.due_ms
 
-    def _end(self, note: _Note, left: Position, standing: rows.Standing, writes: WriteSet) -> None:
+    def _end(self, left: Position, standing: rows.Standing, writes: WriteSet) -> None:
         rows.remove(writes, self.ids, left, standing)
         self.count -= 1
         self.size -= standing.size
-        if note.kind == Kind.RECALLED:
-            rows.put_recalled(writes, self.ids, standing.first)
-            self.recalled += 1
+        self.undecided -= standing.waits is not None
 
     # ── the log changes ─────────────────────────────────────────────────────────────────────────
 
@@ -176,12 +285,16 @@ class ParkedQueue:
         """
         while self._noted and self._noted[-1].at >= end:
             self._noted.pop()
-        if not below_hw or not (self.count or self.recalled):
+        while self._releases and self._releases[-1] >= end:
+            self._releases.pop()
+        if not below_hw or not (self.count or self.recalled or self.done or self.release):
             return
+        # Decisions are carried out again where the log has lost them, which ends what is left.
+        self.done = 0
+        if self.release is not None and self.release.at >= end:
+            self.release = None
         for at, standing in rows.placed_from(storage, self.ids, end):
-            rows.remove(writes, self.ids, at, standing)
-            self.count -= 1
-            self.size -= standing.size
+            self._end(at, standing, writes)
         for key in rows.recalled_from(storage, self.ids, end):
             writes.delete("parked", key)
             self.recalled -= 1
@@ -192,7 +305,10 @@ class ParkedQueue:
         """The log begins anew: all that is parked stands in it and comes again."""
         writes.delete_range("parked", queue_key(*self.ids), queue_end(*self.ids))
         self._noted.clear()
-        self.count = self.size = self.recalled = 0
+        self._releases.clear()
+        self.count = self.size = self.recalled = self.undecided = self.done = 0
+        self.release = None
+        self._reached = Progress()
         self.rewind()
 
     def trim(self, start: Position, writes: WriteSet, storage: Storage) -> None:

@@ -58,6 +58,8 @@ class Carrying:
             return False
         if leading.carrying:
             return True
+        if parked.release is not None or leading.decided > parked.done:
+            return False  # what a decision names stays where it is, and what it drops goes
         if replica.size < GARBAGE * parked.size or not is_certain(replica, leading):
             return False
         under_way = leading.releasing | leading.recalling
@@ -84,7 +86,8 @@ class Carrying:
         self, replica: Replica, at: Position, standing: rows.Standing, entry: bytes, turn: Turn
     ) -> None:
         batch = parked_body(control_body(entry)).batch
-        body = encode_parked(batch, standing.due_ms, (standing.first, at))
+        transaction = standing.waits.transaction if standing.waits is not None else None
+        body = encode_parked(batch, standing.due_ms, (standing.first, at), transaction)
         wall_ms = turn.now.wall_ms
         replica.append_control(Kind.PARKED, body, wall_ms, turn.writes, self._queues.cache)
         self._queues.touch(replica)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from logboom.nodes import parked_rows as rows
 from logboom.nodes.keys import LAST_SIDE, Position
 from logboom.nodes.leading import Leadership, Waiting
+from logboom.nodes.led import led
 from logboom.nodes.producing import Producing
 from logboom.nodes.queues import Queues
-from logboom.nodes.refusals import check_topic, not_leader
 from logboom.nodes.replica import Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
@@ -49,15 +49,12 @@ class Recalling:
             return None
 
     def _recall(self, address: Inbound, message: Recall, turn: Turn) -> Replica | None:
-        replica = self._queues.by_name.get((message.topic, message.queue))
-        leading = replica.leading if replica is not None else None
-        if replica is None or leading is None:
-            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
-        check_topic(replica, message.topic_id)
+        replica, leading = led(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
             raise Unavailable(self._refusal(replica).text)
         at = Position(message.offset, message.side)
         place = self._place(replica, leading, at)
+        self._check_time(place, replica)
         if place is None or place in leading.releasing:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
             return None
@@ -73,7 +70,9 @@ class Recalling:
         leading.recalling.add(place)
         self._stats.count("recalls")
         deadline = turn.mono + message.timeout_ms / 1000
-        waiting = Waiting(after, address, message.id, 0, 0, deadline, recall=True)
+        waiting = Waiting(
+            after, address, message.id, 0, 0, deadline, reply=Recalled(message.id, True)
+        )
         self._producing.wait(replica, leading, waiting, "all", turn)
         return replica
 
@@ -94,6 +93,14 @@ class Recalling:
         if place in leading.carrying:
             raise Unavailable("what is parked is on its way to another place: ask again", "BUSY")
         return place
+
+    def _check_time(self, place: Position | None, replica: Replica) -> None:
+        """Raises InvalidRequest: it waits for no time, but for a decision."""
+        ids, storage = replica.parked.ids, self._queues.storage
+        standing = rows.standing_at(storage, ids, place) if place is not None else None
+        if standing is not None and standing.waits is not None:
+            text = "this batch waits for the decision on its transaction: abort that instead"
+            raise InvalidRequest(text)
 
     def _was_recalled(self, replica: Replica, at: Position) -> bool:
         return rows.was_recalled(self._queues.storage, replica.parked.ids, at)

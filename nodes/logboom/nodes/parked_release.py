@@ -39,7 +39,7 @@ LOOKED_AT_ONCE: Final = 64
 """Queues that one turn looks at."""
 
 
-class _Room:
+class Room:
     """What a turn may still release."""
 
     __slots__ = ("batches", "size")
@@ -47,6 +47,11 @@ class _Room:
     def __init__(self) -> None:
         self.batches = BATCHES_AT_ONCE
         self.size = BYTES_AT_ONCE
+
+    @property
+    def spent(self) -> bool:
+        """The rest waits for the next turn."""
+        return self.batches <= 0 or self.size <= 0
 
 
 class Releasing:
@@ -117,11 +122,11 @@ class Releasing:
     def step(self, turn: Turn) -> None:
         """Release what is due, as far as one turn may; before anything of the turn is applied."""
         self._now = turn.now
-        room = _Room()
+        room = Room()
         looked = 0
         later: list[tuple[QueueKey, int]] = []
         while self._heap and self._heap[0][0] <= turn.now.wall_ms:
-            if looked == LOOKED_AT_ONCE or room.batches <= 0 or room.size <= 0:
+            if looked == LOOKED_AT_ONCE or room.spent:
                 break
             at_ms, key = heappop(self._heap)
             if self._armed.get(key) != at_ms:
@@ -137,9 +142,7 @@ class Releasing:
         for key, at_ms in later:
             self._look_at(key, at_ms)
 
-    def _release(
-        self, replica: Replica, leading: Leadership, room: _Room, turn: Turn
-    ) -> int | None:
+    def _release(self, replica: Replica, leading: Leadership, room: Room, turn: Turn) -> int | None:
         """Release what is due of one queue; when to look at it again."""
         parked = replica.parked
         if parked.next_due_ms is None:
@@ -155,12 +158,11 @@ class Releasing:
                     return due_ms
                 if len(leading.releasing) >= FLYING:
                     return turn.now.wall_ms + PAUSE_MS
-                if room.batches <= 0 or room.size <= 0:
+                if room.spent:
                     return due_ms
                 under_way = (leading.releasing, leading.recalling, leading.carrying)
                 if not any(at in places for places in under_way):
-                    self._release_one(replica, at, due_ms, room, turn)
-                    leading.releasing.add(at)
+                    self._release_one(replica, leading, at, due_ms, room, turn)
                 parked.cursor = key + b"\0"
         except Damaged as error:
             self._on_damage(replica, error)
@@ -172,9 +174,21 @@ class Releasing:
         return None
 
     def _release_one(
-        self, replica: Replica, at: Position, due_ms: int, room: _Room, turn: Turn
+        self,
+        replica: Replica,
+        leading: Leadership,
+        at: Position,
+        due_ms: int,
+        room: Room,
+        turn: Turn,
     ) -> None:
-        """Append a parked batch as one that can be read.
+        size = self.release(replica, leading, at, turn)
+        self._stats.histograms["release_late"].add(max(0, turn.now.wall_ms - due_ms) / 1000)
+        room.batches -= 1
+        room.size -= size
+
+    def release(self, replica: Replica, leading: Leadership, at: Position, turn: Turn) -> int:
+        """Append a parked batch as one that can be read; its bytes.
 
         Raises:
             Damaged: its entry cannot be read.
@@ -183,14 +197,13 @@ class Releasing:
         batch = release(parked_body(control_body(entry)).batch, *at)
         head = peek(batch)
         replica.append_batch(batch, head, turn.now.wall_ms, turn.writes, self._queues.cache)
+        leading.releasing.add(at)
         self._queues.touch(replica)
         self._space.wrote(len(batch))
         self._stats.count("released_batches")
         self._stats.count("released_messages", head.count)
-        self._stats.histograms["release_late"].add(max(0, turn.now.wall_ms - due_ms) / 1000)
         self._appended(replica)
-        room.batches -= 1
-        room.size -= len(batch)
+        return len(batch)
 
 
 def is_certain(replica: Replica, leading: Leadership) -> bool:

@@ -6,21 +6,31 @@ Behind (topic id, queue):
 |---------------------------------|----------------------------------------------------------------|
 | `c`                             | how many are parked u64, the bytes of their entries u64, how   |
 |                                 | many recalls are remembered u64                                |
-| `d`, due i64, offset u64, side u32 | nothing: the parked batches in the order of their due times |
+| `d`, due i64, offset u64, side u32 | nothing: what waits for a time, in the order of these times |
 | `p`, offset u64, side u32       | due i64, bytes u32, where it was parked first (offset u64,     |
-|                                 | side u32): the same in the order of the log                    |
+|                                 | side u32), of what waits for a decision also whose (see        |
+|                                 | `decided_rows`): all that is parked in the order of the log    |
 | `m`, offset u64, side u32       | offset u64, side u32: parked first there, it now waits here    |
 | `r`, offset u64, side u32       | nothing: parked first there, it was recalled                   |
 
-The batch itself stays in the log, at its position: retention keeps what is parked.
+What waits for a decision has the rows of `decided_rows` besides, and no `d`. The batch itself stays
+in the log, at its position: retention keeps what is parked.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from logboom.nodes.decided_rows import (
+    Ids,
+    Waits,
+    pack_waits,
+    put_waiting,
+    remove_waiting,
+    unpack_waits,
+)
 from logboom.nodes.keys import Position, queue_key
 from logboom.nodes.storage import Storage, WriteSet
 from logboom.wire.errors import DataDamaged
@@ -32,9 +42,6 @@ _STANDING: Final = struct.Struct(">QIQI")
 _PREFIX: Final = 9
 """Bytes of topic id, queue and letter."""
 
-Ids: TypeAlias = tuple[int, int]
-"""(topic id, queue)."""
-
 
 class Standing(NamedTuple):
     """A batch that is parked."""
@@ -44,6 +51,8 @@ class Standing(NamedTuple):
     """Bytes of its entry in the log."""
     first: Position
     """Where it was parked first: what recalls it."""
+    waits: Waits | None = None
+    """Whose decision it waits for; None: for its time."""
 
 
 class Counts(NamedTuple):
@@ -102,8 +111,12 @@ def put_counts(writes: WriteSet, ids: Ids, numbers: Counts) -> None:
 
 def put(writes: WriteSet, ids: Ids, at: Position, standing: Standing) -> None:
     """Stage a parked batch."""
-    writes.put("parked", due_key(ids, standing.due_ms, at), b"")
     packed = _STANDING.pack(standing.due_ms, standing.size, *standing.first)
+    if standing.waits is None:
+        writes.put("parked", due_key(ids, standing.due_ms, at), b"")
+    else:
+        put_waiting(writes, ids, at, standing.due_ms, standing.waits)
+        packed += pack_waits(standing.waits)
     writes.put("parked", _place_key(ids, b"p", at), packed)
     if standing.first != at:
         writes.put("parked", _place_key(ids, b"m", standing.first), _PLACE.pack(*at))
@@ -111,7 +124,10 @@ def put(writes: WriteSet, ids: Ids, at: Position, standing: Standing) -> None:
 
 def remove(writes: WriteSet, ids: Ids, at: Position, standing: Standing) -> None:
     """Stage that a batch is parked no longer at a position."""
-    writes.delete("parked", due_key(ids, standing.due_ms, at))
+    if standing.waits is None:
+        writes.delete("parked", due_key(ids, standing.due_ms, at))
+    else:
+        remove_waiting(writes, ids, at, standing.due_ms, standing.waits)
     writes.delete("parked", _place_key(ids, b"p", at))
     if standing.first != at:
         writes.delete("parked", _place_key(ids, b"m", standing.first))
@@ -128,8 +144,10 @@ def standing_at(storage: Storage, ids: Ids, at: Position) -> Standing | None:
 
 
 def _standing(stored: bytes) -> Standing:
-    due_ms, size, offset, side = _STANDING.unpack(stored)
-    return Standing(due_ms, size, Position(offset, side))
+    due_ms, size, offset, side = _STANDING.unpack_from(stored)
+    whose = stored[_STANDING.size :]
+    waits = unpack_waits(whose) if whose else None
+    return Standing(due_ms, size, Position(offset, side), waits)
 
 
 def place_of(storage: Storage, ids: Ids, first: Position) -> Position | None:

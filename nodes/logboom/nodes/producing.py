@@ -13,6 +13,7 @@ from logboom.nodes.refusals import check_topic, no_lease, not_leader
 from logboom.nodes.replica import Replica
 from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
+from logboom.nodes.transacting import check_open, check_transaction
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
 from logboom.wire.batch import check, open_batch
@@ -20,7 +21,7 @@ from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas,
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Acks, Produce, Produced
-from logboom.wire.parking import AT_ONCE, Recalled, check_due
+from logboom.wire.parking import AT_ONCE, check_due
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
 
@@ -78,6 +79,9 @@ class Producing:
             raise InvalidRequest("producers send messages, not control entries", "MALFORMED")
         if message.due_ms != AT_ONCE:
             check_due(message.due_ms, turn.now.wall_ms)
+        transaction = message.transaction
+        if transaction is not None:
+            check_transaction(transaction, message)
         config = self._routes.topics[message.topic].config
         if head.plain_length > config.max_message_bytes:
             _check_sizes(batch, head, config)
@@ -101,12 +105,16 @@ class Producing:
         if self._space.check(turn.mono):
             raise self._space.refusal()
         queues = self._queues
+        if transaction is not None:
+            check_open(queues.storage, replica, transaction)
         wall_ms, side = turn.now.wall_ms, -1
-        if message.due_ms == AT_ONCE:
+        if message.due_ms == AT_ONCE and transaction is None:
             done = replica.append_batch(batch, head, wall_ms, turn.writes, queues.cache)
         else:
             side = replica.end.side
-            done = replica.append_parked(batch, message.due_ms, wall_ms, turn.writes, queues.cache)
+            done = replica.append_parked(
+                batch, message.due_ms, wall_ms, turn.writes, queues.cache, transaction
+            )
             self._stats.count("parked_batches")
         queues.touch(replica)
         self._space.wrote(len(batch))
@@ -204,8 +212,8 @@ class Producing:
 
 
 def _answer(waiting: Waiting, turn: Turn) -> None:
-    if waiting.recall:
-        turn.answer(waiting.address, Recalled(waiting.number, True))
+    if waiting.reply is not None:
+        turn.answer(waiting.address, waiting.reply)
         return
     place = (waiting.base_offset, waiting.append_time_ms, waiting.side)
     turn.answer(waiting.address, Produced(waiting.number, *place))

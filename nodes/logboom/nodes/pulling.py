@@ -1,6 +1,7 @@
 """PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
 
-Readers see what lies below the HW, and only that. A pull at or beyond the HW is held, never
+Readers see what lies below the HW, and only that; of a transaction that is being released nothing
+before all of it does, unless they ask for it. A pull at or beyond the HW is held, never
 corrected, unless this broker is certain to know the true end (Q8). A pull with a filter goes on
 from turn to turn (`logboom.nodes.scanning`).
 """
@@ -18,7 +19,7 @@ from logboom.nodes.lease import Lease
 from logboom.nodes.owners import Owners, stale_owner
 from logboom.nodes.postponed import Postponed, Waiting
 from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged, collect
+from logboom.nodes.reading import Damaged, collect, seen
 from logboom.nodes.refusals import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.scanning import Scan, Scanning
@@ -121,7 +122,10 @@ class Pulling:
             ):
                 self._turn_out(replica, message.group, message.owner_epoch, turn)
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
-            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+            if (
+                sieve is not None
+                and replica.start <= message.offset < seen(replica, message).offset
+            ):
                 hold = Hold(address, message, turn.mono + wait)
                 self.scanning.begin(hold, replica.key, sieve, turn)
             elif not self._serve(address, message, replica, turn):
@@ -147,13 +151,13 @@ class Pulling:
 
     def _serve(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> bool:
         """Answer if there is an answer; False: nothing below the HW yet."""
-        offset, hw = message.offset, replica.hw.offset
+        offset, end = message.offset, seen(replica, message).offset
         if offset < replica.start:
             self._answer(address, message, replica, "OFFSET_ILLEGAL", replica.start, turn)
             return True
-        if offset >= hw:
+        if offset >= end:
             if offset > replica.end.offset and self._knows_the_end(replica, turn.mono):
-                self._answer(address, message, replica, "OFFSET_ILLEGAL", hw, turn)
+                self._answer(address, message, replica, "OFFSET_ILLEGAL", end, turn)
                 return True
             return False
         if turn.read >= TURN_BYTES or (self.postponed and self._serving is None):
@@ -182,14 +186,15 @@ class Pulling:
 
     def _read(self, address: Inbound, message: Pull, replica: Replica, turn: Turn) -> None:
         """Read what a pull asks for, and answer."""
-        offset, hw = message.offset, replica.hw.offset
+        end = seen(replica, message)
         try:
             found = collect(
                 replica,
                 self._queues.storage,
-                offset,
+                message.offset,
                 min(message.max_bytes, MOST_BYTES),
                 message.max_messages,
+                end,
             )
         except Damaged as error:
             self._damages.found(replica, error)
@@ -204,7 +209,7 @@ class Pulling:
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
         turn.answer(
             address,
-            Pulled(message.id, status, found.next_offset, replica.start, hw, suggested),
+            Pulled(message.id, status, found.next_offset, replica.start, end.offset, suggested),
             found.batches,
         )
 
@@ -214,7 +219,7 @@ class Pulling:
         leading = replica.leading
         return (
             leading is not None
-            and replica.hw >= leading.election_end
+            and replica.knows(leading.election_end)
             and self._lease.holds(now)
             and not self._damages.may_move(replica)
         )
@@ -240,9 +245,8 @@ class Pulling:
         next_offset: int,
         turn: Turn,
     ) -> None:
-        turn.answer(
-            address, Pulled(message.id, status, next_offset, replica.start, replica.hw.offset)
-        )
+        end = seen(replica, message).offset
+        turn.answer(address, Pulled(message.id, status, next_offset, replica.start, end))
 
     def step(self, turn: Turn) -> None:
         """Serve pulls that turns before had no room for, and let the filtered ones go on."""
@@ -257,11 +261,12 @@ class Pulling:
     # ── holds ───────────────────────────────────────────────────────────────────────────────────
 
     def hw_moved(self, replica: Replica, turn: Turn) -> None:
-        """Wake the holds of a queue whose HW moved."""
+        """Wake the holds of a queue whose HW moved, or whose release came to its end."""
         for hold in self.holds.take(replica.key):
             message = hold.message
             sieve = sieve_of(message)
-            if sieve is not None and replica.start <= message.offset < replica.hw.offset:
+            end = seen(replica, message).offset
+            if sieve is not None and replica.start <= message.offset < end:
                 # It sleeps on through batches that hold no match.
                 self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
@@ -291,12 +296,12 @@ class Pulling:
             raise no_lease("end offsets are")
         if self._damages.may_move(replica):
             raise self._damages.refusal(replica)
-        if replica.hw < replica.leading.election_end:
+        if not replica.knows(replica.leading.election_end):
             raise catching_up(replica)
         return replica
 
     def offsets(self, address: Inbound, message: Offsets, turn: Turn) -> None:
-        """First offset and HW of queues that this broker leads."""
+        """First offset and end of queues that this broker leads."""
         try:
             found = [
                 self._ended(message.topic, queue, turn.mono, message.topic_id)
@@ -307,7 +312,7 @@ class Pulling:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
-        pairs = [(replica.start, replica.hw.offset) for replica in found]
+        pairs = [(replica.start, replica.readable.offset) for replica in found]
         turn.answer(address, OffsetsResult(message.id, pairs))
 
     @contextmanager
@@ -324,14 +329,14 @@ class Pulling:
             raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
 
     def end_of(self, topic: str, queue: int, topic_id: int, turn: Turn) -> int:
-        """The HW of a queue, as `offsets` tells it.
+        """The end of a queue, as `offsets` tells it.
 
         Raises:
             LogboomError: this broker must not tell it now.
         """
         replica = self._ended(topic, queue, turn.mono, topic_id)
         check_topic(replica, topic_id)
-        return replica.hw.offset
+        return replica.readable.offset
 
     def offset_at(
         self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: Turn
@@ -349,7 +354,7 @@ class Pulling:
         replica = self._ended(topic, queue, turn.mono, topic_id)
         check_topic(replica, topic_id)
         with self._index_of(replica, turn):
-            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.hw)
+            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.readable)
 
     def offset_for_time(self, address: Inbound, message: OffsetForTime, turn: Turn) -> None:
         """The first message at or after a message time."""
@@ -366,14 +371,15 @@ class Pulling:
         """Batches that may hold a key."""
         try:
             replica = self._readable(message.topic, message.queue)
+            end = replica.readable.offset
             with self._index_of(replica, turn):
                 offsets, reach = replica.index.find_key(
                     message.key_hash,
-                    min(message.before, replica.hw.offset),
+                    min(message.before, end),
                     min(max(1, message.limit), MOST_KEYS),
                     replica.start,
                 )
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
-        turn.answer(address, FindKeyResult(message.id, offsets, min(reach, replica.hw.offset)))
+        turn.answer(address, FindKeyResult(message.id, offsets, min(reach, end)))

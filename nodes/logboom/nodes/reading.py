@@ -143,12 +143,23 @@ def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) 
         return None
 
 
-def collect(
-    replica: Replica, storage: Storage, offset: int, max_bytes: int, max_messages: int
-) -> Found:
-    """Whole batches from the one that holds `offset` up to the HW; at least one.
+def seen(replica: Replica, message: Pull) -> Position:
+    """How far a reader sees."""
+    return replica.hw if message.uncommitted else replica.readable
 
-    `offset` lies from the log's start to below the HW. Control entries are left out.
+
+def collect(
+    replica: Replica,
+    storage: Storage,
+    offset: int,
+    max_bytes: int,
+    max_messages: int,
+    limit: Position | None = None,
+) -> Found:
+    """Whole batches from the one that holds `offset` up to `limit`; at least one.
+
+    `offset` lies from the log's start to below the limit, which is one of `seen`; None: of whom
+    asks for nothing special. Control entries are left out.
 
     Raises:
         Damaged: the first batch cannot be served.
@@ -157,7 +168,7 @@ def collect(
     size = messages = passed = 0
     at = covering(replica, storage, offset)
     try:
-        for entry, after in entries(replica, storage, at, replica.hw):
+        for entry, after in entries(replica, storage, at, limit or replica.readable):
             if after.offset != at.offset:
                 if batches and size + len(entry) > max_bytes:
                     break
@@ -227,7 +238,7 @@ def sift(
     offset, max_bytes = message.offset, min(message.max_bytes, most_bytes)
     at = covering(replica, storage, offset)
     try:
-        for entry, after in entries(replica, storage, at, replica.hw):
+        for entry, after in entries(replica, storage, at, seen(replica, message)):
             if after.offset != at.offset:
                 if found.batches and found.size + len(entry) > max_bytes:
                     break

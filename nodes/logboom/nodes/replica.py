@@ -22,6 +22,7 @@ from logboom.wire.batch import check, control_body, encode_control, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Attribute, BatchHead, Kind
 from logboom.wire.parking import encode_parked, parked_head
+from logboom.wire.transactions import Transaction
 
 if TYPE_CHECKING:
     from logboom.nodes.index import QueueIndex
@@ -168,13 +169,17 @@ class Replica:
         wall_ms: int,
         writes: WriteSet,
         cache: TailCache,
+        transaction: Transaction | None = None,
     ) -> Appended:
-        """Leader: append a checked batch that waits for a time; it takes no offset.
+        """Leader: append a checked batch that waits for a time, or for the decision on a
+        transaction, whatever `due_ms`; it takes no offset.
 
         Raises:
             InvalidRequest: TOO_LARGE.
         """
-        body = encode_parked(batch, due_ms)
+        if transaction is not None:
+            due_ms = max(wall_ms, self.append_time_ms)
+        body = encode_parked(batch, due_ms, transaction=transaction)
         after = self.append_control(Kind.PARKED, body, wall_ms, writes, cache)
         return Appended(after.offset, after, self.append_time_ms)
 
@@ -275,6 +280,17 @@ class Replica:
         return msgspec.msgpack.encode(Snapshot(place.offset, place.side, epochs, windows))
 
     # ── the high watermark ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def readable(self) -> Position:
+        """How far readers see: the HW, or where a release begins that is not complete below it."""
+        return self.parked.readable(self.hw)
+
+    def knows(self, place: Position) -> bool:
+        """Whether `readable` is final up to `place`: the HW is there, and so is what was applied
+        of releases."""
+        known = self.applied if self.parked.releases else self.hw
+        return known >= place
 
     def raise_hw(self, hw: Position) -> bool:
         """Move the HW up to `hw`, at most to the end; True if it moved. It never goes back."""

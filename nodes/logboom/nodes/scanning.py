@@ -12,7 +12,7 @@ from typing import Final
 
 from logboom.nodes.damages import Damages
 from logboom.nodes.holds import Hold, Holds
-from logboom.nodes.reading import Damaged, Sifted, sift
+from logboom.nodes.reading import Damaged, Sifted, seen, sift
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.sieves import Sieve
 from logboom.nodes.slow_readers import SlowReaders
@@ -127,7 +127,7 @@ class Scanning:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return True
-        if not replica.start <= message.offset < replica.hw.offset:
+        if not replica.start <= message.offset < seen(replica, message).offset:
             # Retention came past it, or the queue is led by another that knows less.
             if not self._serve(address, message, replica, turn):
                 self._hold(scan, replica)
@@ -142,7 +142,7 @@ class Scanning:
         message.offset = found.next_offset
         if found.batches:
             self._answer(scan, replica, found, turn)
-        elif message.offset < replica.hw.offset and (
+        elif message.offset < seen(replica, message).offset and (
             turn.mono < scan.until or scan.sieve.partial is not None
         ):
             return False
@@ -182,7 +182,7 @@ class Scanning:
                 "FOUND" if found.batches else "NO_MATCHED_MESSAGE",
                 found.next_offset,
                 replica.start,
-                replica.hw.offset,
+                seen(replica, message).offset,
                 self._slow.suggest(replica, message.group, found.next_offset),
                 found.matches or None,
             ),

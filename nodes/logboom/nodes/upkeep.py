@@ -141,7 +141,7 @@ class Upkeep:
     def _trim(self, replica: Replica, turn: Turn) -> bool:
         """Leaders go by the topic's retention, followers by their leader's log start."""
         topic = self._routes.topics.get(replica.topic)
-        limit = min(replica.hw, replica.applied).offset
+        limit = min(replica.readable, replica.applied).offset
         if topic is None or replica.role == "none" or limit <= replica.start:
             return False
         if replica.role == "leader":

@@ -72,7 +72,14 @@ class Watcher:
         timeout_ms = HOLD_MS + int(GRACE * 1000)
         members_at = self._groups.members_at
         message = Watch(
-            0, timeout_ms, self._routes.version, None, HOLD_MS, groups=None, members_at=members_at
+            0,
+            timeout_ms,
+            self._routes.version,
+            None,
+            HOLD_MS,
+            groups=None,
+            members_at=members_at,
+            decisions=True,
         )
         self._asked_at = turn.mono
         self._number = self._links.request(

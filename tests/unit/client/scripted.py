@@ -38,7 +38,16 @@ from logboom.wire.messages import (
     WatchResult,
     Welcome,
 )
+from logboom.wire.transactions import (
+    AwaitDecided,
+    CheckHalves,
+    CheckParked,
+    Decide,
+    EndHalf,
+    OpenTransaction,
+)
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
+from tests.unit.client.scripted_decisions import Decisions
 
 NAME_SERVER = "name:7701"
 BROKERS = ("one:7711", "two:7712", "three:7713")
@@ -120,6 +129,7 @@ class Cluster:
         self._ids = count(1)
         self._producer_id = 1000
         self._holds: list[tuple[float, str, AnyMessage]] = []
+        self.decisions = Decisions()
 
     def instant(self) -> Instant:
         return Instant(self.now, WALL_MS + int(self.now * 1000))
@@ -236,6 +246,8 @@ class Cluster:
                 return self._produce(endpoint, message, batches[0]), ()
             case Pull():
                 return self._pull(endpoint, message)
+            case AwaitDecided() | CheckParked() | EndHalf() | CheckHalves():
+                return self._transacting(endpoint, message)
             case Offsets():
                 logs = self.topics[message.topic]
                 return OffsetsResult(0, [(logs[q].start, logs[q].end) for q in message.queues]), ()
@@ -277,6 +289,8 @@ class Cluster:
                 self.add_topic(name, queues)
             case DeleteTopic(name=name):
                 self.drop_topic(name)
+            case OpenTransaction() | Decide():
+                return self.decisions.apply(self, message.command)
             case AllocateProducerIds(count=number):
                 first, self._producer_id = self._producer_id, self._producer_id + number
                 return Result(self.version, value=first)
@@ -299,6 +313,8 @@ class Cluster:
             log = Failure(0, "NOT_LEADER", "another topic of this name", retryable=True)
         if isinstance(log, Failure):
             return log if message.acks != "none" else None
+        if message.transaction is not None:
+            return self.decisions.park(self, message, batch)
         offset = log.append(batch, check(batch, stamped=False))
         self.wake_pulls()
         if message.acks == "none":
@@ -325,6 +341,16 @@ class Cluster:
             return none, ()
         matches = None if self.matches is None else self.matches[: len(found)]
         return Pulled(0, "FOUND", last, log.start, log.end, self.suggested, matches), found
+
+    def _transacting(
+        self, endpoint: str, message: AwaitDecided | CheckParked | EndHalf | CheckHalves
+    ) -> tuple[Message | None, Sequence[Frame]]:
+        if isinstance(message, CheckHalves):
+            return self.decisions.halves(self, endpoint, message)
+        log = self._leads(endpoint, message.topic, message.queue)
+        if isinstance(log, Failure):
+            return log, ()
+        return self.decisions.answer(self, message), ()
 
     def wake_pulls(self) -> None:
         self._holds = [

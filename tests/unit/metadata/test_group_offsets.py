@@ -251,6 +251,15 @@ def test_a_reset_works_without_members_and_for_topics_not_subscribed_to() -> Non
     assert tables.apply(ResetOffsets("none", [], 0)).code == "UNKNOWN_GROUP"
 
 
+def test_a_reset_knows_queues_that_came_since_to_a_topic_not_subscribed_to() -> None:
+    tables = one_member()
+    tables.create("u", queues=1)
+    assert reset(tables, (tables.key(0, "u"), 7)) == [""]
+    tables.done(AlterTopic("u", 2, None, 0))
+    assert reset(tables, (tables.key(1, "u"), 9)) == [""]
+    assert [tables.committed(n, "u") for n in range(2)] == [7, 9]
+
+
 def test_offsets_can_be_there_before_the_group() -> None:
     tables = GroupTables()
     tables.done(AlterGroup("g", GroupConfig(start="last"), None, True, 0))

@@ -98,7 +98,7 @@ def test_where_a_group_was_once_its_id_is_remembered() -> None:
 
 
 def test_commands_of_groups_stop_a_name_server_that_does_not_know_them() -> None:
-    assert entry_of("", 0, 0, DeleteGroup("g", 0)).format == ENTRY_FORMAT == 2
+    assert entry_of("", 0, 0, DeleteGroup("g", 0)).format == 2 < ENTRY_FORMAT
     assert entry_of("", 0, 0, Barrier()).format == 1
 
 

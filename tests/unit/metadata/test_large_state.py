@@ -12,9 +12,13 @@ import pytest
 from logboom.metadata.group_targets import targets_of
 from logboom.metadata.log_commands import AnyLogCommand
 from logboom.metadata.state import State
+from logboom.metadata.transaction_commands import MAX_WAITING
+from logboom.wire.commands import DeleteTopic
 from logboom.wire.group_view import GroupConfig
+from logboom.wire.transactions import MAX_HANDLES
 from tests.unit.metadata.group_tables import GroupTables
 from tests.unit.metadata.states import Tables
+from tests.unit.metadata.transaction_tables import TransactionTables
 
 LIMIT = 1_200_000
 """Lines of Python that one command may execute; the dearest executes 760,000, in 17 ms. Counted, for
@@ -98,6 +102,19 @@ def test_a_group_of_a_thousand_members_stays_below_the_limit() -> None:
     assert cost(lambda: expired.extend(tables.expire(*half))) < LIMIT
     assert expired
     assert not any(expired)
+
+
+def test_ending_all_decisions_that_may_be_open_stays_below_the_limit() -> None:
+    tables = TransactionTables()
+    tables.create("u", queues=1000)
+    for sequence in range(MAX_WAITING // 1000):
+        parked = [tables.parked(queue, topic="u") for queue in range(1000)]
+        tables.commit_txn(sequence, *parked)
+    assert tables.refused_txn(MAX_WAITING, tables.parked(0)) == "BUSY"
+    assert once(tables, DeleteTopic("u", 0)) < LIMIT
+    assert tables.open_decisions == {}
+    most = [(place, 0) for place in range(MAX_HANDLES)]
+    assert once(tables, tables.deciding(MAX_WAITING, tables.parked(0, *most))) < LIMIT
 
 
 def test_a_snapshot_of_it_is_small_and_equal_when_restored(large: Tables) -> None:

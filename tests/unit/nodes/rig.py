@@ -39,6 +39,7 @@ from logboom.wire.messages import (
     WatchResult,
 )
 from logboom.wire.session import Reply, Session
+from logboom.wire.transactions import DecisionView
 from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView, View
 from tests.sim.storage import SimulatedStorage
 
@@ -253,6 +254,19 @@ class Rig:
         whole = whole or self.view is None
         self.view = View(
             self.version, whole, "cluster", brokers, list(topics), gone, [], [], "name-1"
+        )
+        self.tell()
+
+    def announce(self, *decisions: DecisionView, ended: Sequence[int] = ()) -> None:
+        """Let the broker learn of decisions on transactions."""
+        assert self.view is not None
+        self.version = max(self.version + 1, *(d.number for d in decisions), *ended)
+        self.view = msgspec.structs.replace(
+            self.view,
+            version=self.version,
+            full=False,
+            decisions=list(decisions),
+            ended_decisions=list(ended),
         )
         self.tell()
 

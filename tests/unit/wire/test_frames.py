@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from logboom.wire import messages
 from logboom.wire.commands import AlterIsr, CreateTopic, IsrChange
@@ -43,6 +44,28 @@ from logboom.wire.messages import (
     Replicated,
     Watch,
     WatchResult,
+)
+from logboom.wire.transactions import (
+    HALF,
+    AwaitDecided,
+    CarriedOut,
+    CheckHalves,
+    CheckParked,
+    Consumed,
+    ConsumedOffset,
+    Decide,
+    DecisionView,
+    EndHalf,
+    HalfEnded,
+    HalvesToCheck,
+    ListUnended,
+    OpenTransaction,
+    ParkedChecked,
+    ParkedIn,
+    ReportDecided,
+    Transaction,
+    Unended,
+    UnendedListed,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
@@ -86,6 +109,10 @@ GROUP = GroupView(
     unstarted=[(1, 1)],
 )
 
+WHOSE = Transaction("billing", 7, -3)
+DECISION = DecisionView(9, "billing", 7, -3, True, [ParkedIn(1, 3, [(17, 2)])])
+UNENDED = Unended("flights", 1, 3, 17, 2, Transaction("shop", HALF, 0), 5, 1, 1, 300)
+
 SAMPLES = [
     Hello(-1, 1, 1, "me", "client", 0),
     Failure(3, "NOT_LEADER", "broker-2 leads", True, {"leader": "broker-2", "epoch": 4}),
@@ -119,6 +146,36 @@ SAMPLES = [
     Propose(10, 900, "n", 5, SetTarget("billing", 4, [(1, b"\0\0")], True, "", 5)),
     DescribeGroup(11, 900, "billing"),
     GroupDescribed(11, GROUP, [GroupOffsets(1, "t", True, [5], [6], [(0, b"r")])], 9),
+    Produce(12, 500, "flights", 3, "all", 7, transaction=WHOSE),
+    Watch(13, 900, -1, [], 800, decisions=True),
+    WatchResult(13, structs.replace(VIEW, decisions=[DECISION], ended_decisions=[8])),
+    Propose(14, 900, "me", 6, OpenTransaction("billing", 5)),
+    Propose(
+        15,
+        900,
+        "me",
+        7,
+        Decide(
+            "billing",
+            2,
+            7,
+            -3,
+            True,
+            [ParkedIn(1, 3, [(17, 2)])],
+            [Consumed("billing", "m", 3, [ConsumedOffset(1, 0, 4, 5, 6)])],
+            5,
+        ),
+    ),
+    Propose(16, 900, "b", 8, ReportDecided("b", 1, [CarriedOut(9, 1, 3)])),
+    AwaitDecided(17, 900, "flights", 3, 9, 1),
+    CheckParked(18, 900, "flights", 3, WHOSE, [(17, 2)], 1),
+    ParkedChecked(18, [(17, 2)]),
+    EndHalf(19, 900, "flights", 3, 17, 2, True, 1),
+    HalfEnded(19, "unknown"),
+    CheckHalves(20, 900, "shop", 800),
+    HalvesToCheck(20, [UNENDED]),
+    ListUnended(21, 900, "shop", 10),
+    UnendedListed(21, [UNENDED], True),
 ]
 
 

@@ -52,7 +52,7 @@ def test_other_bytes_are_refused_and_nothing_else_is_raised(body: bytes) -> None
 
 def test_bodies_of_later_versions_are_refused() -> None:
     body = bytearray(encode_parked(BATCH, 99))
-    body[0] = 2
+    body[0] = 3
     with pytest.raises(DamagedBatch, match="newer version"):
         parked_body(bytes(body))
     with pytest.raises(DamagedBatch):

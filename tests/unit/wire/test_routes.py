@@ -1,9 +1,13 @@
 """The route view goes forward only."""
 
+from collections.abc import Iterable
+
 import pytest
+from msgspec import structs
 
 from logboom.wire.errors import UnknownResource
 from logboom.wire.routes import Routes
+from logboom.wire.transactions import DecisionView, ParkedIn
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
 
@@ -72,3 +76,20 @@ def test_no_leader_and_unknown_leader_are_no_route() -> None:
     routes.update(view(1, [topic("a", 1, None), topic("b", 2, "broker-9")], full=True))
     assert routes.leader("a", 0) is None
     assert routes.leader("b", 0) is None
+
+
+def decisive(version: int, *numbers: int, full: bool = False, ended: Iterable[int] = ()) -> View:
+    decided = [DecisionView(n, "app", 1, 1, True, [ParkedIn(1, version, [])]) for n in numbers]
+    shown = view(version, [], full=full)
+    return structs.replace(shown, decisions=decided, ended_decisions=list(ended))
+
+
+def test_decisions_come_and_end_and_a_whole_replaces_them() -> None:
+    routes = Routes()
+    routes.update(decisive(3, 2, 3, full=True))
+    routes.update(decisive(5, 5, ended=[2, 4]))
+    assert list(routes.decisions) == [3, 5]
+    routes.update(decisive(4, 2, full=True))
+    assert list(routes.decisions) == [3, 5], "an older view changes nothing"
+    routes.update(decisive(7, 6, full=True))
+    assert list(routes.decisions) == [6]

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from logboom.wire.command import Command
 from logboom.wire.group_commands import GroupCommand
+from logboom.wire.transactions import TransactionCommand
 from logboom.wire.view import TopicConfig
 
 
@@ -182,6 +183,7 @@ AnyCommand = (
     | AllocateProducerIds
     | ElectLeader
     | GroupCommand
+    | TransactionCommand
 )
 
 
@@ -191,7 +193,8 @@ class Result(Struct, frozen=True, array_like=True, omit_defaults=True):
     `version` is the metadata version after the command. `value`: the instance epoch
     (RegisterBroker), first producer id (AllocateProducerIds), a code per change, "" = done
     (AlterIsr; commits, releases, starts, resets and expiries of groups), the topic id
-    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), else None.
+    (CreateTopic), the member epoch (JoinGroup), the group id (AlterGroup), what
+    `OpenTransaction` and `Decide` say, else None.
     """
 
     version: int

@@ -14,6 +14,7 @@ LogboomError
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
 │                             GROUP_NOT_EMPTY, INSTANCE_TAKEN
+├── TransactionError          TRANSACTION_ABORTED, TRANSACTION_CLOSED, UNKNOWN_HANDLES
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
 ├── DataDamaged               DATA_DAMAGED                 (no good copy of stored data here)
@@ -136,6 +137,12 @@ class GroupError(LogboomError):
     default_code = "UNKNOWN_MEMBER"
 
 
+class TransactionError(LogboomError):
+    """The transaction cannot go on: nothing of it was, or will be, published."""
+
+    default_code = "TRANSACTION_ABORTED"
+
+
 class OffsetOutOfRange(LogboomError):
     """The offset lies outside [min_offset, max_offset]."""
 
@@ -206,6 +213,9 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "FENCED": Refused,
     "OUT_OF_ORDER_SEQUENCE": ProducerError,
     "FENCED_PRODUCER": ProducerError,
+    "TRANSACTION_ABORTED": TransactionError,
+    "TRANSACTION_CLOSED": TransactionError,
+    "UNKNOWN_HANDLES": TransactionError,
     "OFFSET_OUT_OF_RANGE": OffsetOutOfRange,
     "DAMAGED_BATCH": DamagedBatch,
     "DATA_DAMAGED": DataDamaged,

@@ -42,6 +42,7 @@ from logboom.wire.messages import (
     Prove,
     Welcome,
 )
+from logboom.wire.transactions import Decide, OpenTransaction
 
 IDLE: Final = 30.0
 """Seconds of silence after which a session is forgotten."""
@@ -58,6 +59,8 @@ CLIENT_COMMANDS: Final = (
     AlterGroup,
     DeleteGroup,
     ResetOffsets,
+    OpenTransaction,
+    Decide,
 )
 """Commands that a client may propose; all others need a node."""
 

@@ -18,6 +18,7 @@ from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.parking import AT_ONCE, ParkingMessage
+from logboom.wire.transactions import Transaction, TransactionMessage
 from logboom.wire.view import View
 
 Message = base.Message
@@ -111,6 +112,8 @@ class Produce(Request, array_like=True):
     due_ms: int = AT_ONCE
     """When the batch is to be released, ms since 1970 by the leader's clock: until then it is
     parked, and takes no offset. -1: at once."""
+    transaction: Transaction | None = None
+    """The batch is parked until this transaction is decided; acks must be all."""
 
 
 class Produced(Message, array_like=True):
@@ -143,6 +146,8 @@ class Pull(Request, array_like=True):
     filter: str = ""
     """Which messages are wanted, as the text of a `wire.filters.Filter`; "": all. Batches without a
     match are passed over; the answer says which messages of the others match."""
+    uncommitted: bool = False
+    """Read up to the HW, also what belongs to a transaction of which not all is below it."""
 
 
 class Pulled(Message, array_like=True):
@@ -299,6 +304,8 @@ class Watch(Request, array_like=True):
     members_at: str = ""
     """Members are told only of groups that this broker coordinates, of others the head; "": of
     all groups wanted."""
+    decisions: bool = False
+    """Whether decisions on transactions are wanted: brokers carry them out."""
 
 
 class WatchResult(Message, array_like=True):
@@ -452,6 +459,7 @@ AnyMessage = (
     | GroupDescribed
     | GroupMessage
     | ParkingMessage
+    | TransactionMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)

@@ -5,12 +5,15 @@ body of a PARKED entry ends with the batch, whole, as its producer sent it:
 
 | at | bytes | field    | type    | meaning                                                     |
 |---:|------:|----------|---------|-------------------------------------------------------------|
-|  0 |     1 | waits    | u8      | 1: until a time                                             |
+|  0 |     1 | waits    | u8      | 1: until a time, 2: until a transaction is decided          |
 |  1 |     1 | carried  | u8      | 1: it was parked before, and is carried to the log's end    |
 |  2 |     6 | reserved |         | 0                                                           |
-|  8 |     8 | due      | i64     | ms since 1970 UTC by the clock of the leader                |
+|  8 |     8 | due      | i64     | ms since 1970 UTC by the clock of the leader; of what waits |
+|    |       |          |         | for a decision, when it was parked first                    |
 | 16 |    12 | first    | u64 u32 | only if carried: position where it was parked first         |
 | 28 |    12 | last     | u64 u32 | only if carried: position that this entry takes the place of |
+|    |    18 | whose    | i64 i64 | only if waits is 2: sequence, attempt, and the bytes of the |
+|    |       |          | u16     | application id, which stands behind in UTF-8                |
 |    |       | batch    |         | 96 bytes of heads (the stamped one empty), body             |
 
 The body of a RECALLED entry is the position of the parked one: offset u64, side u32. All little
@@ -26,6 +29,7 @@ from logboom.wire.checking import damaged
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.head import RELEASED_FROM, BatchHead, peek
 from logboom.wire.message import Message, Request
+from logboom.wire.transactions import Transaction
 
 MAX_DELAY_MS: Final = 40 * 24 * 60 * 60 * 1000
 """The longest delay: 40 days."""
@@ -34,9 +38,11 @@ CLOCKS_APART_MS: Final = 60_000
 AT_ONCE: Final = -1
 """The due time of a batch that does not wait."""
 UNTIL_A_TIME: Final = 1
+UNTIL_DECIDED: Final = 2
 
 _BODY: Final = struct.Struct("<BB6xq")
 _CARRIED: Final = struct.Struct("<QIQI")
+_WHOSE: Final = struct.Struct("<qqH")
 
 Place: TypeAlias = tuple[int, int]
 """Position (offset, side) in a queue's log."""
@@ -46,13 +52,19 @@ class Parked(NamedTuple):
     """What a PARKED entry holds."""
 
     due_ms: int
+    """Of what waits for a decision: when it was parked first."""
     batch: memoryview
     carried: tuple[Place, Place] | None
     """(where it was parked first, where it was parked last); None: it was not before."""
+    transaction: Transaction | None = None
+    """Whose decision it waits for; None: it waits until `due_ms`."""
 
 
 def encode_parked(
-    batch: bytes | memoryview, due_ms: int, carried: tuple[Place, Place] | None = None
+    batch: bytes | memoryview,
+    due_ms: int,
+    carried: tuple[Place, Place] | None = None,
+    transaction: Transaction | None = None,
 ) -> bytes:
     """The body of a PARKED entry.
 
@@ -60,9 +72,14 @@ def encode_parked(
         batch: checked, as its producer sent it.
         due_ms: milliseconds since 1970, not negative.
         carried: as `Parked.carried`.
+        transaction: as `Parked.transaction`.
     """
     places = b"" if carried is None else _CARRIED.pack(*carried[0], *carried[1])
-    return b"".join((_BODY.pack(UNTIL_A_TIME, carried is not None, due_ms), places, batch))
+    waits, whose = UNTIL_A_TIME, b""
+    if transaction is not None:
+        waits, app_id = UNTIL_DECIDED, transaction.app_id.encode()
+        whose = _WHOSE.pack(transaction.sequence, transaction.attempt, len(app_id)) + app_id
+    return b"".join((_BODY.pack(waits, carried is not None, due_ms), places, whose, batch))
 
 
 def parked_body(body: bytes | memoryview) -> Parked:
@@ -74,15 +91,28 @@ def parked_body(body: bytes | memoryview) -> Parked:
     if len(body) <= _BODY.size:
         raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
     waits, carried, due_ms = _BODY.unpack_from(body)
-    if waits != UNTIL_A_TIME or carried > 1 or due_ms < 0:
+    if waits not in (UNTIL_A_TIME, UNTIL_DECIDED) or carried > 1 or due_ms < 0:
         raise damaged(f"a parked entry that waits for {waits}", "read it with a newer version")
-    if not carried:
-        return Parked(due_ms, memoryview(body)[_BODY.size :], None)
-    if len(body) <= _BODY.size + _CARRIED.size:
-        raise damaged(f"a carried entry of {len(body)} bytes", "fetch it again")
-    places = _CARRIED.unpack_from(body, _BODY.size)
-    batch = memoryview(body)[_BODY.size + _CARRIED.size :]
-    return Parked(due_ms, batch, (places[:2], places[2:]))
+    at, places, transaction = _BODY.size, None, None
+    try:
+        if carried:
+            numbers = _CARRIED.unpack_from(body, at)
+            places = (numbers[:2], numbers[2:])
+            at += _CARRIED.size
+        if waits == UNTIL_DECIDED:
+            transaction, at = _whose(body, at)
+    except (struct.error, UnicodeDecodeError) as error:
+        raise damaged(f"a parked entry of {len(body)} bytes: {error}", "fetch it again") from None
+    if len(body) <= at:
+        raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
+    return Parked(due_ms, memoryview(body)[at:], places, transaction)
+
+
+def _whose(body: bytes | memoryview, at: int) -> tuple[Transaction, int]:
+    sequence, attempt, length = _WHOSE.unpack_from(body, at)
+    at += _WHOSE.size
+    app_id = bytes(body[at : at + length]).decode()
+    return Transaction(app_id, sequence, attempt), at + length
 
 
 def parked_head(body: bytes | memoryview) -> BatchHead | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logboom.wire.errors import UnknownResource
 from logboom.wire.names import unknown_topic_text
+from logboom.wire.transactions import DecisionView
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicView, View
 
 
@@ -23,6 +24,9 @@ class Routes:
         self.brokers: dict[str, BrokerView] = {}
         self.name_servers: list[NameServerView] = []
         self.raft_leader: str | None = None
+        self.decisions: dict[int, DecisionView] = {}
+        """Decisions on transactions that not all queues have reported, by number in growing order;
+        of those who WATCH them."""
 
     def update(self, view: View) -> list[str]:
         """Take a whole or a delta; returns the names of topics that changed or went.
@@ -39,10 +43,13 @@ class Routes:
             kept = {topic.name for topic in view.topics}
             changed += self._drop([name for name in self.topics if name not in kept])
             self.brokers.clear()
+            self.decisions.clear()
         else:
             changed += self._drop(view.deleted)
             for broker_id in view.deleted_brokers:
                 self.brokers.pop(broker_id, None)
+            for number in view.ended_decisions:
+                self.decisions.pop(number, None)
         for topic in view.topics:
             known = self.topics.get(topic.name)
             if known is not None and known.id != topic.id:
@@ -53,6 +60,8 @@ class Routes:
             changed.append(topic.name)
         for broker in view.brokers:
             self.brokers[broker.id] = broker
+        for decision in view.decisions:
+            self.decisions[decision.number] = decision
         if view.name_servers:
             self.name_servers = view.name_servers
         self.cluster_id = view.cluster_id

@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from logboom.wire.group_view import GroupView
+from logboom.wire.transactions import DecisionView
 
 
 class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
@@ -91,3 +92,7 @@ class View(Struct, frozen=True, array_like=True, gc=False):
     """Of those the asker named: all, or what changed."""
     deleted_groups: list[str] = []
     """Names of groups that went."""
+    decisions: list[DecisionView] = []
+    """Of those who asked for them: all that not all queues have reported, or what changed."""
+    ended_decisions: list[int] = []
+    """Numbers of decisions that all queues have reported, or whose topics went."""

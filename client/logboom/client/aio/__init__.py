@@ -23,6 +23,8 @@ from logboom.client.aio.futures import ManyFuture
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
+from logboom.client.aio.transaction import Transaction
+from logboom.client.aio.transactional_sender import TransactionalSender
 
 __all__ = [
     "Admin",
@@ -33,5 +35,7 @@ __all__ = [
     "ManyFuture",
     "Producer",
     "PushConsumer",
+    "Transaction",
+    "TransactionalSender",
     "connect",
 ]

@@ -13,8 +13,11 @@ from logboom.client.aio.bridge import drive
 from logboom.client.flows import changed_config
 from logboom.client.group_resets import Reset, Target, reset_offsets
 from logboom.client.group_results import GroupDescription, OffsetReset
+from logboom.client.halves import HalfOutcome, end_half
 from logboom.client.io_thread import IoThread
+from logboom.client.parking import Parking
 from logboom.client.results import Message, NodeStats
+from logboom.client.unended import OpenTransactions, open_transactions
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
@@ -163,6 +166,14 @@ class Admin:
         asked = Reset(group, to, shift, from_group, listed, topic, queues)
         flow = reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run)
         return await drive(self._io, flow)
+
+    async def transactions(self, app_id: str = "") -> OpenTransactions:
+        """Transactions and half messages that nobody has decided."""
+        return await drive(self._io, open_transactions(app_id, self._timeout_s))
+
+    async def end_half(self, half: Parking, *, commit: bool) -> HalfOutcome:
+        """Decide on a half message; tells what became of it."""
+        return await drive(self._io, end_half(half, commit=commit, timeout=self._timeout_s))
 
     async def stats(self) -> list[NodeStats]:
         """Counters of every node."""

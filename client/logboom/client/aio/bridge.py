@@ -23,6 +23,12 @@ def call_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *a
 
 async def awaited(outcome: Outcome[T]) -> T:
     """The value of an outcome; raises its error."""
+    await settled(outcome)
+    return outcome.get()
+
+
+async def settled(outcome: Outcome[Any]) -> None:
+    """Wait until an outcome is done, whatever it came to."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -32,7 +38,6 @@ async def awaited(outcome: Outcome[T]) -> T:
 
     outcome.add_callback(lambda: call_in(loop, settle))
     await done
-    return outcome.get()
 
 
 async def run(io: IoThread, call: Any) -> Any:
@@ -57,3 +62,5 @@ async def drive(io: IoThread, flow: Flow[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+    finally:
+        flow.close()  # a cancellation while it waited: it is to know, now

@@ -5,25 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
 from logboom.client import message_flows
+from logboom.client.admin import wall_ms
 from logboom.client.aio.admin import Admin
-from logboom.client.aio.bridge import awaited, drive, run
+from logboom.client.aio.bridge import awaited, drive, run, settled
 from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.calls import Connect
-from logboom.client.client import PREFETCH_BYTES, parse_endpoints
+from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
+from logboom.client.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.offsets_file import store_of
-from logboom.client.options import ProducerOptions
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.parked_batches import ToPark, handle_of, parks_of
 from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
 from logboom.client.push_options import PushOptions
@@ -99,6 +102,8 @@ class Client:
         self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
             weakref.WeakSet()
         )
+        self._parking: Producer | None = None
+        """What `park` sends with."""
         self.admin = Admin(self._io, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
@@ -138,6 +143,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
     ) -> Consumer: ...
 
     @overload
@@ -150,6 +156,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -168,6 +175,7 @@ class Client:
         filter: str | Filter | None = None,
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
+        isolation: Isolation = "read_committed",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -189,6 +197,7 @@ class Client:
                 prefetch_bytes,
                 self._timeout_s,
                 create_topics=self._create_topics,
+                uncommitted=reads_uncommitted(isolation),
             )
             self._open.add(made)
             return made
@@ -204,6 +213,7 @@ class Client:
             subscription=subscription,
             commit_every_s=commit_every_s,
             prefetch_bytes=prefetch_bytes,
+            isolation=isolation,
             settings=settings,
         )
         member = GroupConsumer(
@@ -276,12 +286,43 @@ class Client:
         *,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
+        isolation: Isolation = "read_committed",
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
         wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
-            topic, queue, offset, max_messages, wait_ms, wanted, self._timeout_s
+            topic,
+            queue,
+            offset,
+            max_messages,
+            wait_ms,
+            wanted,
+            self._timeout_s,
+            uncommitted=reads_uncommitted(isolation),
         )
+        return await drive(self._io, flow)
+
+    async def park(
+        self, batches: Iterable[ToPark], app_id: str, attempt: int, sequence: int = 0
+    ) -> list[ParkedHandle]:
+        """Park batches for a transaction that is decided elsewhere; as
+        `logboom.client.Client.park`."""
+        parks = parks_of(app_id, attempt, sequence)
+        if self._parking is None:
+            options = ProducerOptions(delivery_timeout_s=PARK_S)
+            self._parking = Producer(self._io, options, self._timeout_s)
+            self._open.add(self._parking)
+        piles = await self._parking.send_batches(batches, parks, wall_ms())
+        for pile in piles:
+            await settled(pile)
+        return [handle_of(pile) for pile in piles]
+
+    async def decide(
+        self, app_id: str, sequence: int, handles: Sequence[ParkedHandle], *, commit: bool = True
+    ) -> Decision:
+        """Publish what is parked, or drop it; as `logboom.client.Client.decide`."""
+        listed = list(handles)
+        flow = decide_handles(app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit)
         return await drive(self._io, flow)
 
     async def close(self, timeout_s: float | None = None) -> None:

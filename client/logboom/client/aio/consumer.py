@@ -34,6 +34,7 @@ class Consumer:
         timeout_s: float,
         *,
         create_topics: bool = False,
+        uncommitted: bool = False,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
             raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
@@ -42,7 +43,7 @@ class Consumer:
         self._event = asyncio.Event()
         self._inbox = Inbox(prefetch_bytes, lambda: call_in(self._loop, self._event.set))
         self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(topics, queues, start, wanted)
+        self._subscription = Subscription(topics, queues, start, wanted, uncommitted=uncommitted)
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._opened = False

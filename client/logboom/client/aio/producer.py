@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -15,16 +16,21 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from logboom.client.aio.bridge import awaited, call_in, run
 from logboom.client.aio.futures import ManyFuture, many
+from logboom.client.aio.transaction import Beginning, Desk
+from logboom.client.aio.transactional_sender import TransactionalSender
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.outcome import Outcome
+from logboom.client.parked_batches import ToPark, send_all
 from logboom.client.parking import Parking, recalling, was_recalled
+from logboom.client.parks import Parks
 from logboom.client.piles import Pile
 from logboom.client.producer import ABANDON_S
-from logboom.client.results import SendResult
+from logboom.client.results import Message, SendResult
 from logboom.client.send_buffer import SendBuffer
+from logboom.client.transacting import transactional
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
@@ -52,6 +58,8 @@ class Producer:
         self._hurrying: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
+        self._desk = Desk(io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s))
+        self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
 
     def send(
         self,
@@ -114,6 +122,60 @@ class Producer:
 
         return self._now_or_late(topic, send, ManyFuture)
 
+    def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Beginning:
+        """Begin a transaction: `async with producer.transaction() as txn: txn.send(…)` commits at
+        the end, and aborts on an exception; or `txn = await producer.transaction()`. Arguments and
+        errors are those of `logboom.client`'s producer."""
+        self._check()
+        return Beginning(self._desk, app_id, sequence)
+
+    def transactional_sender(
+        self, *, group: str, check: Callable[[Message], object]
+    ) -> TransactionalSender:
+        """A sender of half messages, as `logboom.client`'s producer has it; `check` may be a
+        coroutine function."""
+        self._check()
+        inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
+        made = TransactionalSender(self._io, inner, group, check, self._timeout_s)
+        self._senders.add(made)
+        return made
+
+    @property
+    def buffer(self) -> SendBuffer[Sent]:
+        """What waits for acknowledgement."""
+        return self._buffer
+
+    def future_of(self, pile: Pile, index: int) -> Sent:
+        """The awaitable of one message of a pile."""
+        return self._future(pile, index)
+
+    def runs_of(self, piles: list[Pile]) -> ManyFuture:
+        """The awaitable of whole piles."""
+        return many(piles)
+
+    async def hurried(self) -> None:
+        """Wait until all that was sent is in the buffer, or has failed."""
+        if self._hurrying is not None:
+            await asyncio.shield(self._hurrying)
+        await self._open()
+
+    async def send_batches(
+        self, batches: Iterable[ToPark], parks: Parks, now_ms: int
+    ) -> list[Pile]:
+        """Put encoded batches on their queues; they wait for the decision of `parks`.
+
+        Raises:
+            As `Client.park`.
+        """
+        await self.hurried()
+        piles: list[Pile] = []
+        for each in batches:
+            if each[0] not in self._buffer.topics:
+                await run(self._io, OpenTopic(self._buffer, each[0], self._timeout_s))
+            await self._room()
+            piles += send_all(self._buffer, [each], parks, now_ms)
+        return piles
+
     async def recall(self, sent: SendResult | Parking) -> bool:
         """Take back what waits for its time, as `logboom.client`'s producer does."""
         parked = sent if isinstance(sent, Parking) else sent.parked
@@ -139,6 +201,9 @@ class Producer:
         """Flush, then end; a second call does nothing."""
         if self._closed:
             return
+        for sender in list(self._senders):
+            await sender.close()
+        await self._desk.close()
         self._closed = True
         try:
             with contextlib.suppress(TimedOut, ClientClosed):
@@ -171,9 +236,7 @@ class Producer:
         await asyncio.shield(self._opening)
 
     def _now_or_late(self, topic: str, send: Callable[[], F], kind: type[F]) -> F:
-        self._io.check()
-        if self._closed:
-            raise ClientClosed("this producer is closed: make another with client.producer()")
+        self._check()
         if not self._late and topic in self._buffer.topics and not self._buffer.full:
             return send()
         future = kind(loop=asyncio.get_running_loop())
@@ -181,6 +244,11 @@ class Producer:
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
         return future
+
+    def _check(self) -> None:
+        self._io.check()
+        if self._closed:
+            raise ClientClosed("this producer is closed: make another with client.producer()")
 
     async def _hurry(self) -> None:
         """Give the late ones to the buffer, one after the other."""

@@ -1,0 +1,293 @@
+"""`logboom transaction`: what waits for a decision, and decisions by a person.
+
+Transactions that nobody decides are aborted by themselves, a minute after they began; half messages
+whose producer group does not answer its checks wait for a person.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any, Final
+
+from cyclopts import App, Parameter
+
+from logboom.cli.connecting import open_client
+from logboom.cli.group_tables import age_text
+from logboom.cli.options import Output, Servers, Yes
+from logboom.cli.output import note, show
+from logboom.client import Client
+from logboom.client.unended import OpenTransaction
+from logboom.wire.errors import InvalidRequest, UnknownResource
+
+app = App(name="transaction", help="Transactions and half messages that nobody has decided.")
+
+QUEUES_SHOWN: Final = 3
+
+Sequence = Annotated[int | None, Parameter(name=["--sequence", "-n"])]
+Attempt = Annotated[int | None, Parameter(name=["--attempt", "-a"])]
+Half = Annotated[str | None, Parameter(name=["--half"])]
+
+
+@app.command(name="list")
+def list_transactions(
+    app_id: str = "", /, *, servers: Servers = None, output: Output = "table"
+) -> None:
+    """List what waits for a decision, the oldest first.
+
+    For example:
+
+        logboom transaction list
+        logboom transaction list shop -o json
+
+    Parameters
+    ----------
+    app_id
+        Only of this application id or producer group.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        rows = [_row(each) for each in _found(boom, app_id)]
+    columns = ["app_id", "kind", "sequence", "attempt", "messages", "queues", "age", "checks"]
+    if output == "table":
+        for row in rows:
+            row["queues"] = _queues_text(row)
+    show(rows, columns, output)
+
+
+@app.command(name="show")
+def show_transaction(
+    app_id: str,
+    *,
+    sequence: Sequence = None,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Show every parked batch of an application id or producer group.
+
+    For example:
+
+        logboom transaction show shop
+        logboom transaction show mover --sequence 12 -o json
+
+    Parameters
+    ----------
+    app_id
+        The application id, or the producer group of half messages.
+    sequence
+        Only of this sequence.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        found = [each for each in _found(boom, app_id) if sequence in (None, each.sequence)]
+    rows = [
+        {
+            "sequence": None if each.is_half else each.sequence,
+            "attempt": None if each.is_half else each.attempt,
+            "half": place_text(each) if each.is_half else None,
+            "topic": batch.topic,
+            "queue": batch.queue,
+            "offset": batch.offset,
+            "side": batch.side,
+            "messages": batch.count,
+            "bytes": batch.size,
+            "age": age_text(_age_ms(batch.parked_ms)),
+            "parked_ms": batch.parked_ms,
+            "checks": batch.checks if each.is_half else None,
+        }
+        for each in found
+        for batch in each.parked
+    ]
+    columns = ["half"] if any(each.is_half for each in found) else ["sequence", "attempt"]
+    columns += ["topic", "queue", "messages", "bytes", "age", "checks"]
+    show(rows, columns, output)
+
+
+@app.command
+def commit(
+    app_id: str,
+    *,
+    sequence: Sequence = None,
+    attempt: Attempt = None,
+    half: Half = None,
+    yes: Yes = False,
+    servers: Servers = None,
+) -> None:
+    """Publish what is parked. Without --yes it only says what that is.
+
+    For example:
+
+        logboom transaction commit mover --sequence 12 --yes
+        logboom transaction commit shop --half orders/0/17.2 --yes
+
+    Parameters
+    ----------
+    app_id
+        The application id, or the producer group of half messages.
+    sequence
+        The transaction's sequence.
+    attempt
+        Which try of it, if there is more than one.
+    half
+        The half message, as `list` shows it; or all.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    _decide(app_id, sequence, attempt, half, servers, commit=True, yes=yes)
+
+
+@app.command
+def abort(
+    app_id: str,
+    *,
+    sequence: Sequence = None,
+    attempt: Attempt = None,
+    half: Half = None,
+    yes: Yes = False,
+    servers: Servers = None,
+) -> None:
+    """Drop what is parked. Without --yes it only says what that is.
+
+    For example:
+
+        logboom transaction abort mover --sequence 12 --yes
+        logboom transaction abort shop --half all --yes
+
+    Parameters
+    ----------
+    app_id
+        The application id, or the producer group of half messages.
+    sequence
+        The transaction's sequence.
+    attempt
+        Which try of it, if there is more than one.
+    half
+        The half message, as `list` shows it; or all.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    _decide(app_id, sequence, attempt, half, servers, commit=False, yes=yes)
+
+
+def _decide(
+    app_id: str,
+    sequence: int | None,
+    attempt: int | None,
+    half: str | None,
+    servers: str | None,
+    *,
+    commit: bool,
+    yes: bool,
+) -> None:
+    if (sequence is None) == (half is None):
+        raise InvalidRequest("say --sequence of a transaction, or --half of a half message")
+    word = "published" if commit else "dropped"
+    with open_client(servers) as boom:
+        if half is not None:
+            chosen = _halves(_found(boom, app_id), app_id, half)
+        else:
+            chosen = [_attempt(_found(boom, app_id, whole=True), app_id, sequence, attempt)]
+        messages = sum(each.messages for each in chosen)
+        queues = sorted({queue for each in chosen for queue in each.queues})
+        where = ", ".join(f"{topic}/{queue}" for topic, queue in queues)
+        if not yes:
+            ask = "; its producer may still be sending" if commit and half is None else ""
+            note(f"{messages} messages in {where} would be {word}{ask}; say --yes to do it")
+            return
+        done = sum(_end(boom, each, commit=commit) for each in chosen)
+    note(f"{done} messages in {where} are {word}")
+    if done < messages:
+        note(f"{messages - done} messages were decided otherwise meanwhile")
+
+
+def _end(boom: Client, chosen: OpenTransaction, *, commit: bool) -> int:
+    """Decide one; how many messages that was."""
+    wanted = "committed" if commit else "aborted"
+    if chosen.is_half:
+        return chosen.messages if boom.admin.end_half(chosen.half, commit=commit) == wanted else 0
+    decision = boom.decide(chosen.app_id, chosen.sequence, chosen.handles(), commit=commit)
+    same = decision.outcome == ("commit" if commit else "abort")
+    return chosen.messages if same and not (commit and decision.again) else 0
+
+
+def _found(boom: Client, app_id: str, *, whole: bool = False) -> list[OpenTransaction]:
+    found = boom.admin.transactions(app_id)
+    if found.more and whole:
+        text = f"more batches of {app_id!r} wait than a broker tells of: let its producer decide"
+        raise InvalidRequest(text)
+    if found.more:
+        note("there are more: name an application id or producer group")
+    return found.transactions
+
+
+def _attempt(
+    found: list[OpenTransaction], app_id: str, sequence: int | None, attempt: int | None
+) -> OpenTransaction:
+    same = [
+        each
+        for each in found
+        if not each.is_half and each.sequence == sequence and attempt in (None, each.attempt)
+    ]
+    if not same:
+        text = f"nothing of sequence {sequence} of {app_id!r} waits: see `logboom transaction list`"
+        raise UnknownResource(text, "UNKNOWN_HANDLES")
+    if len(same) > 1:
+        attempts = ", ".join(str(each.attempt) for each in same)
+        raise InvalidRequest(f"there are several attempts: say --attempt, one of {attempts}")
+    return same[0]
+
+
+def _halves(found: list[OpenTransaction], app_id: str, half: str) -> list[OpenTransaction]:
+    if half != "all" and re.fullmatch(r".+/\d+/\d+\.\d+", half) is None:
+        raise InvalidRequest(
+            f"{half!r} names no half message: write topic/queue/offset.side or all"
+        )
+    same = [each for each in found if each.is_half and half in ("all", place_text(each))]
+    if not same:
+        text = f"no such half message of {app_id!r} waits: see `logboom transaction list`"
+        raise UnknownResource(text, "UNKNOWN_HANDLES")
+    return same
+
+
+def place_text(half: OpenTransaction) -> str:
+    """A half message for people: orders/0/17.2."""
+    place = half.half
+    return f"{place.topic}/{place.queue}/{place.offset}.{place.side}"
+
+
+def _row(each: OpenTransaction) -> dict[str, Any]:
+    return {
+        "app_id": each.app_id,
+        "kind": "half" if each.is_half else "transaction",
+        "sequence": None if each.is_half else each.sequence,
+        "attempt": None if each.is_half else each.attempt,
+        "half": place_text(each) if each.is_half else None,
+        "messages": each.messages,
+        "bytes": each.size,
+        "queues": [f"{topic}/{queue}" for topic, queue in each.queues],
+        "age": age_text(_age_ms(each.since_ms)),
+        "since_ms": each.since_ms,
+        "checks": each.checks if each.is_half else None,
+    }
+
+
+def _queues_text(row: dict[str, Any]) -> str:
+    queues: list[str] = row["queues"]
+    if row["half"] is not None:
+        return str(row["half"])
+    rest = len(queues) - QUEUES_SHOWN
+    return ", ".join(queues[:QUEUES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _age_ms(since_ms: int) -> int:
+    return max(0, time.time_ns() // 1_000_000 - since_ms)

@@ -1,0 +1,264 @@
+"""Transactions for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from logboom.client.aio.bridge import drive
+from logboom.client.applications import opened
+from logboom.client.io_thread import IoThread
+from logboom.client.limits import BytesLike
+from logboom.client.options import ProducerOptions
+from logboom.client.piles import ignored
+from logboom.client.transacting import Work, transactional
+from logboom.client.transaction_offsets import Offsets
+from logboom.wire.errors import LogboomError
+
+if TYPE_CHECKING:
+    from logboom.client.aio.futures import ManyFuture
+    from logboom.client.aio.group_consumer import GroupConsumer
+    from logboom.client.aio.producer import Producer, Sent
+
+LOG = logging.getLogger("logboom.client")
+
+
+class Transaction:
+    """As `logboom.client`'s; `commit` and `abort` are awaited."""
+
+    def __init__(self, desk: Desk, inner: Producer, work: Work) -> None:
+        self._desk = desk
+        self._inner = inner
+        self._work = work
+        self._given_back = False
+
+    @property
+    def app_id(self) -> str:
+        """The application id."""
+        return self._work.application.app_id
+
+    @property
+    def sequence(self) -> int:
+        """The sequence: each is committed once, whoever tries."""
+        return self._work.sequence
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether this sequence had been committed before: nothing of this one is published."""
+        return self._work.duplicate
+
+    def send(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        *,
+        key: BytesLike | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+        queue: int | None = None,
+    ) -> Sent:
+        """Send one message; nobody reads it before the commit. The awaitable need not be awaited:
+        the commit waits for all, and fails with the first that failed."""
+        self._work.check_room()
+        if self._work.duplicate:
+            return self._inner.future_of(ignored(topic, queue, 1), 0)
+        sent = self._inner.send(
+            topic,
+            value,
+            key=key,
+            tag=tag,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            queue=queue,
+        )
+        sent.add_done_callback(self._look)
+        return sent
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        queue: int | None = None,
+        tags: str | Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+    ) -> ManyFuture:
+        """Send whole columns; as `send`."""
+        self._work.check_room()
+        if self._work.duplicate:
+            return self._inner.runs_of([ignored(topic, queue, len(values))])
+        sent = self._inner.send_many(
+            topic,
+            values,
+            keys,
+            queue=queue,
+            tags=tags,
+            headers=headers,
+            timestamps_ms=timestamps_ms,
+        )
+        sent.add_done_callback(self._look)
+        return sent
+
+    def send_offsets(self, group: str | GroupConsumer, offsets: Offsets) -> None:
+        """Commit offsets of a group with this transaction, as `logboom.client`'s does."""
+        self._work.check_room()
+        self._work.offsets.add(group, offsets)
+
+    async def commit(self) -> None:
+        """Publish everything; done when every queue has released it. The errors are those of
+        `logboom.client.transaction.Transaction.commit`."""
+        try:
+            await self._inner.hurried()
+            await self._desk.commit(self._work)
+        finally:
+            await self._ended()
+
+    async def abort(self) -> None:
+        """Publish nothing; the errors are those of `logboom.client`'s."""
+        try:
+            await self._desk.abort(self._work)
+        finally:
+            await self._ended()
+
+    def _look(self, sent: asyncio.Future[Any]) -> None:
+        """One that could not even be given to the buffer (an unknown topic) spoils the commit."""
+        error = None if sent.cancelled() else sent.exception()
+        if isinstance(error, LogboomError) and self._work.parks.error is None:
+            self._work.parks.error = error
+
+    async def _ended(self) -> None:
+        if self._work.over and not self._given_back:
+            self._given_back = True
+            await self._desk.take_back(self._work)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            if self._work.state != "aborted":
+                await self.commit()
+            return
+        if self._work.state == "open":
+            try:
+                await self.abort()
+            except LogboomError as fault:
+                # The exception that led here matters more; the brokers abort by themselves.
+                LOG.warning("a transaction is aborted later than now: %s", fault)
+
+
+class Beginning:
+    """What `Producer.transaction` returns: `await` it, or enter it with `async with`."""
+
+    def __init__(self, desk: Desk, app_id: str | None, sequence: int | None) -> None:
+        self._desk = desk
+        self._asked = (app_id, sequence)
+        self._made: Transaction | None = None
+
+    def __await__(self) -> Generator[Any, None, Transaction]:
+        return self._desk.begin(*self._asked).__await__()
+
+    async def __aenter__(self) -> Transaction:
+        self._made = await self._desk.begin(*self._asked)
+        return self._made
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._made is not None:
+            await self._made.__aexit__(kind, error, trace)
+
+
+class Desk:
+    """The transactions of one producer, as `logboom.client.transaction` has it."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        options: ProducerOptions,
+        timeout_s: float,
+        make: Callable[[ProducerOptions], Producer],
+    ) -> None:
+        self._io = io
+        self._options = transactional(options)
+        self._timeout_s = timeout_s
+        self._make = make
+        self._own: list[str] = []
+        self._names: set[str] = set()
+        self._idle: dict[str, Producer] = {}
+        self._open: dict[int, tuple[Work, Producer]] = {}
+
+    async def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
+        """Begin a transaction."""
+        name = self._own_name() if app_id is None else app_id
+        application = self._io.applications.take(name)
+        work: Work | None = None
+        try:
+            await drive(self._io, opened(application, _wall_ms(), self._timeout_s))
+            inner = self._idle.pop(name, None) or self._make(self._options)
+            work = Work(application, sequence, inner.buffer, own=name in self._names)
+            self._open[id(work)] = (work, inner)
+            return Transaction(self, inner, work)
+        finally:
+            if work is None:
+                self._free(name)
+                self._io.applications.give_back(application)
+
+    async def commit(self, work: Work) -> None:
+        """As `Transaction.commit`."""
+        await drive(self._io, work.commit(_wall_ms(), self._options.delivery_timeout_s))
+
+    async def abort(self, work: Work) -> None:
+        """As `Transaction.abort`."""
+        await drive(self._io, work.abort(_wall_ms(), self._timeout_s))
+
+    async def take_back(self, work: Work) -> None:
+        """A transaction has ended."""
+        name = work.application.app_id
+        found = self._open.pop(id(work), None)
+        if found is not None and work.state == "committed":
+            self._idle[name] = found[1]
+        elif found is not None:
+            await found[1].close(0)
+        self._free(name)
+        self._io.applications.give_back(work.application)
+
+    async def close(self) -> None:
+        """Abort what is open; the producer ends."""
+        for work, _ in list(self._open.values()):
+            with contextlib.suppress(LogboomError):
+                # What cannot be said now the brokers do by themselves.
+                await self.abort(work)
+            await self.take_back(work)
+        for inner in self._idle.values():
+            await inner.close(0)
+        self._idle.clear()
+
+    def _own_name(self) -> str:
+        name = self._own.pop() if self._own else self._io.member_id()
+        self._names.add(name)
+        return name
+
+    def _free(self, name: str) -> None:
+        if name in self._names:
+            self._own.append(name)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,97 @@
+"""The application ids under which one client has transactions: epochs, sequences, who is at work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.client.calls import ProposeCommand
+from logboom.client.flows import Flow
+from logboom.wire.commands import Result
+from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
+from logboom.wire.transactions import OpenTransaction, check_app_id
+
+TRIES: Final = 1 << 20
+"""Attempts of one producer epoch: the epoch times this and a count make an attempt."""
+MAX_SEQUENCE: Final = (1 << 63) - 1
+
+
+class Application:
+    """One application id."""
+
+    __slots__ = ("app_id", "committed", "epoch", "error", "last", "tries")
+
+    def __init__(self, app_id: str) -> None:
+        self.app_id = app_id
+        self.epoch = -1
+        """Producer epoch, the client's own; -1: not opened yet."""
+        self.committed = -1
+        """Greatest sequence that is known to be committed."""
+        self.last = -1
+        """Greatest sequence that was begun here."""
+        self.tries = 0
+        self.error: LogboomError | None = None
+        """Another producer has taken the application id over, for good."""
+
+    def attempt(self) -> int:
+        """A number that no other try of any sequence has."""
+        self.tries += 1
+        return self.epoch * TRIES + self.tries
+
+
+class Applications:
+    """All of one client. An application has at most one open transaction."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Application] = {}
+        self._open: dict[str, object] = {}
+
+    def take(self, app_id: str) -> Application:
+        """Begin to work under an application id; `give_back` ends it.
+
+        Raises:
+            InvalidRequest: it cannot be one; or a transaction of it is open in this client.
+            Refused: FENCED, as another producer took it over before.
+        """
+        check_app_id(app_id)
+        mine = object()
+        # One step, whichever threads do it at once.
+        if self._open.setdefault(app_id, mine) is not mine:
+            text = (
+                f"a transaction of application id {app_id!r} is open: commit or abort it first, or "
+                "use another application id"
+            )
+            raise InvalidRequest(text)
+        application = self._known.setdefault(app_id, Application(app_id))
+        if application.error is not None:
+            del self._open[app_id]
+            raise application.error
+        return application
+
+    def give_back(self, application: Application) -> None:
+        """The transaction has ended."""
+        self._open.pop(application.app_id, None)
+
+
+def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]:
+    """Get a producer epoch, once per client: who worked under the application id is fenced."""
+    if application.epoch >= 0:
+        return
+    result: Result = yield ProposeCommand(OpenTransaction(application.app_id, wall_ms), timeout)
+    value = result.value
+    if not isinstance(value, list) or len(value) != 2:
+        raise InternalError(f"opening a transaction was answered by {value!r}: please report it")
+    application.committed = int(value[1])
+    application.epoch = int(value[0])
+
+
+def next_sequence(application: Application, sequence: int | None) -> int:
+    """The sequence of a new transaction: the given one, or the next that was not begun yet.
+
+    Raises:
+        InvalidRequest: it is no whole number from 0 on.
+    """
+    if sequence is None:
+        return max(application.committed, application.last) + 1
+    if type(sequence) is not int or not 0 <= sequence <= MAX_SEQUENCE:
+        raise InvalidRequest(f"a sequence is a whole number from 0 on, not {sequence!r}")
+    return sequence

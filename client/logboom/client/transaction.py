@@ -1,0 +1,274 @@
+"""Transactions for threads."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from logboom.client.applications import opened
+from logboom.client.futures import ManyFuture, SendFuture
+from logboom.client.io_thread import IoThread
+from logboom.client.limits import BytesLike
+from logboom.client.options import ProducerOptions
+from logboom.client.piles import ignored
+from logboom.client.transacting import Work, transactional
+from logboom.client.transaction_offsets import Offsets
+from logboom.wire.errors import LogboomError
+
+if TYPE_CHECKING:
+    from logboom.client.group_consumer import GroupConsumer
+    from logboom.client.producer import Producer
+
+LOG = logging.getLogger("logboom.client")
+
+
+class Transaction:
+    """Messages of any topics that are published all, by `commit`, or not at all; made by
+    `Producer.transaction`.
+
+    Leaving a `with` commits, or aborts on an exception.
+    """
+
+    def __init__(self, desk: Desk, inner: Producer, work: Work) -> None:
+        self._desk = desk
+        self._inner = inner
+        self._work = work
+        self._given_back = False
+
+    @property
+    def app_id(self) -> str:
+        """The application id."""
+        return self._work.application.app_id
+
+    @property
+    def sequence(self) -> int:
+        """The sequence: each is committed once, whoever tries."""
+        return self._work.sequence
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether this sequence had been committed before: nothing of this one is published."""
+        return self._work.duplicate
+
+    def send(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        *,
+        key: BytesLike | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+        queue: int | None = None,
+    ) -> SendFuture:
+        """Send one message; nobody reads it before the commit. As `Producer.send`, but the result
+        has no offset: the message gets one when it is released.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it was committed or aborted.
+            InvalidRequest: as `Producer.send`; TOO_LARGE also if the transaction is.
+        """
+        self._work.check_room()
+        if self._work.duplicate:
+            return SendFuture(ignored(topic, queue, 1), 0)
+        return self._inner.send(
+            topic,
+            value,
+            key=key,
+            tag=tag,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            queue=queue,
+        )
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        queue: int | None = None,
+        tags: str | Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+    ) -> ManyFuture:
+        """Send whole columns; as `Producer.send_many`, and `send` here."""
+        self._work.check_room()
+        if self._work.duplicate:
+            return ManyFuture([ignored(topic, queue, len(values))])
+        return self._inner.send_many(
+            topic,
+            values,
+            keys,
+            queue=queue,
+            tags=tags,
+            headers=headers,
+            timestamps_ms=timestamps_ms,
+        )
+
+    def send_offsets(self, group: str | GroupConsumer, offsets: Offsets) -> None:
+        """Commit offsets of a group with this transaction; do not acknowledge them otherwise.
+
+        Args:
+            group: a consumer that is a member: what it was given counts only while it has the
+                queues. Or the name of a group without members.
+            offsets: the messages that this transaction has used; or (topic, queue) → the offset
+                after the last of them.
+
+        If the transaction aborts, such a consumer reads on from where its group is.
+
+        Raises:
+            GroupError: NOT_OWNER, the queue went to another member; BEYOND_END.
+            InvalidRequest: of messages: some before them are in no transaction.
+        """
+        self._work.check_room()
+        self._work.offsets.add(group, offsets)
+
+    def commit(self) -> None:
+        """Publish everything; returns when every queue has released it. A second call does nothing.
+
+        Raises:
+            TransactionError: TRANSACTION_ABORTED: it took longer than the brokers wait (a minute).
+            Refused: FENCED: another producer has begun to work under this application id.
+            GroupError: what `send_offsets` named went to another member.
+            TimedOut: with a field `decided`: it is committed, and a queue is late. Without: nobody
+                answered, and it may be committed; `commit` again, or begin again with the same
+                application id and sequence, which is then a duplicate if it was.
+            LogboomError: why something could not be sent. In all other cases nothing is published.
+        """
+        try:
+            self._desk.commit(self._work)
+        finally:
+            self._ended()
+
+    def abort(self) -> None:
+        """Publish nothing. A second call does nothing.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it is committed.
+            TimedOut: no name server answered. What was not committed before never will be.
+        """
+        try:
+            self._desk.abort(self._work)
+        finally:
+            self._ended()
+
+    def _ended(self) -> None:
+        if self._work.over and not self._given_back:
+            self._given_back = True
+            self._desk.take_back(self._work)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            if self._work.state != "aborted":
+                self.commit()
+            return
+        if self._work.state == "open":
+            try:
+                self.abort()
+            except LogboomError as fault:
+                # The exception that led here matters more; the brokers abort by themselves.
+                LOG.warning("a transaction is aborted later than now: %s", fault)
+
+
+class Desk:
+    """The transactions of one producer: application ids of its own, and what sends for them."""
+
+    def __init__(
+        self,
+        io: IoThread,
+        options: ProducerOptions,
+        timeout_s: float,
+        make: Callable[[ProducerOptions], Producer],
+    ) -> None:
+        """`make` opens a producer that sends for one application at a time."""
+        self._io = io
+        self._options = transactional(options)
+        self._timeout_s = timeout_s
+        self._make = make
+        self._lock = threading.Lock()
+        self._own: list[str] = []
+        """Application ids of this producer that have no open transaction."""
+        self._names: set[str] = set()
+        """All that are this producer's own."""
+        self._idle: dict[str, Producer] = {}
+        """By application id: what sent for it last, and has nothing under way."""
+        self._open: dict[int, tuple[Work, Producer]] = {}
+
+    def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
+        """Begin a transaction; the errors are those of `Producer.transaction`."""
+        name = self._own_name() if app_id is None else app_id
+        application = self._io.applications.take(name)
+        inner: Producer | None = None
+        work: Work | None = None
+        try:
+            self._io.drive(opened(application, _wall_ms(), self._timeout_s))
+            inner = self._idle.pop(name, None) or self._make(self._options)
+            work = Work(application, sequence, inner.buffer, own=name in self._names)
+            self._open[id(work)] = (work, inner)
+            return Transaction(self, inner, work)
+        finally:
+            if work is None:
+                if inner is not None:
+                    self._idle[name] = inner
+                self._free(name)
+                self._io.applications.give_back(application)
+
+    def commit(self, work: Work) -> None:
+        """As `Transaction.commit`."""
+        self._io.drive(work.commit(_wall_ms(), self._options.delivery_timeout_s))
+
+    def abort(self, work: Work) -> None:
+        """As `Transaction.abort`."""
+        self._io.drive(work.abort(_wall_ms(), self._timeout_s))
+
+    def take_back(self, work: Work) -> None:
+        """A transaction has ended."""
+        name = work.application.app_id
+        found = self._open.pop(id(work), None)
+        if found is not None and work.state == "committed":
+            self._idle[name] = found[1]
+        elif found is not None:
+            found[1].close(0)  # it may hold what belongs to nobody any more
+        self._free(name)
+        self._io.applications.give_back(work.application)
+
+    def close(self) -> None:
+        """Abort what is open; the producer ends."""
+        for work, _ in list(self._open.values()):
+            with contextlib.suppress(LogboomError):
+                # What cannot be said now the brokers do by themselves.
+                self.abort(work)
+            self.take_back(work)
+        for inner in self._idle.values():
+            inner.close(0)
+        self._idle.clear()
+
+    def _own_name(self) -> str:
+        with self._lock:
+            if self._own:
+                return self._own.pop()
+            name = self._io.member_id()
+            self._names.add(name)
+            return name
+
+    def _free(self, name: str) -> None:
+        if name in self._names:
+            self._own.append(name)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

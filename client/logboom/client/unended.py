@@ -1,0 +1,133 @@
+"""What waits for a decision in the whole cluster, for people: a flow, and its result."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from logboom.client.calls import AskNode, WholeView
+from logboom.client.deciding import ParkedHandle
+from logboom.client.flows import Flow
+from logboom.client.halves import place_of_half
+from logboom.client.message_flows import unexpected
+from logboom.client.parking import Parking
+from logboom.wire.transactions import HALF, ListUnended, Transaction, Unended, UnendedListed
+from logboom.wire.view import View
+
+MOST: Final = 1_000
+"""Batches that one broker tells of."""
+
+
+class OpenTransaction(Struct, frozen=True):
+    """A transaction, or a half message, that nobody has decided."""
+
+    app_id: str
+    """Application id; of a half message its producer group."""
+    sequence: int
+    """-1: a half message."""
+    attempt: int
+    parked: list[Unended]
+    """Its batches, the oldest first."""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a half message."""
+        return self.sequence == HALF
+
+    @property
+    def since_ms(self) -> int:
+        """When its first batch was parked, ms since 1970 UTC by the leader's clock."""
+        return min(each.parked_ms for each in self.parked)
+
+    @property
+    def messages(self) -> int:
+        """How many it has."""
+        return sum(each.count for each in self.parked)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(each.size for each in self.parked)
+
+    @property
+    def checks(self) -> int:
+        """Of a half message: how often its producer group was to be asked."""
+        return max(each.checks for each in self.parked)
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue) of all where something waits."""
+        return sorted({(each.topic, each.queue) for each in self.parked})
+
+    @property
+    def half(self) -> Parking:
+        """Where a half message is parked, to end it."""
+        return place_of_half(self.parked[0])
+
+    def handles(self) -> list[ParkedHandle]:
+        """What `Client.decide` takes."""
+        return [
+            ParkedHandle(
+                self.app_id,
+                self.sequence,
+                self.attempt,
+                each.topic,
+                each.topic_id,
+                each.queue,
+                each.offset,
+                each.side,
+                each.count,
+            )
+            for each in sorted(self.parked, key=lambda each: (each.offset, each.side))
+        ]
+
+
+class OpenTransactions(Struct, frozen=True):
+    """All that nobody has decided."""
+
+    transactions: list[OpenTransaction]
+    """The oldest first."""
+    more: bool
+    """A broker has more than it told of."""
+
+
+def open_transactions(app_id: str, timeout: float) -> Flow[OpenTransactions]:
+    """What all live brokers know; `app_id` "": of everybody.
+
+    Raises:
+        TimedOut: a broker did not answer.
+    """
+    view: View = yield WholeView(timeout)
+    found: dict[tuple[object, ...], list[Unended]] = {}
+    more = False
+    for broker in view.brokers:
+        if not broker.alive:
+            continue
+        message = ListUnended(0, int(timeout * 1000), app_id, MOST)
+        answer, _ = yield AskNode(broker.endpoint, message, timeout)
+        if not isinstance(answer, UnendedListed):
+            raise unexpected(answer)
+        more = more or answer.more
+        for each in answer.parked:
+            found.setdefault(_key(each), []).append(each)
+    return OpenTransactions(sorted(map(_grouped, found.values()), key=_age), more)
+
+
+def _key(each: Unended) -> tuple[object, ...]:
+    """Half messages are decided one by one."""
+    whose = each.transaction
+    if whose.sequence == HALF:
+        return whose.app_id, HALF, each.topic_id, each.queue, each.offset, each.side
+    return whose.app_id, whose.sequence, whose.attempt
+
+
+def _grouped(parked: list[Unended]) -> OpenTransaction:
+    whose: Transaction = parked[0].transaction
+    oldest = sorted(parked, key=lambda each: each.parked_ms)
+    return OpenTransaction(whose.app_id, whose.sequence, whose.attempt, oldest)
+
+
+def _age(transaction: OpenTransaction) -> tuple[int, str, int, int]:
+    whose = (transaction.app_id, transaction.sequence, transaction.attempt)
+    return transaction.since_ms, *whose

@@ -1,0 +1,64 @@
+"""Transactions are published whole or not at all, on every queue, whatever fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.run import summary
+from tests.sim.transaction_scenario import TransactionScenario
+from tests.sim.verdict import Outcome
+
+SEEDS = range(20)
+ROT = range(500, 504)
+COUNTED = (
+    "transactions committed",
+    "commits refused",
+    "commits come second",
+    "aborts: abort",
+    "aborts: commit",
+    "parks refused",
+    "producers fenced",
+    "decisions awaited",
+    "released by another leader",
+    "ambush: decision asked",
+    "ambush: decision told",
+    "ambush: decision reported",
+    "half committed",
+    "half aborted",
+    "half messages found",
+    "plan: abandon",
+    "plan: leave",
+)
+"""What must have happened at least once over all seeds: else they prove nothing."""
+
+
+@cache
+def outcome(seed: int) -> Outcome:
+    """The outcome of a seed, run once."""
+    return TransactionScenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_transactions_are_published_whole_or_not_at_all(seed: int) -> None:
+    assert outcome(seed).totals["decisions in logs"] >= 1
+
+
+@pytest.mark.parametrize("seed", ROT)
+def test_transactions_outlive_a_disk_that_flips_bits(seed: int) -> None:
+    assert TransactionScenario(seed, rot=True).run().totals["decisions in logs"] >= 1
+
+
+def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    totals: Counter[str] = Counter()
+    for seed in SEEDS:
+        totals.update(outcome(seed).totals)
+    with capsys.disabled():
+        print(f"\n{len(SEEDS)} seeds of transactions: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+    assert [what for what in COUNTED if not totals[what]] == []
+
+
+def test_one_seed_is_one_run() -> None:
+    assert TransactionScenario(3).run().digest == outcome(3).digest
