@@ -19,10 +19,13 @@ PAIRS: list[tuple[type, type]] = [
     (client.GroupConsumer, aio.GroupConsumer),
     (client.Producer, aio.Producer),
     (client.PushConsumer, aio.PushConsumer),
+    (client.Transaction, aio.Transaction),
+    (client.TransactionalSender, aio.TransactionalSender),
 ]
-ASYNC_ONLY = {"open"}
-"""`async with` does it, and so does `await` of what makes one; threads need no such thing."""
-LOOPS_OWN = {("PushConsumer", "wait"): ["timeout_s"]}
+ASYNC_ONLY = {"open", "future_of", "hurried", "runs_of", "send_batches"}
+"""`async with` does the first, and so does `await` of what makes one; threads need no such thing.
+The others are what a transaction needs of the producer under it."""
+LOOPS_OWN = {("PushConsumer", "wait"): ["timeout_s"], ("TransactionalSender", "close"): ["timeout_s"]}
 """Parameters that asyncio has its own way for: `asyncio.timeout`."""
 
 
