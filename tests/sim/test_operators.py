@@ -32,7 +32,7 @@ from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
 
 Patch: TypeAlias = pytest.MonkeyPatch
-TRIED: Final = 10
+TRIED: Final = 30
 """Seeds within which each break of a name server must show."""
 
 
