@@ -26,6 +26,7 @@ COUNTED = (
     "ambush: decision asked",
     "ambush: decision told",
     "ambush: decision reported",
+    "ambush: release copied",
     "half committed",
     "half aborted",
     "half messages found",

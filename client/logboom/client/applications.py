@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from logboom.client.calls import ProposeCommand
@@ -70,6 +71,33 @@ class Applications:
     def give_back(self, application: Application) -> None:
         """The transaction has ended."""
         self._open.pop(application.app_id, None)
+
+
+class OwnNames:
+    """Application ids that one producer made up, for as many transactions as it has at a time."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        """`make` gives a name that was never used."""
+        self._make = make
+        self._free: list[str] = []
+        self._all: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._all
+
+    def take(self) -> str:
+        """One that has no open transaction."""
+        try:
+            return self._free.pop()  # one step, whichever threads do it at once
+        except IndexError:
+            name = self._make()
+            self._all.add(name)
+            return name
+
+    def give_back(self, name: str) -> None:
+        """Its transaction has ended; nothing if it is not one of these."""
+        if name in self._all:
+            self._free.append(name)
 
 
 def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]:

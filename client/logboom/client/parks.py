@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 MAX_TRANSACTION_BYTES: Final = 256 * 1024 * 1024
 """What one transaction of a producer may hold, counted as `buffer_bytes` are."""
+LINGER_S: Final = 0.01
+LONG_LINGER_S: Final = 1.0
+"""Of a transaction that has a tenth of the batches that it may have."""
 
 
 class Parks:
@@ -53,6 +56,12 @@ class Parks:
         pile.transaction = self.transaction
         if self.limit:
             self._piles.append((topic_id, pile))
+
+    @property
+    def linger_s(self) -> float:
+        """Seconds that a batch may fill: nobody reads it before the commit, which waits for no batch
+        to fill; and few batches make a small decision."""
+        return LINGER_S if len(self._piles) < self.limit // 10 else LONG_LINGER_S
 
     def __bool__(self) -> bool:
         return bool(self._piles)

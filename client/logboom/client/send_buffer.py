@@ -84,6 +84,12 @@ class SendBuffer(Generic[F]):
         raise InvalidRequest("this producer has no clock: it sends without a delay")
 
     @property
+    def linger_s(self) -> float:
+        """Seconds that a batch waits to fill."""
+        linger_s = self.options.linger_ms / 1000
+        return linger_s if self.parks is None else max(linger_s, self.parks.linger_s)
+
+    @property
     def full(self) -> bool:
         """Whether `send` would have to wait."""
         return self.added - self.freed >= self._buffer_bytes

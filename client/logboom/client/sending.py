@@ -166,7 +166,7 @@ class QueueSender:
             return
         filling = False
         if line.open is not None and self.idle() and not line.closed:
-            ripe = line.open.born + self._options.linger_ms / 1000
+            ripe = line.open.born + self._buffer.linger_s
             filling = ripe <= self._turn.now
             if not filling and self._linger is None:
                 self._linger = self._turn.after(ripe - self._turn.now, self._lingered)

@@ -38,15 +38,9 @@ State: TypeAlias = Literal["open", "deciding", "committed", "aborted", "unknown"
 """unknown: no name server answered whether it is committed; `commit` asks again."""
 
 
-LINGER_MS: Final = 1_000.0
-"""How long a batch of a transaction may fill: nobody reads it before the commit, which waits for no
-batch to fill; and few batches make a small decision."""
-
-
 def transactional(options: ProducerOptions) -> ProducerOptions:
-    """How a transaction's messages are sent: safely, and in few batches."""
-    linger_ms = max(options.linger_ms, LINGER_MS)
-    return dataclasses.replace(options, acks="all", linger_ms=linger_ms)
+    """How a transaction's messages are sent: a decision is made of what is safe."""
+    return dataclasses.replace(options, acks="all")
 
 
 class Work:

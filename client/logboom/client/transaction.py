@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from logboom.client.applications import opened
+from logboom.client.admin import wall_ms
+from logboom.client.applications import OwnNames, opened
 from logboom.client.futures import ManyFuture, SendFuture
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
@@ -199,41 +198,37 @@ class Desk:
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
-        self._lock = threading.Lock()
-        self._own: list[str] = []
-        """Application ids of this producer that have no open transaction."""
-        self._names: set[str] = set()
-        """All that are this producer's own."""
+        self._own = OwnNames(io.member_id)
         self._idle: dict[str, Producer] = {}
         """By application id: what sent for it last, and has nothing under way."""
         self._open: dict[int, tuple[Work, Producer]] = {}
 
     def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction; the errors are those of `Producer.transaction`."""
-        name = self._own_name() if app_id is None else app_id
+        name = self._own.take() if app_id is None else app_id
         application = self._io.applications.take(name)
         inner: Producer | None = None
         work: Work | None = None
         try:
-            self._io.drive(opened(application, _wall_ms(), self._timeout_s))
+            self._io.drive(opened(application, wall_ms(), self._timeout_s))
             inner = self._idle.pop(name, None) or self._make(self._options)
-            work = Work(application, sequence, inner.buffer, own=name in self._names)
+            work = Work(application, sequence, inner.buffer, own=name in self._own)
             self._open[id(work)] = (work, inner)
             return Transaction(self, inner, work)
         finally:
             if work is None:
                 if inner is not None:
                     self._idle[name] = inner
-                self._free(name)
+                self._own.give_back(name)
                 self._io.applications.give_back(application)
 
     def commit(self, work: Work) -> None:
         """As `Transaction.commit`."""
-        self._io.drive(work.commit(_wall_ms(), self._options.delivery_timeout_s))
+        self._io.drive(work.commit(wall_ms(), self._options.delivery_timeout_s))
 
     def abort(self, work: Work) -> None:
         """As `Transaction.abort`."""
-        self._io.drive(work.abort(_wall_ms(), self._timeout_s))
+        self._io.drive(work.abort(wall_ms(), self._timeout_s))
 
     def take_back(self, work: Work) -> None:
         """A transaction has ended."""
@@ -243,7 +238,7 @@ class Desk:
             self._idle[name] = found[1]
         elif found is not None:
             found[1].close(0)  # it may hold what belongs to nobody any more
-        self._free(name)
+        self._own.give_back(name)
         self._io.applications.give_back(work.application)
 
     def close(self) -> None:
@@ -256,19 +251,3 @@ class Desk:
         for inner in self._idle.values():
             inner.close(0)
         self._idle.clear()
-
-    def _own_name(self) -> str:
-        with self._lock:
-            if self._own:
-                return self._own.pop()
-            name = self._io.member_id()
-            self._names.add(name)
-            return name
-
-    def _free(self, name: str) -> None:
-        if name in self._names:
-            self._own.append(name)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -495,16 +495,3 @@ def test_ctrl_c_ends_a_wait(node: Embedded) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
     assert (out, err, process.returncode) == ("interrupted\n", "", 0)
-
-
-def test_the_examples_of_the_guide_run(node: Embedded, tmp_path: Path) -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "CLIENT.md").read_text(encoding="utf-8")
-    examples = [part.split("```")[0] for part in guide.split("```python\n")[1:]]
-    assert len(examples) >= 5
-    for number, example in enumerate(examples):
-        script = tmp_path / f"example_{number}.py"
-        script.write_text(example.replace("127.0.0.1:7711", node.endpoints[0]), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, timeout=40, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, ""), f"example {number}:\n{example}"

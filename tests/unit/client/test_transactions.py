@@ -359,6 +359,20 @@ def test_too_many_bytes_abort(
     assert (work.state, published(cluster)) == ("aborted", [])
 
 
+def test_batches_fill_longer_the_more_there_are(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    work = Work(Desk(cluster).open(), None, buffer)
+    work.parks.limit = 50
+    for n in range(10):
+        buffer.send("t", b"x", queue=0)
+        cluster.run(0.02)
+        assert len(cluster.decisions.parked) == min(n + 1, 4)
+    cluster.run(1.0)
+    assert len(cluster.decisions.parked) == 5
+    drive(cluster, work.commit(WALL_MS, 5))
+    assert len(published(cluster)) == 10
+
+
 def test_a_message_of_a_transaction_does_not_wait_for_a_time_too(desk: Desk) -> None:
     _, buffer = desk.begin()
     with pytest.raises(InvalidRequest, match="delay"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
-from logboom.client.applications import opened
+from logboom.client.applications import OwnNames, opened
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
@@ -199,34 +199,33 @@ class Desk:
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
-        self._own: list[str] = []
-        self._names: set[str] = set()
+        self._own = OwnNames(io.member_id)
         self._idle: dict[str, Producer] = {}
         self._open: dict[int, tuple[Work, Producer]] = {}
 
     async def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction."""
-        name = self._own_name() if app_id is None else app_id
+        name = self._own.take() if app_id is None else app_id
         application = self._io.applications.take(name)
         work: Work | None = None
         try:
-            await drive(self._io, opened(application, _wall_ms(), self._timeout_s))
+            await drive(self._io, opened(application, wall_ms(), self._timeout_s))
             inner = self._idle.pop(name, None) or self._make(self._options)
-            work = Work(application, sequence, inner.buffer, own=name in self._names)
+            work = Work(application, sequence, inner.buffer, own=name in self._own)
             self._open[id(work)] = (work, inner)
             return Transaction(self, inner, work)
         finally:
             if work is None:
-                self._free(name)
+                self._own.give_back(name)
                 self._io.applications.give_back(application)
 
     async def commit(self, work: Work) -> None:
         """As `Transaction.commit`."""
-        await drive(self._io, work.commit(_wall_ms(), self._options.delivery_timeout_s))
+        await drive(self._io, work.commit(wall_ms(), self._options.delivery_timeout_s))
 
     async def abort(self, work: Work) -> None:
         """As `Transaction.abort`."""
-        await drive(self._io, work.abort(_wall_ms(), self._timeout_s))
+        await drive(self._io, work.abort(wall_ms(), self._timeout_s))
 
     async def take_back(self, work: Work) -> None:
         """A transaction has ended."""
@@ -236,7 +235,7 @@ class Desk:
             self._idle[name] = found[1]
         elif found is not None:
             await found[1].close(0)
-        self._free(name)
+        self._own.give_back(name)
         self._io.applications.give_back(work.application)
 
     async def close(self) -> None:
@@ -249,16 +248,3 @@ class Desk:
         for inner in self._idle.values():
             await inner.close(0)
         self._idle.clear()
-
-    def _own_name(self) -> str:
-        name = self._own.pop() if self._own else self._io.member_id()
-        self._names.add(name)
-        return name
-
-    def _free(self, name: str) -> None:
-        if name in self._names:
-            self._own.append(name)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
