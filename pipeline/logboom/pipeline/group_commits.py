@@ -72,7 +72,7 @@ class GroupCommits(StreamingQueryListener):
         }
         if ahead:
             boom.admin.reset_offsets(mark.group, ahead, dry_run=False)
-        self._committed[mark] = {**known, **news}
+        self._committed[mark] = known | {p: max(o, known.get(p, -1)) for p, o in news.items()}
 
 
 def joined(boom: Client, group: str, topics: set[str]) -> Offsets:

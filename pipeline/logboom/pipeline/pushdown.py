@@ -1,7 +1,9 @@
 """Filters of a query that spare reading: by topic, queue and offset exactly, by time from below.
 
-Opt-in (`filterPushdown`), since Spark refuses readers that take filters unless its setting
-`spark.sql.python.filterPushdown.enabled` is on.
+Opt-in (`filterPushdown`), for two reasons. Spark refuses readers that take filters unless its setting
+`spark.sql.python.filterPushdown.enabled` is on. And Spark 4.3 keeps the plan of a frame's last read: an
+action without filters on the same frame gets what the filters of the one before had left. So a frame
+with this option is for one query; the next loads anew.
 """
 
 from __future__ import annotations
