@@ -29,6 +29,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     # Short jobs spend more time on compiling well than it wins them back.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Spark's 200 tasks of a shuffle are those of a cluster.
+    "spark.sql.shuffle.partitions": "8",
 }
 """What it sets too where everything runs on this machine."""
 
