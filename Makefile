@@ -26,7 +26,7 @@ chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-lead
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(LINKS),--links $(LINKS)) $(ARGS)
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
-bench: $(BASE) ## measure, print a table, write JSON
+bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
 check: $(BASE) ## lint, format and types
 	.venv/bin/ruff check
