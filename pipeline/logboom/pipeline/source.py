@@ -1,8 +1,12 @@
-"""The data source that Spark knows as "logboom"."""
+"""The data source that Spark knows as "logboom".
+
+Spark looks it up, makes it, plans it and runs it in processes that begin anew each time. So what only
+readers need is imported where they are made.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
@@ -17,12 +21,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from logboom.pipeline.batch_reader import BatchReader
-from logboom.pipeline.pushdown import PushdownReader
-from logboom.pipeline.rows import Field, arrow_schema
 from logboom.pipeline.source_options import SourceOptions, source_options
-from logboom.pipeline.stream_reader import StreamReader
 from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from logboom.pipeline.rows import Field
 
 HEADER: Final = StructType(
     [StructField("key", StringType(), True), StructField("value", BinaryType(), True)]
@@ -63,6 +66,9 @@ class LogboomDataSource(DataSource):
         Raises:
             InvalidRequest: an option or a column that cannot be.
         """
+        from logboom.pipeline.batch_reader import BatchReader
+        from logboom.pipeline.pushdown import PushdownReader
+
         options, fields = self._asked(schema, stream=False)
         kind = PushdownReader if options.filter_pushdown else BatchReader
         return kind(options, fields)
@@ -73,6 +79,8 @@ class LogboomDataSource(DataSource):
         Raises:
             InvalidRequest: an option or a column that cannot be.
         """
+        from logboom.pipeline.stream_reader import StreamReader
+
         return StreamReader(*self._asked(schema, stream=True))
 
     def _asked(self, schema: StructType, *, stream: bool) -> tuple[SourceOptions, list[Field]]:
@@ -86,6 +94,8 @@ def fields_of(schema: StructType) -> list[Field]:
     Raises:
         InvalidRequest: a column that there is not, or of another type.
     """
+    from logboom.pipeline.rows import arrow_schema
+
     fields = [(field.name, field.nullable) for field in schema.fields]
     arrow_schema(fields)
     for field in schema.fields:
