@@ -171,7 +171,7 @@ def test_latencies_of_a_topic_are_those_of_what_comes(
     sender.start()
     try:
         source = {"servers": servers, "subscribe": topic}
-        found = lagging.watch_latency(spark, source, str(tmp_path), 15.0)
+        found = lagging.watch_latency(spark, source, str(tmp_path), 15)
     finally:
         done.set()
         sender.join()

@@ -261,7 +261,7 @@ def lag(
     topics: str = "",
     *,
     group: str = "",
-    seconds: float = 10.0,
+    seconds: int = 10,
     plot: Path | None = None,
     master: Master = "",
     servers: Servers = None,
@@ -307,7 +307,7 @@ def lag(
     show([asdict(each) for each in found], ["at_s", "messages", "p50", "p95", "p99", "max"], output)
 
 
-def watch(topics: str, seconds: float, master: str, servers: str | None) -> Sequence[Any]:
+def watch(topics: str, seconds: int, master: str, servers: str | None) -> Sequence[Any]:
     """Latencies of what comes now."""
     with spark_for("lag", master) as spark, tempfile.TemporaryDirectory() as folder:
         from logboom.pipeline.jobs.lag import watch_latency

@@ -64,7 +64,7 @@ def watch_latency(
     spark: SparkSession,
     source: dict[str, str],
     checkpoint: str,
-    seconds: float,
+    seconds: int,
     on_latency: Callable[[Latency], object] | None = None,
 ) -> list[Latency]:
     """Read what comes for so many seconds; the latencies of each micro-batch.
