@@ -6,6 +6,7 @@ For readers that know what they want, such as a task of a batch job: no group, n
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,6 +22,8 @@ RANGE_BYTES: Final = 16 * 1024 * 1024
 """What a range reader reads ahead."""
 LOOK_AGAIN_S: Final = 1.0
 """How often a waiting reader looks whether the client still lives."""
+NEWS_S: Final = 2.0
+"""How long a queue that is not known here may be news on its way: nodes answer WATCH each second."""
 
 
 class RangeFetch(QueueFetch):
@@ -68,8 +71,7 @@ def read_range(
         raise InvalidRequest(
             f"a range begins at 0 or later and does not end before: {start}-{stop}"
         )
-    view: TopicView = io.run(FindTopic(topic, timeout_s))
-    check_queues(view, [queue])
+    view = _topic_with(io, topic, queue, timeout_s)
     if start == stop:
         return
     event = threading.Event()
@@ -94,6 +96,22 @@ def read_range(
     finally:
         if io.running:
             io.submit(CloseFetch(fetch))
+
+
+def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> TopicView:
+    """The topic, once it is known to have this queue: whoever asks may have heard of it before us.
+
+    Raises:
+        UnknownResource: there is no such topic or queue.
+    """
+    deadline = time.monotonic() + min(timeout_s, NEWS_S)
+    while True:
+        view: TopicView = io.run(FindTopic(topic, timeout_s))
+        if 0 <= queue < len(view.queues) or time.monotonic() >= deadline:
+            check_queues(view, [queue])
+            return view
+        # News of the topic comes by itself, and rings for nobody here.
+        time.sleep(0.02)
 
 
 def _next(

@@ -40,7 +40,7 @@ class Losses:
         Raises:
             OffsetOutOfRange: something is cut off, and losses are not passed over.
         """
-        for place in sorted(start.keys() - bounds.keys()):
+        for place in sorted((start.keys() | end.keys()) - bounds.keys()):
             self.found(place, "is gone, and so are its messages")
         starts: Offsets = {}
         ends: Offsets = {}

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from logboom.client import Client
 from logboom.client.lookout import Lookout
+from logboom.client.ranges import NEWS_S
 from logboom.pipeline.clients import client
 from logboom.pipeline.cluster import Bounds, Cluster
 from logboom.pipeline.group_marks import marked
@@ -99,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = (from_json(each, "the checkpoint") for each in (start, end))
         if begin == stop:
             return []
-        begin, stop = self._losses.within(begin, stop, self._cluster().bounds())
+        begin, stop = self._losses.within(begin, stop, self._bounds({**begin, **stop}))
         parts = ranges(begin, stop, self.options.min_partitions, self.options.max_records)
         return [InputPartition(part) for part in parts]
 
@@ -119,9 +120,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Cluster:
         return Cluster(self._client(), self.options)
 
+    def _bounds(self, known: Offsets) -> Bounds:
+        """What the queues hold, with all that were known before, unless they are gone: the client
+        may hear of a queue later than whoever wrote the checkpoint."""
+        deadline = time.monotonic() + NEWS_S
+        while True:
+            bounds = self._cluster().bounds()
+            if known.keys() <= bounds.keys() or time.monotonic() >= deadline:
+                return bounds
+            # News of topics come to the client by themselves, and ring for nobody here.
+            time.sleep(0.05)
+
     def _look(self, begin: Offsets) -> Offsets:
         """Where queues end now, never before `begin`."""
-        ends = _ends(self._cluster().bounds())
+        ends = _ends(self._bounds(begin))
         self._seen = ends
         target = self._target
         if target is not None:

@@ -59,6 +59,15 @@ def test_a_range_that_cannot_be_is_refused(boom: Client) -> None:
         list(boom.read_range("nothing", 0, 0, 1))
 
 
+def test_a_queue_may_be_news(node: Embedded) -> None:
+    with node.connect() as boom, node.connect() as other:
+        boom.admin.create_topic("grows", queues=1)
+        assert list(boom.read_range("grows", 0, 0, 0)) == []  # it follows the topic now
+        for queue in range(1, 6):
+            other.admin.alter_topic("grows", queues=queue + 1)
+            assert list(boom.read_range("grows", queue, 0, 0)) == []
+
+
 def test_what_does_not_come_is_given_up_with_a_name(boom: Client) -> None:
     with pytest.raises(TimedOut, match=r"offset 5000 of queue 1 .* from broker-1 127\.0\.0\.1"):
         list(boom.read_range("read", 1, 4_990, COUNT + 1, timeout_s=1.0))

@@ -46,10 +46,11 @@ def test_what_a_queue_does_not_hold_is_told_or_cut_off(
     assert "reading on" in caplog.text
 
 
-def test_a_queue_that_is_gone_is_told_or_left_out() -> None:
+@pytest.mark.parametrize(("start", "end"), [({A: 0}, {A: 5}), ({A: 0}, {}), ({}, {A: 5})])
+def test_a_queue_that_is_gone_is_told_or_left_out(start: Offsets, end: Offsets) -> None:
     with pytest.raises(OffsetOutOfRange, match="is gone, and so are its messages"):
-        Losses(fail=True).within({A: 0}, {A: 5}, {})
-    assert Losses(fail=False).within({A: 0}, {A: 5}, {}) == ({}, {})
+        Losses(fail=True).within(start, end, {})
+    assert Losses(fail=False).within(start, end, {}) == ({}, {})
 
 
 def test_what_is_there_is_left_as_it_is() -> None:
