@@ -130,7 +130,7 @@ class Sink:
         """Run a query over all there is now; gives it back ended."""
         query = self.start(stream, availableNow=True)
         try:
-            assert query.awaitTermination(100)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
         return query

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 from logboom.client import Client
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 Batch = Callable[..., DataFrame]
 Fill = Callable[..., None]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +24,13 @@ from logboom.pipeline.jobs.window import Windows, window, windowed
 from logboom.pipeline.lags import group_lags
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 Fill = Callable[..., None]
 NOW = 1_700_000_000_000
 
 
-def command(*words: str, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+def command(*words: str, timeout: float = 350) -> subprocess.CompletedProcess[str]:
     """Run `logboom pipeline …`."""
     return subprocess.run(
         [sys.executable, "-m", "logboom.cli", "pipeline", *words],
@@ -193,6 +195,30 @@ def test_the_archive_command_reports_and_finds_what_is_lost(
     assert (report["job"], report["rows"]) == ("archive", 20)
     assert report["audit"][0]["missing"] == 0
     assert report["offsets"] == {topic: {"0": 20, "1": 0, "2": 0}}
+
+
+def test_a_continuous_command_goes_on_until_it_is_interrupted(
+    servers: str, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    fill(topic, 0, range(20))
+    words = ["archive", topic, "--to", str(tmp_path / "out"), "--servers", servers, "-o", "json"]
+    started = [sys.executable, "-m", "logboom.cli", "pipeline", *words, "--master", "local[1]"]
+    with subprocess.Popen([*started, "--continuous"], stdout=subprocess.PIPE) as job:
+        try:
+            written = tmp_path / "out" / "_spark_metadata" / "0"
+            end = time.monotonic() + 300.0
+            while not written.exists():
+                assert job.poll() is None
+                assert time.monotonic() < end
+                # Another process writes it, and tells nobody.
+                time.sleep(0.1)
+            job.send_signal(signal.SIGINT)
+            out, _ = job.communicate(timeout=60)
+        finally:
+            job.kill()
+    assert job.returncode == 0
+    report = json.loads(out)
+    assert (report["rows"], report["stopped"], report["audit"]) == (20, True, [])
 
 
 def test_commands_say_what_is_wrong_in_one_line(servers: str, tmp_path: Path) -> None:

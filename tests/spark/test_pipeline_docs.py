@@ -13,7 +13,7 @@ import pytest
 from logboom.cli.app import build
 from logboom.pipeline.source_options import KNOWN
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"
 TEXT = PAGE.read_text("utf-8")
@@ -32,7 +32,7 @@ def test_an_example_runs(example: str, servers: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=350,
         check=False,
     )
     assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"

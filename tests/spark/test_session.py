@@ -16,7 +16,7 @@ from logboom.pipeline.failures import reason
 from logboom.pipeline.session import check_spark, register
 from logboom.wire.errors import StartError
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 Read = Callable[..., DataFrame]
 

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.client import Client
 from tests.spark.conftest import Sink
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 Stream = Callable[..., DataFrame]
 Fill = Callable[..., None]
-WAIT_S = 60.0
+WAIT_S = 200.0
 
 
 def wait_until(holds: Callable[[], bool], query: Any = None) -> None:
@@ -185,7 +185,7 @@ def test_the_last_batch_is_read_again_the_same_after_a_failure(
     with pytest.raises(StreamingQueryException, match="the sink is away"):
         writer.start().awaitTermination()
     fill(topic, 0, range(20, 25))
-    assert writer.start().awaitTermination(100)
+    assert writer.start().awaitTermination(300)
     assert seen == [list(range(15)), list(range(15)), list(range(15, 25))]
 
 

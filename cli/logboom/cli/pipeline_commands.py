@@ -161,7 +161,8 @@ def archive(
                 every=often,
                 on_rows=bar.to,
             )
-        found = job.audit(spark, to) if audit else []
+        # Who said Ctrl-C wants no more to be begun.
+        found = job.audit(spark, to) if audit and not run.stopped else []
     wrong = [row for row in found if row["missing"] or row["doubled"]]
     tell({**asdict(run), "audit": found}, output)
     if output == "table" and found:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from logboom.pipeline.jobs.running import interrupts
 from logboom.pipeline.plot import Line
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def watch_latency(
         StreamingQueryException: the query failed.
     """
     found: list[Latency] = []
-    began = time.monotonic()
 
     def look(frame: DataFrame, batch_id: int) -> None:
         # Read first, then look at the clock: what counts is when a reader has a message.
@@ -90,9 +90,12 @@ def watch_latency(
 
     reader = spark.readStream.format("logboom").schema(SCHEMA).options(**source)
     writer = reader.load().writeStream.foreachBatch(look)
+    began = time.monotonic()
     query = writer.option("checkpointLocation", checkpoint).start()
     try:
-        query.awaitTermination(seconds)
+        with interrupts() as stop:
+            while not stop.is_set() and time.monotonic() - began < seconds:
+                query.awaitTermination(1)
     finally:
         query.stop()
     return found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +34,24 @@ class Run:
     """Where it is now, by topic and queue; empty if there was nothing to do."""
     stopped: bool = False
     """Ended by Ctrl-C instead of by itself."""
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets while the block runs, where it comes to this thread.
+
+    As an exception it would come in the midst of a call to the JVM, and PySpark, which raises it so,
+    would cancel the micro-batch that is being written.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Progress:
@@ -63,16 +84,16 @@ def run_stream(job: str, writer: Any, *, every: str = "", on_rows: OnRows | None
     progress = Progress(job)
     query = writer.trigger(**trigger).start()
     try:
-        while not query.awaitTermination(LOOK_S):
-            done = progress.look(query)
-            if on_rows is not None:
-                on_rows(done)
-    except KeyboardInterrupt:
-        progress.run.stopped = True
+        with interrupts() as stop:
+            while not stop.is_set() and not query.awaitTermination(LOOK_S):
+                done = progress.look(query)
+                if on_rows is not None:
+                    on_rows(done)
     finally:
         query.stop()
         progress.look(query)
     run = progress.run
+    run.stopped = stop.is_set()
     run.seconds = round(time.monotonic() - began, 3)
     run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
     return run
