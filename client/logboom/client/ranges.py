@@ -20,6 +20,8 @@ from logboom.wire.view import TopicView
 
 RANGE_BYTES: Final = 16 * 1024 * 1024
 """What a range reader reads ahead."""
+PULL_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one pull of a range asks for."""
 LOOK_AGAIN_S: Final = 1.0
 """How often a waiting reader looks whether the client still lives."""
 NEWS_S: Final = 2.0
@@ -50,6 +52,12 @@ class RangeFetch(QueueFetch):
     def wanted_messages(self) -> int:
         """How many messages are missing."""
         return max(1, self.stop - self.reached)
+
+    @property
+    def pull_bytes(self) -> int:
+        """More than a consumer's: nobody waits for the first message, and each pull is a way there
+        and back."""
+        return PULL_BYTES
 
     def took(self, count: int, size: int) -> None:
         """The core puts `count` messages of `size` bytes into the inbox."""
