@@ -3,6 +3,7 @@
 PYTHON ?= python3
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
+SPARK := .venv/spark.stamp
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 help: ## list the targets
@@ -18,14 +19,14 @@ status: $(BASE) ## show the nodes
 	@.venv/bin/logboom cluster status $(ARGS)
 logs: $(BASE) ## show what the nodes logged
 	@.venv/bin/logboom cluster logs $(ARGS)
-test: $(BASE) ## run the tests: unit, sim, integration, chaos
-	@.venv/bin/python -m pytest --ignore=tests/spark $(ARGS)
+test: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integration, chaos, spark (NOSPARK=1: without)
+	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
 		$(if $(LINKS),--links $(LINKS)) $(ARGS)
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
-bench: $(BASE) ## measure, print a table, write JSON
+bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
 check: $(BASE) ## lint, format and types
 	.venv/bin/ruff check
@@ -47,8 +48,8 @@ $(BASE): requirements/base.lock pyproject.toml
 	$(PIP) install --require-hashes -r requirements/base.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
-.venv/spark.stamp: requirements/spark.lock $(BASE)
-	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless' >&2; exit 1; }
+$(SPARK): requirements/spark.lock $(BASE)
+	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
 .PHONY: help setup demo cluster stop status logs test chaos bench check build clean lock

@@ -8,6 +8,7 @@ drifts.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import platform
 import sys
 import time
@@ -42,6 +43,13 @@ if TYPE_CHECKING:
 def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
     """The groups of figures by name, in the order they run."""
     count, runs = (200_000, 1) if quick else (4_000_000, 3)
+
+    def spark() -> list[Row]:
+        # Only then PySpark has to be there.
+        from bench import spark_read
+
+        return spark_read.rows(100_000 if quick else 1_000_000, 1 if quick else 5)
+
     return {
         "throughput": lambda: throughput.one_broker(count, runs),
         "replicas": lambda: throughput.three_replicas(count // 4, runs),
@@ -60,6 +68,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "transactions": lambda: transactions.rows(*((20, 20) if quick else (200, 200))),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
+        "spark": spark,
     }
 
 
@@ -74,6 +83,9 @@ def main() -> int:
     if unknown := [name for name in arguments.names if name not in known]:
         parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
     rows: list[Row] = []
+    if not arguments.names and importlib.util.find_spec("pyspark") is None:
+        del known["spark"]
+        print("spark is left out: it needs pip install 'logboom[spark]'", file=sys.stderr)
     for name in arguments.names or known:
         began = time.monotonic()
         print(f"{name} …", end=" ", flush=True, file=sys.stderr)

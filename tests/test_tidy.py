@@ -20,14 +20,15 @@ MAY_IMPORT = {
     "nodes": {"wire"},
     "client": {"wire"},
     "deploy": {"client", "metadata", "nodes", "wire"},
-    "cli": {"client", "deploy", "metadata", "nodes", "wire"},
+    "pipeline": {"client", "wire"},
+    "cli": {"client", "deploy", "metadata", "nodes", "pipeline", "wire"},
 }
 """Portion → the other portions that it may import."""
 
 BINDINGS = {"pysyncobj", "rocksdict", "zmq"}
 """Packages that exactly one module per portion may import."""
 
-CORE_PORTIONS = {"wire", "metadata", "nodes", "client"}
+CORE_PORTIONS = {"wire", "metadata", "nodes", "client", "pipeline"}
 """The portions whose modules are cores unless they are listed as skins."""
 
 SKINS: dict[str, set[str]] = {
@@ -51,14 +52,30 @@ SKINS: dict[str, set[str]] = {
         "futures",
         "group_consumer",
         "io_thread",
+        "lookout",
         "offsets_file",
         "producer",
         "push_consumer",
         "transaction",
         "transactional_sender",
+        "ranges",
     },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},
+    "pipeline": {
+        "batch_reader",
+        "clients",
+        "group_commits",
+        "jobs.archive",
+        "jobs.lag",
+        "jobs.running",
+        "jobs.window",
+        "pushdown",
+        "reading",
+        "session",
+        "source",
+        "stream_reader",
+    },
     "wire": {"sockets"},
 }
 """Portion → modules that may touch the outside world.  No core imports one of them."""
@@ -262,7 +279,7 @@ def test_pyproject_names_every_portion() -> None:
     build = config["tool"]["hatch"]["build"]
     folders = {f"{portion}/logboom" for portion in MAY_IMPORT}
     assert set(build["dev-mode-dirs"]) == set(MAY_IMPORT)
-    assert set(build["targets"]["wheel"]["packages"]) == folders
+    assert set(build["targets"]["wheel"]["packages"]) == folders | {"pipeline/pyspark_logboom"}
     assert set(config["tool"]["mypy"]["mypy_path"].split(":")) == set(MAY_IMPORT)
     assert folders <= set(config["tool"]["ruff"]["namespace-packages"])
 

@@ -23,8 +23,8 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_the_only_top_level_names_are_ours(wheel_names: list[str]) -> None:
     tops = {name.split("/")[0] for name in wheel_names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"logboom"}
-    assert len(tops) == 2
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"logboom", "pyspark_logboom"}
+    assert len(tops) == 3
 
 
 def test_the_namespace_stays_open(wheel_names: list[str]) -> None:
@@ -39,7 +39,7 @@ def test_every_module_of_the_tree_is_in_it(wheel_names: list[str]) -> None:
         for path in (*portion.rglob("*.py"), *portion.rglob("py.typed"))
     ]
     assert len(sources) > len(portions)
-    assert sorted(sources) == sorted(name for name in wheel_names if name.startswith("logboom/"))
+    assert sorted(sources) == sorted(name for name in wheel_names if ".dist-info/" not in name)
 
 
 def test_the_licence_comes_along(wheel_names: list[str]) -> None:

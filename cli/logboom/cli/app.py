@@ -53,6 +53,7 @@ def build() -> App:
         message_commands,
         name_server_commands,
         node_commands,
+        pipeline_commands,
         produce_command,
         topic_commands,
         transaction_commands,
@@ -78,6 +79,7 @@ def build() -> App:
     app.command(produce_command.produce)
     app.command(consume_command.consume)
     app.command(message_commands.app)
+    app.command(pipeline_commands.app)
     app.command(bench_commands.app)
     app.command(doctor_command.doctor)
     app.command(demo_command.demo)

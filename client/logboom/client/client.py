@@ -6,7 +6,7 @@ import dataclasses
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -20,6 +20,7 @@ from logboom.client.group_consumer import GroupConsumer
 from logboom.client.group_options import check_groupless, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
+from logboom.client.lookout import Lookout
 from logboom.client.member import COMMIT_EVERY_S
 from logboom.client.offsets_file import store_of
 from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
@@ -28,7 +29,9 @@ from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
+from logboom.client.ranges import RANGE_BYTES, read_range
 from logboom.client.results import PullResult
+from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
@@ -404,6 +407,36 @@ class Client:
                 self._parking = Producer(self._io, options, self._timeout_s)
                 self._open.add(self._parking)
             return self._parking
+
+    def read_range(
+        self,
+        topic: str,
+        queue: int,
+        start: int,
+        stop: int,
+        *,
+        prefetch_bytes: int = RANGE_BYTES,
+        timeout_s: float | None = None,
+    ) -> Iterator[Columns]:
+        """What a queue holds from offset `start` to before `stop`, as columns, read ahead.
+
+        Where messages are missing (retention took them) the next columns begin behind: compare
+        their `base_offset` with where you are.
+
+        Args:
+            stop: an offset that the queue has reached.
+            timeout_s: how long to wait for the next batch; None: the client's time-out.
+
+        Raises:
+            TimedOut: nothing came in time; says from where.
+            UnknownResource: no such topic or queue.
+        """
+        patience = self._timeout_s if timeout_s is None else timeout_s
+        return read_range(self._io, topic, queue, start, stop, prefetch_bytes, patience)
+
+    def lookout(self) -> Lookout:
+        """Something to wait with for news of many queues at once."""
+        return Lookout(self._io)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does nothing.

@@ -36,8 +36,6 @@ from logboom.wire.session import Reply
 
 LOG = logging.getLogger("logboom.client")
 
-PULL_BYTES: Final = 1024 * 1024
-"""Bytes asked for at once."""
 WAIT_MS: Final = 10_000
 """How long a leader holds a pull."""
 SLACK: Final = 3.0
@@ -186,7 +184,7 @@ class Fetching:
             fetch.topic,
             fetch.queue,
             reading.offset or 0,
-            PULL_BYTES,
+            fetch.pull_bytes,
             WAIT_MS,
             fetch.wanted_messages,
             fetch.tags,

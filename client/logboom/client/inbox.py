@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from logboom.client.calls import Start
 from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
+
+PULL_BYTES: Final = 1024 * 1024
+"""Bytes that a pull asks for, unless its reader wants more at once."""
 
 
 class Arrival:
@@ -149,6 +153,11 @@ class QueueFetch:
     def wanted_messages(self) -> int:
         """How many messages a pull should bring at most; 0: any number."""
         return 0
+
+    @property
+    def pull_bytes(self) -> int:
+        """Bytes that one pull asks for."""
+        return PULL_BYTES
 
     def took(self, count: int, size: int) -> None:
         """The core puts `count` messages of `size` bytes into the inbox."""

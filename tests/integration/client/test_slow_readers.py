@@ -51,3 +51,12 @@ def test_a_group_far_behind_reads_where_it_says(
     assert sum(more.values()) >= COUNT
     assert (more[follower] > COUNT // 2) == away
     boom.admin.alter_group(f"slow-{when_slow}", when_slow="stay")
+
+
+def test_a_range_far_behind_is_read_at_a_follower(boom: Client) -> None:
+    (queue,) = boom.admin.describe_topic("history").queues
+    (follower,) = set(queue.replicas) - {queue.leader}
+    before = pulled(boom)
+    parts = list(boom.read_range("history", 0, 0, COUNT))
+    assert sum(map(len, parts)) == COUNT
+    assert pulled(boom)[follower] - before[follower] > COUNT // 4

@@ -25,7 +25,10 @@ PAIRS: list[tuple[type, type]] = [
 ASYNC_ONLY = {"open", "future_of", "hurried", "runs_of", "send_batches"}
 """`async with` does the first, and so does `await` of what makes one; threads need no such thing.
 The others are what a transaction needs of the producer under it."""
-LOOPS_OWN = {("PushConsumer", "wait"): ["timeout_s"], ("TransactionalSender", "close"): ["timeout_s"]}
+LOOPS_OWN = {
+    ("PushConsumer", "wait"): ["timeout_s"],
+    ("TransactionalSender", "close"): ["timeout_s"],
+}
 """Parameters that asyncio has its own way for: `asyncio.timeout`."""
 
 

@@ -1,0 +1,160 @@
+"""Spark reads of a live broker, against a source that makes the same rows up in memory.
+
+The source in memory does nothing but hand over ready record batches: what it takes is Spark's own
+work, and the ratio shows what ours adds. Both run in turn in one session; the fastest of some rounds
+counts, after a first one that warms Spark up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from bench.load import WIDTH, values
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+from logboom.pipeline import session
+from logboom.pipeline.rows import record_batches
+from logboom.wire.batch import encode_batch, open_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUEUES: Final = 2
+BATCH: Final = 10_000
+NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+BAR: Final = 1_500_000
+STREAM_BAR: Final = 600_000
+RATIO_BAR: Final = 0.5
+
+
+def register_toy(spark: SparkSession, count: int) -> None:
+    """Teach a session the format "toy": as many rows of the same columns, out of memory."""
+    # Here, since the other benches go without PySpark.
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.types import StructType
+
+    from logboom.pipeline.source import COLUMNS
+
+    each = count // QUEUES // BATCH
+
+    # Classes of a function travel whole: Spark's workers cannot import this module.
+    class Reader(DataSourceReader):
+        """Hands over the same record batch again and again."""
+
+        def __init__(self, names: list[str]) -> None:
+            self.fields = [(name, True) for name in names]
+
+        def partitions(self) -> list[Any]:
+            """As many as the topic has queues."""
+            return [InputPartition(each)] * QUEUES
+
+        def read(self, partition: Any) -> Iterator[Any]:
+            """Ready record batches."""
+            part = open_batch(
+                encode_batch([bytes([n % 251]) * 100 for n in range(BATCH)], now_ms=1)
+            )
+            (ready,) = record_batches([part], "toy", 0, self.fields)
+            for _ in range(partition.value):
+                yield pa.RecordBatch.from_arrays(ready.columns, schema=ready.schema)
+
+    class Toy(DataSource):
+        """The format "toy"."""
+
+        @classmethod
+        def name(cls) -> str:
+            """What `format` names."""
+            return "toy"
+
+        def schema(self) -> StructType:
+            """Kafka's columns."""
+            schema = StructType()
+            for name in NAMES:
+                schema.add(name, COLUMNS[name])
+            return schema
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            """Of the columns asked for."""
+            return Reader(schema.names)
+
+    spark.dataSource.register(Toy)
+
+
+def rows(count: int, rounds: int) -> list[Row]:
+    """Batch reads with the toy's beside them, and a stream over all there is."""
+    with Cluster(name_servers=1, brokers=1) as cluster:
+        fill(cluster.endpoints, count)
+        spark = session("bench", "local[2]")
+        spark.sparkContext.setLogLevel("ERROR")
+        try:
+            options = {"servers": ",".join(cluster.endpoints), "subscribe": "read"}
+            return [*batch_rows(spark, options, count, rounds), stream_row(spark, options, rounds)]
+        finally:
+            spark.stop()
+
+
+def fill(endpoints: list[str], count: int) -> None:
+    """Produce distinct random values into the queues."""
+    with connect(endpoints) as boom:
+        boom.admin.create_topic("read", queues=QUEUES, replicas=1)
+        with boom.producer() as producer:
+            for queue in range(QUEUES):
+                producer.send_many(
+                    "read", values(count // QUEUES, seed=queue), queue=queue
+                ).result()
+
+
+def batch_rows(spark: SparkSession, options: dict[str, str], count: int, rounds: int) -> list[Row]:
+    """One row a selection of columns."""
+    register_toy(spark, count)
+    found = []
+    for name, schema in (("7 columns", ""), ("value only", "value binary")):
+        ours: list[float] = []
+        theirs: list[float] = []
+        for _ in range(rounds + 1):
+            for source, taken in (("logboom", ours), ("toy", theirs)):
+                reader = spark.read.format(source).options(**options)
+                taken.append(seconds((reader.schema(schema) if schema else reader).load()))
+        rate, best = count / min(ours[1:]), count / min(theirs[1:])
+        note = f"1 broker; {best:,.0f} rows/s out of memory"
+        found.append(
+            Row(
+                f"Spark batch read, {name}",
+                rate,
+                "rows/s",
+                BAR,
+                "more",
+                rate / best,
+                RATIO_BAR,
+                note,
+            )
+        )
+    return found
+
+
+def seconds(frame: DataFrame) -> float:
+    """How long it takes to read a frame and throw the rows away."""
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
+
+
+def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Row:
+    """A stream over all there is, from its start to its end."""
+    best, count = float("inf"), 0
+    for _ in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
+        with tempfile.TemporaryDirectory() as folder:
+            reader = spark.readStream.format("logboom").options(**options)
+            frame = reader.option("startingOffsets", "earliest").load()
+            writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+            began = time.perf_counter()
+            query = writer.trigger(availableNow=True).start()
+            query.awaitTermination()
+            best = min(best, time.perf_counter() - began)
+            count = sum(each.numInputRows for each in query.recentProgress)
+    return Row("Spark stream, AvailableNow", count / best, "rows/s", STREAM_BAR, note=f"{WIDTH} B")

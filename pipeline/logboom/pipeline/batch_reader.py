@@ -1,0 +1,46 @@
+"""`spark.read.format("logboom")`: what there is when the read is planned, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from logboom.pipeline.clients import client
+from logboom.pipeline.cluster import Cluster
+from logboom.pipeline.limits import Range, ranges
+from logboom.pipeline.losses import Losses
+from logboom.pipeline.offsets import Offsets
+from logboom.pipeline.reading import read
+from logboom.pipeline.rows import Field
+from logboom.pipeline.source_options import SourceOptions
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads in tasks. It travels pickled, and connects only where it is used."""
+
+    def __init__(self, options: SourceOptions, fields: Sequence[Field]) -> None:
+        self.options = options
+        self.fields = fields
+
+    def partitions(self) -> list[Any]:
+        """One part a queue, or as `minPartitions` and `maxRecordsPerPartition` say."""
+        options = self.options
+        cluster = Cluster(client(options.servers, options.timeout_s), options)
+        bounds = cluster.bounds()
+        losses = Losses(fail=options.fail_on_data_loss)
+        start, end = losses.within(cluster.start(bounds), cluster.end(bounds), bounds)
+        parts = ranges(
+            *self.narrowed(cluster, start, end), options.min_partitions, options.max_records
+        )
+        return [InputPartition(part) for part in parts]
+
+    def narrowed(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """Less than all, where filters of the query are known."""
+        return start, end
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Record batches of one part."""
+        wanted: Range | None = partition.value
+        return read(self.options, self.fields, wanted)

@@ -1,0 +1,24 @@
+"""Why Spark gave up, in one line: errors of ours come wrapped in tracebacks of two languages."""
+
+from __future__ import annotations
+
+import re
+
+from logboom.wire.errors import LogboomError
+
+_OURS = re.compile(r"logboom\.wire\.errors\.\w+: (.+)")
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong: in our own words if it was ours, else the first line of Spark's."""
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else repr(error)
+
+
+def job_failed(job: str, error: BaseException) -> LogboomError:
+    """The error of a job for its user."""
+    return LogboomError(f"{job}: {reason(error)}")

@@ -1,0 +1,112 @@
+"""archive: topics to Parquet, parted by topic and date, each message once; and a look whether the
+archive is whole.
+
+Exactly once by Spark's file sink: what a micro-batch wrote counts once it stands in the folder's
+`_spark_metadata`. So read it with Spark, or leave out files that are not listed there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.window import Window
+
+from logboom.pipeline.jobs.running import OnRows, Run, run_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "key",
+    "value",
+    "tag",
+    "headers",
+)
+SCHEMA: Final = (
+    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "tag string, headers array<struct<key:string,value:binary>>"
+)
+"""What is read of a topic: all that a message has."""
+
+
+def archived(messages: DataFrame) -> DataFrame:
+    """Messages as they stand in an archive: with the day (UTC) of their message time."""
+    return messages.select(*COLUMNS, sf.to_date("timestamp").alias("date"))
+
+
+def audited(archive: DataFrame) -> DataFrame:
+    """One row a queue: first and last offset, messages, how many offsets between are missing, and
+    how many messages are there more than once. A whole archive has zeros in the last two."""
+    per_offset = archive.groupBy("topic", "partition", "offset").agg(sf.count("*").alias("copies"))
+    found = per_offset.groupBy("topic", "partition").agg(
+        sf.min("offset").alias("first"),
+        sf.max("offset").alias("last"),
+        sf.sum("copies").alias("messages"),
+        sf.count("*").alias("offsets"),
+    )
+    return found.select(
+        "topic",
+        "partition",
+        "first",
+        "last",
+        "messages",
+        (sf.col("last") - sf.col("first") + 1 - sf.col("offsets")).alias("missing"),
+        (sf.col("messages") - sf.col("offsets")).alias("doubled"),
+    ).orderBy("topic", "partition")
+
+
+def gaps(archive: DataFrame) -> DataFrame:
+    """The stretches of offsets that are missing between others: topic, partition, first, last."""
+    queue = Window.partitionBy("topic", "partition").orderBy("offset")
+    before = archive.select(
+        "topic", "partition", "offset", sf.lag("offset").over(queue).alias("before")
+    )
+    missing = before.where(sf.col("offset") > sf.col("before") + 1)
+    return missing.select(
+        "topic",
+        "partition",
+        (sf.col("before") + 1).alias("first"),
+        (sf.col("offset") - 1).alias("last"),
+    ).orderBy("topic", "partition", "first")
+
+
+def archive(
+    spark: SparkSession,
+    source: dict[str, str],
+    folder: Path,
+    checkpoint: Path | None = None,
+    *,
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Archive what is there now, or with `every` ("1 minute") go on until it is stopped.
+
+    Args:
+        source: options of the source; where to begin counts for a new checkpoint only.
+        checkpoint: where Spark remembers how far it is; None: in the folder.
+    """
+    messages = spark.readStream.format("logboom").schema(SCHEMA)
+    frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
+    writer = (
+        archived(frame)
+        .writeStream.format("parquet")
+        .partitionBy("topic", "date")
+        .option("path", str(folder))
+        .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
+    )
+    return run_stream("archive", writer, every=every, on_rows=on_rows)
+
+
+def audit(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
+    """What `audited` finds in an archive; nothing in an empty one."""
+    if not any(folder.glob("topic=*")):
+        return []
+    found = audited(spark.read.parquet(str(folder)))
+    return [row.asDict() for row in found.collect()]

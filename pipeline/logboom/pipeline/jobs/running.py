@@ -1,0 +1,99 @@
+"""Running a stream to its end, or until somebody stops it, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+LOOK_S: Final = 0.2
+"""How often a running query is looked at for its progress."""
+
+
+OnRows: TypeAlias = Callable[[int], object]
+"""Called with the rows done so far."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run of a job did."""
+
+    job: str
+    rows: int = 0
+    """Rows read."""
+    batches: int = 0
+    """Micro-batches that had rows."""
+    seconds: float = 0.0
+    rows_per_s: float = 0.0
+    offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it is now, by topic and queue; empty if there was nothing to do."""
+    stopped: bool = False
+    """Ended by Ctrl-C instead of by itself."""
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets while the block runs, where it comes to this thread.
+
+    As an exception it would come in the midst of a call to the JVM, and PySpark, which raises it so,
+    would cancel the micro-batch that is being written.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Progress:
+    """Adds up the progress of a query: Spark forgets all but the last hundred batches."""
+
+    def __init__(self, job: str) -> None:
+        self.run = Run(job)
+        self._last_batch = -1
+
+    def look(self, query: Any) -> int:
+        """Take in what is new; how many rows are done in all."""
+        for each in query.recentProgress:
+            # Idle looks have the number of the batch that is to come.
+            if each.numInputRows and each.batchId > self._last_batch:
+                self._last_batch = each.batchId
+                self.run.rows += each.numInputRows
+                self.run.batches += 1
+                self.run.offsets = json.loads(each.sources[0].endOffset)
+        return self.run.rows
+
+
+def run_stream(job: str, writer: Any, *, every: str = "", on_rows: OnRows | None = None) -> Run:
+    """Run a query: over all there is now, or in micro-batches `every` so often until Ctrl-C.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    trigger = {"processingTime": every} if every else {"availableNow": True}
+    began = time.monotonic()
+    progress = Progress(job)
+    query = writer.trigger(**trigger).start()
+    try:
+        with interrupts() as stop:
+            while not stop.is_set() and not query.awaitTermination(LOOK_S):
+                done = progress.look(query)
+                if on_rows is not None:
+                    on_rows(done)
+    finally:
+        query.stop()
+        progress.look(query)
+    run = progress.run
+    run.stopped = stop.is_set()
+    run.seconds = round(time.monotonic() - began, 3)
+    run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
+    return run

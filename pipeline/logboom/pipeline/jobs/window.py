@@ -1,0 +1,106 @@
+"""window: counts and measures of JSON messages by time windows, and by whatever they say.
+
+Windows are those of a time in the message, or of the message time. A window is written once, when
+the watermark has passed its end: what comes later than that is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.pipeline.jobs.running import OnRows, Run, run_stream
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA: Final = "value binary, timestamp timestamp"
+"""What is read of a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What to count, and how."""
+
+    schema: str
+    """Fields of the JSON values, as in SQL: "carrier string, delay double"."""
+    width: str = "1 minute"
+    slide: str = ""
+    """Between the beginnings of windows; "": their width, so that they do not overlap."""
+    by: Sequence[str] = ()
+    """Fields that windows are parted by."""
+    measures: Sequence[str] = ()
+    """Fields of which sum, average, least and greatest are wanted."""
+    time: str = ""
+    """Field with the time of an event; "": the message time."""
+    watermark: str = "1 minute"
+    """How late a message may come."""
+
+
+def parsed(messages: DataFrame, wanted: Windows) -> DataFrame:
+    """The fields of the values, and `event_time`. What is no JSON has nulls for fields, and counts
+    if it is the message time that decides."""
+    text = sf.col("value").cast("string")
+    told = messages.select(sf.from_json(text, wanted.schema).alias("it"), "timestamp")
+    time = sf.col(f"it.{wanted.time}").cast("timestamp") if wanted.time else sf.col("timestamp")
+    return told.select("it.*", time.alias("event_time"))
+
+
+def windowed(messages: DataFrame, wanted: Windows) -> DataFrame:
+    """One row a window and group: begin, end, the fields of `by`, count, and the measures.
+
+    Raises:
+        InvalidRequest: a field that the schema does not have.
+    """
+    events = parsed(messages, wanted)
+    for name in (*wanted.by, *wanted.measures):
+        if name not in events.columns:
+            fields = ", ".join(events.columns)
+            raise InvalidRequest(f"the schema has no field {name!r}: there are {fields}")
+    slide = wanted.slide or wanted.width
+    windows = events.withWatermark("event_time", wanted.watermark).groupBy(
+        sf.window("event_time", wanted.width, slide).alias("window"), *wanted.by
+    )
+    counted = windows.agg(sf.count("*").alias("count"), *_measures(wanted.measures))
+    return counted.select(
+        sf.col("window.start").alias("begin"), sf.col("window.end").alias("end"), "*"
+    ).drop("window")
+
+
+def _measures(names: Sequence[str]) -> list[Column]:
+    kinds = {"sum": sf.sum, "avg": sf.avg, "min": sf.min, "max": sf.max}
+    return [kind(name).alias(f"{name}_{word}") for name in names for word, kind in kinds.items()]
+
+
+def window(
+    spark: SparkSession,
+    source: dict[str, str],
+    wanted: Windows,
+    folder: Path,
+    checkpoint: Path | None = None,
+    *,
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Write windows to Parquet: those that are over now, or with `every` as they end.
+
+    Args:
+        source: options of the source; where to begin counts for a new checkpoint only.
+        checkpoint: where Spark keeps how far it is and the open windows; None: in the folder.
+    """
+    messages = spark.readStream.format("logboom").schema(SCHEMA)
+    frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
+    writer = (
+        windowed(frame, wanted)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .option("path", str(folder))
+        .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
+    )
+    return run_stream("window", writer, every=every, on_rows=on_rows)

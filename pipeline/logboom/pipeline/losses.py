@@ -1,0 +1,75 @@
+"""Messages that a read was to find and that are gone: told, or passed over if the user says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from logboom.pipeline.cluster import Bounds
+from logboom.pipeline.limits import Range
+from logboom.pipeline.offsets import Offsets, Place, describe
+from logboom.wire.columns import Columns
+from logboom.wire.errors import OffsetOutOfRange
+
+LOG = logging.getLogger("logboom.pipeline")
+
+HOW = "say failOnDataLoss false to read on without them"
+
+
+class Losses:
+    """What becomes of a loss: an error, or a line in the log."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def found(self, place: Place, what: str) -> None:
+        """Messages of a queue are gone.
+
+        Raises:
+            OffsetOutOfRange: unless losses are passed over.
+        """
+        text = f"{describe(place)} {what}"
+        if self._fail:
+            raise OffsetOutOfRange(f"{text}: {HOW}", topic=place[0], queue=place[1])
+        LOG.warning("%s; reading on", text)
+
+    def within(self, start: Offsets, end: Offsets, bounds: Bounds) -> tuple[Offsets, Offsets]:
+        """The same offsets, cut to what the queues hold. A queue that `start` does not know is new
+        and read from its first message.
+
+        Raises:
+            OffsetOutOfRange: something is cut off, and losses are not passed over.
+        """
+        for place in sorted((start.keys() | end.keys()) - bounds.keys()):
+            self.found(place, "is gone, and so are its messages")
+        starts: Offsets = {}
+        ends: Offsets = {}
+        for place, stop in end.items():
+            if place not in bounds:
+                continue
+            first, high = bounds[place]
+            begin = start.get(place, 0)
+            if begin < first:
+                self.found(place, f"begins at offset {first} now, messages from {begin} are gone")
+                begin = min(first, max(stop, begin))
+            if stop > high or begin > stop:
+                asked = max(stop, begin)
+                self.found(place, f"ends at offset {high}, not at {asked}: it was made anew")
+                begin, stop = (first if begin > stop else min(begin, high)), min(stop, high)
+            starts[place], ends[place] = begin, max(begin, stop)
+        return starts, ends
+
+    def contiguous(self, parts: Iterable[Columns], wanted: Range) -> Iterator[Columns]:
+        """The parts of a range as they are; whatever is missing between them is found.
+
+        Raises:
+            OffsetOutOfRange: something is missing, and losses are not passed over.
+        """
+        place, at = (wanted.topic, wanted.queue), wanted.start
+        for part in parts:
+            if part.base_offset != at:
+                self.found(place, f"lacks offsets {at} to {part.base_offset - 1}")
+            yield part
+            at = part.next_offset
+        if at != wanted.stop:
+            self.found(place, f"lacks offsets {at} to {wanted.stop - 1}")

@@ -1,0 +1,94 @@
+"""A Spark session that knows logboom, and clear words where Spark cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from logboom.wire.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED: Final = ("pyspark", "pyarrow")
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Their readers take the filters of a query only where this is on.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What `session` sets unless it is told otherwise."""
+LOCAL: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Short jobs spend more time on compiling well than it wins them back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Spark's 200 tasks of a shuffle are those of a cluster.
+    "spark.sql.shuffle.partitions": "8",
+}
+"""What it sets too where everything runs on this machine."""
+
+
+def check_spark() -> None:
+    """Whether Spark can run here.
+
+    Raises:
+        StartError: the extra or Java is missing; says how to get it.
+    """
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        raise StartError("the pipeline needs its extra: pip install 'logboom[spark]'")
+    home = os.environ.get("JAVA_HOME", "")
+    if home and not (Path(home) / "bin" / "java").exists():
+        raise StartError(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
+    if not home and shutil.which("java") is None:
+        text = "Spark needs Java 17: sudo apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
+        raise StartError(text)
+
+
+def session(
+    name: str = "logboom", master: str = "", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the format "logboom".
+
+    Args:
+        master: Spark's own words, such as "spark://host:7077"; "" is local[*], or what
+            `spark-submit` says.
+        settings: Spark's settings by name.
+
+    Raises:
+        StartError: the extra `[spark]` or Java is missing.
+    """
+    check_spark()
+    # Here, since only now it is known to be there.
+    from pyspark.sql import SparkSession
+
+    # Spark's tasks run in this very Python, or they would not find what is installed beside it.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {**SETTINGS, **(settings or {})}
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    if not master or master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        wanted = {**LOCAL, **wanted}
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Teach a session the format "logboom", and to commit for `commitGroup`. Twice is harmless."""
+    # Here, since it imports PySpark.
+    from logboom.pipeline.group_commits import listen
+    from logboom.pipeline.source import LogboomDataSource
+
+    spark.dataSource.register(LogboomDataSource)
+    listen(spark)

@@ -1,0 +1,195 @@
+"""`spark.readStream.format("logboom")`: micro-batches of what is new.
+
+Spark keeps one reader for a query, in a process of its own, and asks it in turn: how far is the
+cluster, which parts are there between two offsets. A second one, elsewhere, is made only to be
+pickled for the tasks; so nothing is connected before it is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from logboom.client import Client
+from logboom.client.lookout import Lookout
+from logboom.client.ranges import NEWS_S
+from logboom.pipeline.clients import client
+from logboom.pipeline.cluster import Bounds, Cluster
+from logboom.pipeline.group_marks import marked
+from logboom.pipeline.limits import Range, limited, limited_bytes, ranges
+from logboom.pipeline.losses import Losses
+from logboom.pipeline.offsets import Offsets, Place, from_json, to_json
+from logboom.pipeline.reading import read
+from logboom.pipeline.rows import Field
+from logboom.pipeline.source_options import SourceOptions
+
+WAIT_S: Final = 0.5
+"""How long a look for news waits for some: Spark asks again at once, up to a hundred times a
+second."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, reads them in tasks."""
+
+    def __init__(self, options: SourceOptions, fields: Sequence[Field]) -> None:
+        self.options = options
+        self.fields = fields
+        self._losses = Losses(fail=options.fail_on_data_loss)
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        """Where Trigger.AvailableNow ends."""
+        self._seen: Offsets = {}
+        """The ends of the last look."""
+        self._taken_at = time.monotonic()
+        """When there was a micro-batch last."""
+        self._lookout: tuple[Client, Lookout] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name for it
+        """Where a new query begins. Asked several times before the first batch is written down, and
+        to be the same each time."""
+        if self._initial is None:
+            cluster = self._cluster()
+            self._initial = cluster.start(cluster.bounds())
+        return to_json(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name for it
+        """The options, as far as Spark has words for them."""
+        if self.options.max_offsets:
+            return ReadMaxRows(self.options.max_offsets)
+        if self.options.max_bytes:
+            return ReadMaxBytes(self.options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
+        """All that is there now is read, and then no more."""
+        self._target = _ends(self._cluster().bounds())
+
+    def latestOffset(  # noqa: N802 - Spark's name for it
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next micro-batch ends; `start` if there is nothing new after a while."""
+        begin = from_json(start, "the checkpoint") if start is not None else {}
+        ends = self._look(begin)
+        if ends == begin and self._target is None and self._wait(begin, WAIT_S):
+            ends = self._look(begin)
+        if self._is_too_little(begin, ends):
+            self._wait(self._seen, WAIT_S)
+            return to_json(begin)
+        if not isinstance(limit, ReadAllAvailable):
+            ends = self._limited(begin, ends)
+        if ends != begin:
+            self._taken_at = time.monotonic()
+        return to_json(ends)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name for it
+        """How far the cluster was at the last look, for the progress of the query."""
+        return marked(to_json(self._seen), self.options)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        """The parts of a micro-batch."""
+        begin, stop = (from_json(each, "the checkpoint") for each in (start, end))
+        if begin == stop:
+            return []
+        begin, stop = self._losses.within(begin, stop, self._bounds({**begin, **stop}))
+        parts = ranges(begin, stop, self.options.min_partitions, self.options.max_records)
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """Record batches of one part."""
+        wanted: Range | None = partition.value
+        return read(self.options, self.fields, wanted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lookout": None}
+
+    # Looking.
+
+    def _client(self) -> Client:
+        return client(self.options.servers, self.options.timeout_s)
+
+    def _cluster(self) -> Cluster:
+        return Cluster(self._client(), self.options)
+
+    def _bounds(self, known: Offsets) -> Bounds:
+        """What the queues hold, with all that were known before, unless they are gone: the client
+        may hear of a queue later than whoever wrote the checkpoint."""
+        deadline = time.monotonic() + NEWS_S
+        while True:
+            bounds = self._cluster().bounds()
+            if known.keys() <= bounds.keys() or time.monotonic() >= deadline:
+                return bounds
+            # News of topics come to the client by themselves, and ring for nobody here.
+            time.sleep(0.05)
+
+    def _look(self, begin: Offsets) -> Offsets:
+        """Where queues end now, never before `begin`."""
+        ends = _ends(self._bounds(begin))
+        self._seen = ends
+        target = self._target
+        if target is not None:
+            # What came since counts for another time, and so do queues that came.
+            ends = {
+                place: min(end, target[place]) for place, end in ends.items() if place in target
+            }
+        for place in begin.keys() - ends.keys():
+            if target is None or place in target:
+                self._losses.found(place, "is gone, and so are its messages")
+        for place, end in ends.items():
+            if end < begin.get(place, end):
+                if target is not None and begin[place] <= self._seen[place]:
+                    ends[place] = begin[place]  # read further before, by another trigger
+                else:
+                    what = f"ends at offset {end}, not at {begin[place]}: it was made anew"
+                    self._losses.found(place, what)
+        return ends
+
+    def _wait(self, ends: Offsets, timeout_s: float) -> bool:
+        boom = self._client()
+        if self._lookout is None or self._lookout[0] is not boom:
+            self._lookout = (boom, boom.lookout())
+        return self._lookout[1].wait(ends, timeout_s)
+
+    # Limits.
+
+    def _is_too_little(self, begin: Offsets, ends: Offsets) -> bool:
+        """Whether a micro-batch waits for more (`minOffsetsPerTrigger`)."""
+        options = self.options
+        if not options.min_offsets or self._target is not None or ends == begin:
+            return False
+        waited_ms = (time.monotonic() - self._taken_at) * 1000
+        backlog = sum(end - begin.get(place, 0) for place, end in ends.items())
+        return backlog < options.min_offsets and waited_ms < options.max_trigger_delay_ms
+
+    def _limited(self, begin: Offsets, ends: Offsets) -> Offsets:
+        options = self.options
+        known = {**dict.fromkeys(ends, 0), **begin}
+        if options.max_offsets:
+            ends = limited(known, ends, options.max_offsets)
+        if options.max_bytes:
+            ends = limited_bytes(known, ends, options.max_bytes, self._sizes(known, ends))
+        return ends
+
+    def _sizes(self, begin: Offsets, ends: Offsets) -> dict[Place, float]:
+        """Bytes that a message takes in the queues with a backlog, by the first batch of it."""
+        boom = self._client()
+        sizes = {}
+        for place, end in ends.items():
+            if end > begin[place]:
+                found = boom.pull(*place, begin[place], max_messages=1).columns()
+                if found:
+                    sizes[place] = found[0].head.length / found[0].head.count
+        return sizes
+
+
+def _ends(bounds: Bounds) -> Offsets:
+    return {place: end for place, (_, end) in bounds.items()}

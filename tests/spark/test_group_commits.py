@@ -1,0 +1,77 @@
+"""What the listener commits, told by hand what Spark would tell it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from logboom.client import Client
+from logboom.pipeline.group_commits import GroupCommits
+from logboom.pipeline.group_marks import MARK
+
+Fill = Callable[..., None]
+
+
+def told(group: str, servers: str, **reached: dict[str, int]) -> SimpleNamespace:
+    """The progress of a query that commits for a group, and of another source beside it."""
+    mark = {MARK + group: {"servers": servers, "timeoutMs": 10_000}}
+    ours = SimpleNamespace(latestOffset=json.dumps(mark), endOffset=json.dumps(reached))
+    other = SimpleNamespace(latestOffset=None, endOffset="7")
+    return SimpleNamespace(progress=SimpleNamespace(sources=[other, ours]))
+
+
+def committed(boom: Client, group: str, topic: str) -> list[int | None]:
+    """Of each queue."""
+    return list(boom.admin.committed(group, topic).values())
+
+
+def test_a_group_is_made_and_only_goes_forward(
+    boom: Client, servers: str, topic: str, fill: Fill
+) -> None:
+    group = f"{topic}.group"
+    fill(topic, 0, range(10))
+    fill(topic, 1, range(10))
+    listener = GroupCommits()
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 4, "1": 0}}))
+    assert committed(boom, group, topic)[:2] == [4, 0]
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 6, "1": 5, "2": 0}}))
+    assert committed(boom, group, topic) == [6, 5, 0]
+    # Another query, or this one from an older checkpoint, with a listener that knows nothing.
+    for each in (listener, GroupCommits()):
+        each.onQueryProgress(told(group, servers, **{topic: {"0": 2, "1": 7}}))
+        each.onQueryProgress(told(group, servers, **{topic: {"0": 3, "1": 7}}))
+        assert committed(boom, group, topic) == [6, 7, 0]
+
+
+def test_topics_that_come_are_joined(boom: Client, servers: str, topic: str, fill: Fill) -> None:
+    group, other = f"{topic}.group", f"{topic}.other"
+    boom.admin.create_topic(other, queues=1)
+    fill(topic, 0, range(3))
+    fill(other, 0, range(3))
+    listener = GroupCommits()
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 3}}))
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 3}, other: {"0": 2}}))
+    assert committed(boom, group, other) == [2]
+    lags = {each.topic: each.lag for each in boom.admin.describe_group(group).queues}
+    assert lags[other] == 1
+
+
+def test_a_group_with_members_is_left_alone(
+    boom: Client,
+    servers: str,
+    topic: str,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = f"{topic}.taken"
+    fill(topic, 0, range(5))
+    with boom.consumer(topic, group=group), caplog.at_level(logging.WARNING, "logboom.pipeline"):
+        GroupCommits().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
+        assert f"group '{group}' has members: give the query a group of its own" in caplog.text
+        assert 5 not in committed(boom, group, topic)
+    GroupCommits().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
+    assert committed(boom, group, topic)[0] == 5

@@ -1,0 +1,50 @@
+"""The Python examples of docs/PIPELINE.md run as they stand, as scripts of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logboom.cli.app import build
+from logboom.pipeline.source_options import KNOWN
+
+pytestmark = pytest.mark.timeout(400)
+
+PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"
+TEXT = PAGE.read_text("utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+DEFAULT_ENDPOINT = "127.0.0.1:7711"
+"""Where the examples expect a broker."""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_an_example_runs(example: str, servers: str, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example.replace(DEFAULT_ENDPOINT, servers), "utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+    )
+    assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+def test_every_option_is_told() -> None:
+    assert EXAMPLES
+    assert [name for name in KNOWN if f"`{name}`" not in TEXT] == []
+
+
+def test_every_command_is_told() -> None:
+    commands = [name for name in build()["pipeline"] if not name.startswith("-")]
+    assert commands
+    assert [name for name in commands if f"`{name} " not in TEXT] == []

@@ -1,0 +1,104 @@
+"""How Spark gets to know the format, and what is said where Spark cannot run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from logboom.pipeline.failures import reason
+from logboom.pipeline.session import check_spark, register
+from logboom.wire.errors import StartError
+
+pytestmark = pytest.mark.timeout(400)
+
+Read = Callable[..., DataFrame]
+
+
+def test_spark_finds_the_format_by_itself(
+    spark: SparkSession, servers: str, topic: str, fill: Callable[..., None]
+) -> None:
+    fill(topic, 0, range(3))
+    fresh = spark.newSession()
+    frame = fresh.read.format("logboom").options(servers=servers, subscribe=topic).load()
+    assert frame.count() == 3
+
+
+def test_registering_twice_is_harmless(spark: SparkSession) -> None:
+    register(spark)
+    register(spark)
+
+
+def test_nothing_of_spark_is_imported_before_it_is_used() -> None:
+    script = "import sys, logboom.pipeline; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check_spark()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(StartError, match="there is no bin/java in it: unset or mend it"):
+        check_spark()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StartError, match="Spark needs Java 17: sudo apt-get install openjdk-17"):
+        check_spark()
+
+
+def test_a_missing_extra_is_told(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from logboom.pipeline import session\n"
+        "session()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert "the pipeline needs its extra: pip install 'logboom[spark]'" in done.stderr
+
+
+WRONG = [
+    ({"subscribes": "x"}, "the source has no option 'subscribes': did you mean subscribe?"),
+    ({}, "say what to read with one of subscribe, subscribePattern, assign, not with none of them"),
+    ({"subscribe": "none-such"}, "topic 'none-such' does not exist: create it with"),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), WRONG, ids=[said[:30] for _, said in WRONG])
+def test_a_wrong_batch_is_told_on_the_driver(
+    batch: Read, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        batch(**options).collect()
+    assert reason(caught.value).startswith(said)
+
+
+def test_a_wrong_stream_is_told_on_the_driver(stream: Read, topic: str, tmp_path: Path) -> None:
+    def said(**options: str) -> str:
+        writer = stream(**options).writeStream.format("noop")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        with pytest.raises(PySparkException) as caught:
+            writer.start().awaitTermination()
+        return reason(caught.value)
+
+    assert said(subscribe="none-such").startswith("topic 'none-such' does not exist")
+    assert said(subscribe=topic, endingOffsets="latest").startswith("endingOffsets has no meaning")
+
+
+def test_a_wrong_column_is_told_on_the_driver(batch: Read, topic: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        batch("value string", subscribe=topic).collect()
+    assert reason(caught.value).startswith("column 'value' is binary, not string")
+
+
+def test_brokers_that_are_away_are_named(spark: SparkSession) -> None:
+    options = {"servers": "127.0.0.1:9", "subscribe": "x", "timeoutMs": "500"}
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("logboom").options(**options).load().collect()
+    assert reason(caught.value).startswith("no node answered at 127.0.0.1:9")

@@ -1,0 +1,26 @@
+"""What Spark's errors become for the user of a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.pipeline.failures import job_failed, reason
+
+OURS = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "x.py", line 3, in get
+    raise self.error
+logboom.wire.errors.UnknownResource: topic 'x' does not exist: create it
+ SQLSTATE: 38000"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OURS, "topic 'x' does not exist: create it"),
+        ("\n[PATH_NOT_FOUND] no such path\n more", "[PATH_NOT_FOUND] no such path"),
+        ("", "ValueError('')"),
+    ],
+)
+def test_an_error_is_one_line(text: str, said: str) -> None:
+    assert reason(ValueError(text)) == said
+    assert str(job_failed("archive", ValueError(text))) == f"archive: {said}"

@@ -1,0 +1,29 @@
+"""Marks in the latest offset of a query."""
+
+from __future__ import annotations
+
+import json
+
+from logboom.pipeline.group_marks import Mark, mark_of, marked, reached
+from logboom.pipeline.source_options import source_options
+
+OFFSETS = {"flights": {"0": 5}}
+
+
+def test_a_mark_is_found_again() -> None:
+    given = {"servers": "a:1", "subscribe": "flights", "commitGroup": "g", "timeoutMs": "7"}
+    latest = marked(OFFSETS, source_options(given, stream=True))
+    assert mark_of(json.dumps(latest)) == Mark("g", "a:1", 7)
+    assert latest["flights"] == {"0": 5}
+
+
+def test_without_a_group_there_is_none() -> None:
+    options = source_options({"servers": "a:1", "subscribe": "flights"}, stream=True)
+    assert marked(OFFSETS, options) == OFFSETS
+    for text in (None, "", "null", "3", json.dumps(OFFSETS), '{"commitGroup:g": 3}'):
+        assert mark_of(text) is None
+
+
+def test_how_far_a_query_is() -> None:
+    assert reached(json.dumps(OFFSETS)) == {("flights", 0): 5}
+    assert reached(None) == {}

@@ -1,0 +1,80 @@
+"""Messages that are gone: an error, or read on."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from logboom.pipeline.limits import Range
+from logboom.pipeline.losses import Losses
+from logboom.pipeline.offsets import Offsets
+from logboom.wire.batch import encode_batch, open_batch, stamp
+from logboom.wire.columns import Columns
+from logboom.wire.errors import OffsetOutOfRange
+
+A = ("t", 0)
+
+CASES = [
+    # start, end, what the queue holds, what is said, what is left
+    ({A: 3}, {A: 9}, (5, 20), "begins at offset 5 now, messages from 3 are gone", (5, 9)),
+    ({A: 3}, {A: 4}, (5, 20), "begins at offset 5 now", (4, 4)),
+    ({}, {A: 9}, (5, 20), "begins at offset 5 now, messages from 0 are gone", (5, 9)),
+    ({A: 3}, {A: 30}, (0, 20), "ends at offset 20, not at 30", (3, 20)),
+    ({A: 30}, {A: 7}, (0, 7), "ends at offset 7, not at 30", (0, 7)),
+]
+
+
+def part(base: int, count: int) -> Columns:
+    """A stored batch."""
+    return open_batch(stamp(encode_batch([b""] * count, now_ms=1), base, 1, 1))
+
+
+@pytest.mark.parametrize(("start", "end", "holds", "said", "left"), CASES)
+def test_what_a_queue_does_not_hold_is_told_or_cut_off(
+    start: Offsets,
+    end: Offsets,
+    holds: tuple[int, int],
+    said: str,
+    left: tuple[int, int],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(OffsetOutOfRange, match=f"queue 0 of topic 't' {said}.* failOnDataLoss"):
+        Losses(fail=True).within(start, end, {A: holds})
+    with caplog.at_level(logging.WARNING):
+        assert Losses(fail=False).within(start, end, {A: holds}) == ({A: left[0]}, {A: left[1]})
+    assert "reading on" in caplog.text
+
+
+@pytest.mark.parametrize(("start", "end"), [({A: 0}, {A: 5}), ({A: 0}, {}), ({}, {A: 5})])
+def test_a_queue_that_is_gone_is_told_or_left_out(start: Offsets, end: Offsets) -> None:
+    with pytest.raises(OffsetOutOfRange, match="is gone, and so are its messages"):
+        Losses(fail=True).within(start, end, {})
+    assert Losses(fail=False).within(start, end, {}) == ({}, {})
+
+
+def test_what_is_there_is_left_as_it_is() -> None:
+    new = ("t", 1)
+    found = Losses(fail=True).within({A: 2}, {A: 5, new: 3}, {A: (1, 9), new: (0, 3)})
+    assert found == ({A: 2, new: 0}, {A: 5, new: 3})
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([part(0, 5), part(7, 3)], "lacks offsets 5 to 6"),
+        ([part(2, 8)], "lacks offsets 0 to 1"),
+        ([part(0, 5)], "lacks offsets 5 to 9"),
+        ([], "lacks offsets 0 to 9"),
+    ],
+)
+def test_gaps_between_batches_are_found(parts: list[Columns], said: str) -> None:
+    wanted = Range("t", 0, 0, 10)
+    with pytest.raises(OffsetOutOfRange, match=said):
+        list(Losses(fail=True).contiguous(parts, wanted))
+    assert list(Losses(fail=False).contiguous(parts, wanted)) == parts
+
+
+def test_a_whole_range_passes() -> None:
+    parts = [part(0, 5), part(5, 5)]
+    assert list(Losses(fail=True).contiguous(parts, Range("t", 0, 0, 10))) == parts
