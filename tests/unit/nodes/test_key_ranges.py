@@ -101,7 +101,7 @@ def test_halving_covers_every_slot_once_and_survivors_keep_theirs(
     steps: list[tuple[bool, int]],
 ) -> None:
     split = AutoSplit[int](64)
-    here: set[int] = set()
+    here: set[int | None] = set()
     for adding, who in steps:
         before = {slot: split.select(slot) for slot in range(64)}
         if adding and who not in here:
