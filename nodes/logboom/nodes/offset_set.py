@@ -7,6 +7,7 @@ What looks like many small steps is done by shifts and masks of a block, some 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, TypeAlias
 
 BLOCK_BITS: Final = 13
@@ -144,6 +145,12 @@ def spans_of(bits: int, base: int) -> Iterator[Span]:
         yield base + gap, base + gap + run
         bits >>= run
         base += gap + run
+
+
+def offsets_of(bits: int | OffsetSet, base: int = 0) -> Iterator[int]:
+    """The single offsets of bits (bit 0 is `base`), or of a set, lowest first."""
+    spans = bits.spans() if isinstance(bits, OffsetSet) else spans_of(bits, base)
+    return chain.from_iterable(range(start, stop) for start, stop in spans)
 
 
 def _lowest(bits: int) -> int:
