@@ -8,41 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
-
-from msgspec import Struct
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logboom.nodes.key_ranges import Range
 from logboom.nodes.offset_set import Span
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
+from logboom.wire.subscription_messages import KINDS, Hashing, Kind, SubscriptionConfig
 
-Kind: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
-KINDS: Final[tuple[Kind, ...]] = ("exclusive", "failover", "shared", "key_shared")
-Hashing: TypeAlias = Literal["auto_split", "sticky", "consistent"]
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """How a subscription is served, as long as it has consumers: all of them must agree."""
-
-    kind: Kind = "exclusive"
-    hashing: Hashing = "auto_split"
-    """Of key_shared: who gets which keys (`key_ranges`)."""
-    filter: str = ""
-    """Only messages that this filter takes; the others count as acknowledged."""
-    ack_timeout_s: float = 0.0
-    """Seconds after which what was not acknowledged goes to somebody again; 0: never."""
-    most_unacked: int = 50_000
-    """Messages that one consumer may hold unacknowledged; served on at half of it."""
-    most_unacked_all: int = 200_000
-    """The same for all consumers together."""
-    failover_delay_s: float = 1.0
-    """Seconds that the next active consumer waits, while the one before may still acknowledge."""
-    look_ahead: int = 50_000
-    """Of key_shared: messages that may wait for their consumers while others are served on."""
-    messages_per_s: int = 0
-    bytes_per_s: int = 0
-    """Dispatch rate; 0: no limit."""
+Settings = SubscriptionConfig
 
 
 class Entry(NamedTuple):
@@ -189,3 +163,25 @@ class DispatchEffects:
     """Not acknowledged, or not taken back: the consumer does not hold them."""
     active: list[tuple[str, bool]] = field(default_factory=list)
     """(consumer, whether it is the active one now), of exclusive and failover."""
+
+
+__all__ = [
+    "KINDS",
+    "Ack",
+    "AckCumulative",
+    "Attach",
+    "Delivery",
+    "Detach",
+    "DispatchEffects",
+    "DispatchEvent",
+    "Entry",
+    "Grant",
+    "Grown",
+    "Hashing",
+    "Kind",
+    "Nack",
+    "Parcel",
+    "Settings",
+    "Source",
+    "Tick",
+]

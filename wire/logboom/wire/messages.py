@@ -18,6 +18,7 @@ from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.parking import AT_ONCE, ParkingMessage
+from logboom.wire.subscription_messages import SubscriptionMessage
 from logboom.wire.view import View
 
 Message = base.Message
@@ -452,6 +453,7 @@ AnyMessage = (
     | GroupDescribed
     | GroupMessage
     | ParkingMessage
+    | SubscriptionMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
