@@ -381,19 +381,21 @@ class Broker:
         for key, replica in queues.items():
             if self.queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
-            if not replica.parked.behind:
-                replica.applied = replica.hw
-                continue
-            try:
-                applied = replica.parked.apply(replica.hw, self.queues.storage, turn.writes)
-            except DataDamaged as error:
-                self.damages.found(replica, Damaged(error.text, Position(replica.start)))
-                continue
-            replica.applied = applied.reach
-            if applied.changed:
+            reach, more = replica.hw, False
+            if replica.parked.behind:
+                try:
+                    applied = replica.parked.apply(reach, self.queues.storage, turn.writes)
+                except DataDamaged as error:
+                    self.damages.found(replica, Damaged(error.text, Position(replica.start)))
+                    continue
+                reach, more = applied.reach, applied.more
+                if applied.changed:
+                    self.queues.touch(replica)
+                    self.releasing.applied(replica, applied)
+            if replica.cursors.apply(reach, turn.writes):
                 self.queues.touch(replica)
-                self.releasing.applied(replica, applied)
-            if applied.more:
+            replica.applied = reach
+            if more:
                 self._to_apply[key] = replica
 
     def _index(self, turn: Turn) -> None:

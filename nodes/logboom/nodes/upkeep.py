@@ -155,6 +155,7 @@ class Upkeep:
                 return False
         try:
             limit = min(limit, replica.parked.limit(replica.applied, self._queues.storage))
+            limit = min(limit, replica.cursors.limit(replica.applied))
             uncertain = 0
             if replica.role == "leader" and keep.max_bytes is not None:
                 above = entries(replica, self._queues.storage, replica.hw, replica.end)
