@@ -39,10 +39,12 @@ from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
+from logboom.nodes.subscription_desk import Desk
+from logboom.nodes.subscriptions import Subscriptions
 from logboom.nodes.turn import Turn
 from logboom.nodes.upkeep import Upkeep
 from logboom.nodes.watching import Told, Watcher
-from logboom.wire.actor import Call, Effects, Event, Instant, Received, Synced
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Synced
 from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
@@ -71,6 +73,14 @@ from logboom.wire.messages import (
 )
 from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    DescribeSubscriptions,
+    Detach,
+    Receive,
+    SettleMessages,
+    Subscribe,
+)
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
@@ -180,6 +190,18 @@ class Broker:
         self.recalling = Recalling(
             config.id, self.queues, self.routes, self.producing, self.damages.refusal, stats
         )
+        self.desk = Desk(
+            config.id, self.queues, self.routes, stats, self.feeder.appended, self.damages.found
+        )
+        self.subscriptions = Subscriptions(
+            config.id,
+            self.queues,
+            self.routes,
+            self.desk,
+            stats,
+            self.damages.refusal,
+            self.pulling.offset_at,
+        )
         self.roles = Roles(
             config.id,
             self.queues,
@@ -207,6 +229,7 @@ class Broker:
             self.servers,
             stats,
             Carrying(self.queues, stats, self.feeder.appended).carry,
+            self.desk.refresh,
         )
         self.coordinator = Coordinator(
             Standing(config.id, self.routes, self.groups, lease),
@@ -256,6 +279,12 @@ class Broker:
             GroupRelease: self._on_group(self.coordinator.requests.release),
             GroupLeave: self._on_group(self.coordinator.requests.leave),
             GroupStatus: self._on_group(self.coordinator.status),
+            Subscribe: self._on_subscription(self.subscriptions.subscribe),
+            Receive: self._on_subscription(self.subscriptions.receive),
+            SettleMessages: self._on_subscription(self.subscriptions.settle),
+            Detach: self._on_subscription(self.subscriptions.detach),
+            AlterSubscription: self._on_subscription(self.subscriptions.alter),
+            DescribeSubscriptions: self._on_subscription(self.subscriptions.describe),
         }
 
     @property
@@ -344,6 +373,7 @@ class Broker:
         self.pulling.expire(turn)
         self.told.expire(turn)
         self.coordinator.step(turn)
+        self.desk.step(turn)
         self.gate.sweep(turn.mono)
         self.stopping.step(turn)
 
@@ -363,9 +393,11 @@ class Broker:
             self.producing.hw_moved(replica, turn)
             self.pulling.hw_moved(replica, turn)
             self.feeder.hw_moved(replica, turn.mono)
+            self.desk.hw_moved(replica, turn)
             self._to_index[replica.key] = replica
             self._to_apply[replica.key] = replica
         self._moved.clear()
+        self.desk.flush(turn)
         self._apply(turn)
         self.pulling.step(turn)
         self.isr.step(turn)
@@ -435,6 +467,7 @@ class Broker:
             self.pulling.deadline(),
             self.told.deadline(),
             self.coordinator.deadline(),
+            self.desk.deadline(),
             self.feeder.deadline(),
             self.fetching.deadline(),
             self.stopping.deadline(),
@@ -556,6 +589,10 @@ class Broker:
     def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer, message, turn)
 
+    @staticmethod
+    def _on_subscription(serve: Callable[[Inbound, Any, Turn], None]) -> _Serve:
+        return lambda peer, message, _batches, turn: serve(peer.address, message, turn)
+
     def _on_propose(
         self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
     ) -> None:
@@ -587,6 +624,8 @@ class Broker:
             groups_coordinated=len(self.coordinator),
             members_coordinated=self.coordinator.sessions.members,
             heartbeats_held=len(self.coordinator.holds),
+            subscriptions_served=len(self.desk.served),
+            subscription_consumers=sum(len(each.seats) for each in self.desk.served.values()),
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,
             free_bytes=self.space.free,

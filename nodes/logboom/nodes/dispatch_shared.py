@@ -89,10 +89,9 @@ class SharedDispatcher(Dispatcher):
         chosen: list[tuple[Entry, int]] = []
         while len(chosen) < batches and messages > 0 and size > 0:
             first = self._replay.first()
-            entries = () if first is None else self.source.read(first, 1, 1, 1)
-            if not entries:
+            entry = None if first is None else self._holding(first)
+            if entry is None:
                 break
-            entry = entries[-1]
             again = self._replay.bits(entry.base, entry.next)
             self._replay.discard_bits(entry.base, again)
             bits = self._judge(entry, again)
@@ -102,16 +101,22 @@ class SharedDispatcher(Dispatcher):
                 size -= entry.size
         return chosen
 
+    def _holding(self, offset: int) -> Entry | None:
+        """The batch that holds an offset; None: it cannot be read now."""
+        read = self.source.read(offset, 1, 1, 1)
+        return next((entry for entry in read if entry.base <= offset < entry.next), None)
+
     def _fresh(self, messages: int, size: int, batches: int) -> list[tuple[Entry, int]] | None:
         """What was never sent, within these bounds but at least one batch; None: nothing can be
         read now. Empty: nothing of what was read is to be sent."""
         if self.read_at >= self.end:
             return None
-        entries = self.source.read(self.read_at, messages, size, batches)
+        before = self.read_at
+        entries = self.source.read(before, messages, size, batches)
         chosen: list[tuple[Entry, int]] = []
         for entry in entries:
             bits = self._judge(entry)
             self.read_at = max(self.read_at, entry.next)
             if bits:
                 chosen.append((entry, bits))
-        return chosen if entries else None
+        return chosen if self.read_at > before else None

@@ -139,7 +139,7 @@ class SingleDispatcher(Dispatcher):
             entries = self.source.read(self.read_at, *budget) if self.read_at < self.end else ()
             if not entries:
                 return
-            self._held_up_at = None
+            self._held_up_at, begun = None, self.read_at
             chosen: list[tuple[Entry, int]] = []
             for entry in entries:
                 bits = self._judge(entry)
@@ -151,5 +151,5 @@ class SingleDispatcher(Dispatcher):
                 self.read_at = max(self.read_at, entry.next)
             if chosen:
                 self._send(consumer, chosen)
-            if self._held_up_at is not None:
+            if self._held_up_at is not None or self.read_at == begun:
                 return

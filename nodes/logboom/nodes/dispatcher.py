@@ -166,6 +166,12 @@ class Dispatcher(ABC):
                 when = min(when, paid)
         return when
 
+    def unready(self, name: str) -> None:
+        """A consumer waits no longer: send it nothing before its next `Grant`."""
+        consumer = self.consumers.get(name)
+        if consumer is not None:
+            consumer.ready = False
+
     def _known(self, name: str, session: int) -> Consumer:
         consumer = self.consumers.get(name)
         if consumer is None or consumer.session != session:

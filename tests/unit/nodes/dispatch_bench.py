@@ -83,7 +83,9 @@ class Log:
         for entry in self.entries:
             if entry.next <= offset and (entry.head.count or entry.base < offset):
                 continue
-            if batches <= 0 or messages <= 0 or (found and size < entry.size):
+            if batches <= 0 or messages <= 0:
+                break
+            if any(each.head.count for each in found) and size < entry.size:
                 break
             found.append(entry)
             size -= entry.size

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
-from logboom.nodes.dispatch_events import KINDS, Hashing, Kind, Settings
+from logboom.nodes.dispatch_events import KINDS, Hashing, Settings
+from logboom.nodes.dispatch_events import Kind as Type
 from logboom.wire.errors import LogboomError
+from logboom.wire.head import Kind
 from tests.unit.nodes.dispatch_bench import Bench
 
 STEPS = 250
@@ -43,6 +45,8 @@ def play(bench: Bench, rng: Random, steps: int) -> None:
         elif action < 0.87 and rng.random() < 0.5:
             bench.fail_over()
         else:
+            if rng.random() < 0.3:
+                bench.log.control(Kind.CURSOR_DELTA)
             bench.append(*rng.choices(KEYS, k=rng.randint(1, 12)))
 
 
@@ -60,7 +64,7 @@ def attach(bench: Bench, rng: Random, name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_lost_and_nothing_is_at_two(kind: Kind, seed: int) -> None:
+def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
     rng = Random(seed)
     settings = Settings(
         kind=kind,
