@@ -168,7 +168,8 @@ class Desk:
     def _send(self, served: Served, delivery: Delivery, turn: Turn) -> None:
         seat = served.seats[delivery.consumer]
         assert seat.held is not None
-        chosen, attempts = [], []
+        chosen: list[bytes] = []
+        attempts: list[tuple[int, int]] = []
         for entry, bits, counted in delivery.parcels:
             count = entry.head.count
             whole = bits == (1 << count) - 1
@@ -297,12 +298,12 @@ class Desk:
             elif served.deadline() <= turn.mono:
                 self._step_one(served, turn)
         for key, waiting in list(self._answers.items()):
-            replica = self._queues.replicas.get(key)
-            if replica is not None and waiting[0][0] is replica.leading:
+            known = self._queues.replicas.get(key)
+            if known is not None and waiting[0][0] is known.leading:
                 continue
             for _, answer in waiting:
-                if replica is not None:
-                    self._refuse(replica, answer, turn)
+                if known is not None:
+                    self._refuse(known, answer, turn)
             del self._answers[key]
 
     def _step_one(self, served: Served, turn: Turn) -> None:
