@@ -21,6 +21,7 @@ from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
+from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.work import Context, Later
 from logboom.wire.errors import LogboomError, RetryableError
 
@@ -44,6 +45,7 @@ __all__ = [
     "RetryableError",
     "SendFuture",
     "SendResult",
+    "SubscriptionConsumer",
     "connect",
     "delay_level",
 ]

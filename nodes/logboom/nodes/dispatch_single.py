@@ -151,5 +151,5 @@ class SingleDispatcher(Dispatcher):
                 self.read_at = max(self.read_at, entry.next)
             if chosen:
                 self._send(consumer, chosen)
-            if self._held_up_at is not None or self.read_at == begun:
+            if self._now < self._begins_at or self.read_at == begun:
                 return

@@ -22,6 +22,7 @@ from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
+from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 
 __all__ = [
     "Admin",
@@ -31,5 +32,6 @@ __all__ = [
     "GroupConsumer",
     "Producer",
     "PushConsumer",
+    "SubscriptionConsumer",
     "connect",
 ]
