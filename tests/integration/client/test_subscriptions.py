@@ -207,7 +207,7 @@ def test_what_cannot_be_is_refused(boom: Client) -> None:
         {"filter": "a >"},
     ):
         with pytest.raises(InvalidRequest):
-            boom.subscribe("bad", subscription="x", **options)  # type: ignore[arg-type]  # wrong
+            boom.subscribe("bad", subscription="x", **options)
 
 
 def test_the_asyncio_twin(node: Embedded) -> None:
