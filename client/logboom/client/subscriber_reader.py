@@ -52,10 +52,9 @@ class SubscriberReader:
 
     def _opened(self, parcel: Parcel) -> list[Message]:
         place, subscriber = parcel.place, self._subscriber
-        messages = messages_of(subscriber.options.topic, place.queue, parcel.columns)
-        if parcel.chosen:
-            picked = selectors(parcel.chosen, len(parcel.columns))
-            messages = [message for message, yes in zip(messages, picked, strict=True) if yes]
+        picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
+        topic = subscriber.options.topic
+        messages = messages_of(topic, place.queue, parcel.columns, picked)
         if place.done or place.known:
             messages = self._without_known(place, messages)
         if parcel.attempts:

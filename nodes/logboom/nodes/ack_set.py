@@ -36,6 +36,20 @@ class AckSet:
             return self.raise_to(stop)
         return self.above.add(start, stop)
 
+    def add_bits(self, start: int, bits: int) -> int:
+        """Acknowledge `start` + n for each bit n; how many were not before."""
+        if start < self.floor:
+            bits >>= self.floor - start
+            start = self.floor
+        if not bits:
+            return 0
+        before = self.above.count
+        self.above.add_bits(start, bits)
+        added = self.above.count - before
+        if self.floor in self.above:
+            self._advance()
+        return added
+
     def raise_to(self, offset: int) -> int:
         """Acknowledge everything below `offset`; how many were not before."""
         if offset <= self.floor:

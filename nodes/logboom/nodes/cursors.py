@@ -15,7 +15,7 @@ from typing import NamedTuple
 from logboom.nodes import cursor_rows as rows
 from logboom.nodes.ack_set import AckSet
 from logboom.nodes.keys import Position, queue_end, queue_key
-from logboom.nodes.offset_set import BLOCK_BITS, pieces
+from logboom.nodes.offset_set import BLOCK, BLOCK_BITS, blocks_of
 from logboom.nodes.storage import Storage, WriteSet
 from logboom.wire.batch import control_body
 from logboom.wire.cursor_deltas import CursorDelta, decode_deltas, pack_counts, pack_spans
@@ -50,12 +50,11 @@ class Cursor:
         if delta.floor > self.acks.floor:
             self.acks.raise_to(delta.floor)
             self.forget(lambda offset: offset < delta.floor)
-        for start, stop in delta.spans():
-            self.acks.add(start, stop)
-            for block, _, _ in pieces(start, stop) if self.blocks else ():
-                known = self.blocks.get(block, {})
-                for offset in [each for each in known if start <= each < stop]:
-                    del known[offset]
+        for block, bits in blocks_of(delta.spans()).items():
+            self.acks.add_bits(block << BLOCK_BITS, bits)
+            known = self.blocks.get(block, {})
+            for offset in [each for each in known if bits >> (each & (BLOCK - 1)) & 1]:
+                del known[offset]
         for offset, count in delta.counted():
             if offset not in self.acks:
                 self.blocks.setdefault(offset >> BLOCK_BITS, {})[offset] = count
@@ -235,6 +234,5 @@ class _Change:
 
     def take(self, delta: CursorDelta) -> None:
         """Note the blocks that a delta touches."""
-        for start, stop in delta.spans():
-            self.blocks.update(range(start >> BLOCK_BITS, (stop - 1 >> BLOCK_BITS) + 1))
+        self.blocks.update(blocks_of(delta.spans()))
         self.counted.update(offset >> BLOCK_BITS for offset, _ in delta.counted())

@@ -119,18 +119,20 @@ class KeysDispatcher(Dispatcher):
         """The same for messages of a batch that was just read."""
         owners = self.table.owners
         chosen: dict[Consumer, int] = {}
-        while bits:
-            at = (bits & -bits).bit_length() - 1
-            run = (~(bits >> at) & ((bits >> at) + 1)).bit_length() - 1
-            bits = bits >> (at + run) << (at + run)
-            for place in range(at, at + run):
-                slot = slots[place]
-                owner = owners[slot]
-                if owner is None or self._must_wait(slot, owner):
-                    self._deal(base + place, slot)
-                else:
-                    self._slots[base + place] = slot
-                    chosen[owner] = chosen.get(owner, 0) | 1 << place
+        kept, later, blocked, holder = self._slots, self._later, self._blocked, self._holder
+        for place in offsets_of(bits):
+            slot = slots[place]
+            owner = owners[slot]
+            if (
+                owner is None
+                or slot in blocked
+                or slot in later
+                or holder.get(slot, owner) is not owner
+            ):
+                self._deal(base + place, slot)
+            else:
+                kept[base + place] = slot
+                chosen[owner] = chosen.get(owner, 0) | 1 << place
         for owner, places in chosen.items():
             self._lines[owner].add_bits(base, places)
             self._waiting_count += places.bit_count()
@@ -163,9 +165,9 @@ class KeysDispatcher(Dispatcher):
                 if slot in self._blocked:
                     self._freed.append(slot)
 
-    def _acked(self, start: int, stop: int) -> None:
-        super()._acked(start, stop)
-        for offset in range(start, stop):
+    def _acked(self, start: int, bits: int) -> None:
+        super()._acked(start, bits)
+        for offset in offsets_of(bits, start):
             self._slots.pop(offset, None)
 
     def _again(self, base: int, bits: int) -> None:

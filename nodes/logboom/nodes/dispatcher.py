@@ -31,7 +31,14 @@ from logboom.nodes.dispatch_events import (
     Source,
 )
 from logboom.nodes.entry_filter import EntryFilter
-from logboom.nodes.offset_set import OffsetSet, Span, spans_of
+from logboom.nodes.offset_set import (
+    BLOCK_BITS,
+    OffsetSet,
+    Span,
+    blocks_of,
+    offsets_of,
+    spans_of,
+)
 from logboom.nodes.permits import MOST, DispatchRate
 from logboom.wire.errors import GroupError, InvalidRequest
 
@@ -205,9 +212,11 @@ class Dispatcher(ABC):
             if not 0 <= start < stop or stop - start > LONGEST_SPAN:
                 text = f"{start} to {stop} is no span of at most {LONGEST_SPAN} offsets"
                 raise InvalidRequest(text)
-        for start, stop in spans:
-            bits = consumer.held.bits(start, stop)
-            rest = self.acks.missing(start, stop) & ~bits
+        for number, asked in sorted(blocks_of(spans).items()):
+            start = number << BLOCK_BITS
+            stop = start + asked.bit_length()
+            bits = consumer.held.bits(start, stop) & asked
+            rest = self.acks.missing(start, stop) & asked & ~bits
             if rest:
                 self._out.refused += spans_of(rest, start)
             if bits:
@@ -217,8 +226,7 @@ class Dispatcher(ABC):
     def _ack(self, consumer: Consumer, spans: Sequence[Span]) -> None:
         for start, bits in self._held(consumer, spans):
             self._returned(consumer, start, bits)
-            for first, stop in spans_of(bits, start):
-                self._acked(first, stop)
+            self._acked(start, bits)
 
     def _ack_cumulative(self, consumer: Consumer, offset: int) -> None:
         if self.settings.kind not in ("exclusive", "failover"):
@@ -235,18 +243,14 @@ class Dispatcher(ABC):
             stop = min(stop, offset + 1)
             bits = (1 << (stop - start)) - 1
             self._returned(consumer, start, bits)
-            self._acked(start, stop)
+            self._acked(start, bits)
 
-    def _acked(self, start: int, stop: int) -> None:
-        if self.acks.add(start, stop):
-            self._out.acked.append((start, stop))
+    def _acked(self, start: int, bits: int) -> None:
+        if self.acks.add_bits(start, bits):
+            self._out.acked += spans_of(bits, start)
         if self.counts:
-            if stop - start < len(self.counts):
-                for offset in range(start, stop):
-                    self.counts.pop(offset, None)
-            else:
-                for offset in [o for o in self.counts if start <= o < stop]:
-                    del self.counts[offset]
+            for offset in offsets_of(bits, start):
+                self.counts.pop(offset, None)
 
     def _returned(self, consumer: Consumer, start: int, bits: int) -> None:
         """A consumer holds these no longer."""
@@ -357,8 +361,8 @@ class Dispatcher(ABC):
         acknowledged."""
         missing = self.acks.missing(entry.base, entry.next) & only
         verdict = self._filter.judge(entry, missing, opened=opened)
-        for first, stop in spans_of(verdict.acked, entry.base):
-            self._acked(first, stop)
+        if verdict.acked:
+            self._acked(entry.base, verdict.acked)
         for first, stop in spans_of(verdict.later, entry.base):
             self._postpone(first, stop, RESCHEDULED_S)
         return verdict.deliver

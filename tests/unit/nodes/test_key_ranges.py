@@ -246,7 +246,7 @@ def test_shares_are_within_a_quarter_of_fair(count: int) -> None:
         assert 0.75 <= chosen.count(name) / (1_000 / count) <= 1.25
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(NAMES, st.integers(0, 1 << 32))
 def test_only_a_newcomers_keys_and_those_of_who_goes_move(everyone: list[str], seed: int) -> None:
     rng = Random(seed)
@@ -267,7 +267,7 @@ def test_only_a_newcomers_keys_and_those_of_who_goes_move(everyone: list[str], s
     assert ring.ranges() == {}
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(NAMES)
 def test_ranges_of_a_ring_are_what_is_selected(everyone: list[str]) -> None:
     ring = ConsistentHash[str](5)
