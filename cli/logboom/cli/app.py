@@ -54,6 +54,7 @@ def build() -> App:
         name_server_commands,
         node_commands,
         produce_command,
+        subscription_commands,
         topic_commands,
     )
 
@@ -72,6 +73,7 @@ def build() -> App:
     app.command(name_server_commands.app)
     app.command(topic_commands.app)
     app.command(group_commands.app)
+    app.command(subscription_commands.app)
     app.command(dlq_commands.app)
     app.command(produce_command.produce)
     app.command(consume_command.consume)

@@ -106,19 +106,17 @@ class Desk:
         return sorted(names)
 
     def begin(
-        self, replica: Replica, leading: Leadership, name: str, floor: int, turn: Turn
-    ) -> Position:
-        """Write down that a subscription begins, or goes on, at an offset; it is to be served
-        anew. Returns where the entry ends."""
+        self, replica: Replica, name: str, acks: AckSet, counts: dict[int, int], turn: Turn
+    ) -> None:
+        """Write down all of a subscription: it begins, or goes on elsewhere."""
         self._ended.pop((replica.key, name), None)
         self._told_whole[replica.key, name] = turn.mono
-        return self._append(replica, [CursorDelta(name, "whole", floor)], turn)
+        self._append(replica, [whole_delta(name, acks, counts)], turn)
 
-    def end(self, replica: Replica, name: str, turn: Turn) -> Position:
+    def end(self, replica: Replica, name: str, turn: Turn) -> None:
         """Write down that a subscription is no more."""
         after = self._append(replica, [CursorDelta(name, "ended")], turn)
         self._ended[replica.key, name] = after
-        return after
 
     def serve(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from logboom.nodes.dispatch_events import Delivery, DispatchEffects, Settings
@@ -130,4 +131,5 @@ class Served:
             keys.table.uncovered() if keys is not None and consumers else [],
             sorted(keys.draining().items())[:100] if keys is not None else [],
             sorted(dispatcher.counts.items())[:100],
+            list(islice(acks.spans(), 100)),
         )

@@ -192,15 +192,18 @@ class Subscriptions:
             if message.offset < 0:
                 raise InvalidRequest(f"an offset is 0 or more, not {message.offset}")
             check_replicas(leading)
+            acks, counts = AckSet(0), {}
+            if message.change == "skip":
+                acks, counts = self._known(replica, name)
             if served is not None:
                 self._desk.close(served, unknown_consumer("of this subscription"), turn)
             if message.change == "end":
                 self._desk.end(replica, name, turn)
             else:
-                floor = max(replica.start, min(message.offset, replica.hw.offset))
-                self._desk.begin(replica, leading, name, floor, turn)
-                acks = AckSet(floor)
-                self._desk.serve(replica, leading, name, Settings(), acks, {}, turn.mono)
+                acks.raise_to(max(replica.start, min(message.offset, replica.hw.offset)))
+                counts = {offset: n for offset, n in counts.items() if offset not in acks}
+                self._desk.begin(replica, name, acks, counts, turn)
+                self._desk.serve(replica, leading, name, Settings(), acks, counts, turn.mono)
             self._stats.count("subscription_changes")
             self._desk.answer(replica, leading, address, Done(message.id))
         except LogboomError as error:
@@ -293,7 +296,7 @@ class Subscriptions:
             floor = self._offset_at(*where, message.start, turn)
         acks = AckSet(floor)
         served = desk.serve(replica, leading, name, settings, acks, {}, turn.mono)
-        desk.begin(replica, leading, name, floor, turn)
+        desk.begin(replica, name, acks, {}, turn)
         return served
 
     def _resume(
@@ -304,11 +307,22 @@ class Subscriptions:
         Raises:
             Unavailable: the cursor is not whole here yet.
         """
-        if replica.cursors.behind and replica.applied < replica.end:
+        acks, counts = self._known(replica, name)
+        return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
+
+    def _known(self, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
+        """What is acknowledged of a subscription that exists, and what came to nothing.
+
+        Raises:
+            Unavailable: its cursor is not whole here yet.
+        """
+        served = self._desk.served.get((replica.key, name))
+        if served is not None:
+            return served.dispatcher.acks.copy(), dict(served.dispatcher.counts)
+        if replica.cursors.behind:
             raise Unavailable("this subscription's cursor is on its way: ask again", "BUSY")
         cursor = replica.cursors.cursors[name]
-        acks, counts = cursor.acks.copy(), cursor.counts
-        return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
+        return cursor.acks.copy(), cursor.counts
 
 
 def check_replicas(leading: Leadership) -> None:

@@ -164,9 +164,10 @@ class AlterSubscription(Request, array_like=True):
     topic: str
     queue: int
     subscription: str
-    change: Literal["end", "reset"]
+    change: Literal["end", "reset", "skip"]
     offset: int = 0
-    """Of a reset: everything below is acknowledged, nothing else."""
+    """Of a reset: everything below is acknowledged, nothing else. Of a skip: everything below is
+    acknowledged too."""
     force: bool = False
     topic_id: int = 0
 
@@ -219,7 +220,9 @@ class SubscriptionState(Struct, frozen=True, array_like=True):
     draining: list[tuple[int, int]]
     """Of key_shared: (slot, messages that its old owner still holds)."""
     again: list[tuple[int, int]]
-    """(offset, deliveries so far) of the first messages that were delivered more than once."""
+    """(offset, deliveries that came to nothing) of the first 100 messages that have any."""
+    acked: list[Span]
+    """The first 100 spans of acknowledged messages above the floor."""
 
 
 class SubscriptionsDescribed(Message, array_like=True):
