@@ -55,6 +55,7 @@ def build() -> App:
         node_commands,
         pipeline_commands,
         produce_command,
+        subscription_commands,
         topic_commands,
         transaction_commands,
     )
@@ -74,6 +75,7 @@ def build() -> App:
     app.command(name_server_commands.app)
     app.command(topic_commands.app)
     app.command(group_commands.app)
+    app.command(subscription_commands.app)
     app.command(dlq_commands.app)
     app.command(transaction_commands.app)
     app.command(produce_command.produce)

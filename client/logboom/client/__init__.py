@@ -23,6 +23,7 @@ from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
+from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.transaction import Transaction
 from logboom.client.transactional_sender import TransactionalSender
 from logboom.client.work import Context, Dead, Done, Later
@@ -54,6 +55,7 @@ __all__ = [
     "RetryableError",
     "SendFuture",
     "SendResult",
+    "SubscriptionConsumer",
     "Transaction",
     "TransactionalSender",
     "connect",

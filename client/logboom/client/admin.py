@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from logboom.client import flows, group_flows, message_flows
+from logboom.client.admin_subscriptions import SubscriptionAdmin
 from logboom.client.flows import Flow, changed_config
 from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offsets
 from logboom.client.group_results import GroupDescription, OffsetReset, Place
@@ -49,6 +50,8 @@ class Admin:
     def __init__(self, run: Callable[[Flow[Any]], Any], timeout_s: float) -> None:
         self._drive = run
         self._timeout_s = timeout_s
+        self.subscriptions = SubscriptionAdmin(run, timeout_s)
+        """Subscriptions of topics."""
 
     def _run(self, flow: Flow[T]) -> T:
         result: T = self._drive(flow)

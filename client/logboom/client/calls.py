@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from logboom.client.inbox import QueueFetch
     from logboom.client.member import Member
     from logboom.client.send_buffer import SendBuffer
+    from logboom.client.subscriber import Subscriber
 
 Start: TypeAlias = int | Literal["first", "last"]
 """Where to begin to read: an offset, or an end of the queue."""
@@ -216,6 +217,40 @@ class CloseMember:
     outcome: Outcome[None] = field(default_factory=Outcome)
 
 
+@dataclass(slots=True)
+class OpenSubscriber:
+    """Attach a consumer to its subscription at the leaders of all queues."""
+
+    subscriber: Subscriber
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class WakeSubscriber:
+    """The reader made room, or settled messages."""
+
+    subscriber: Subscriber
+
+
+@dataclass(slots=True)
+class FlushSubscriber:
+    """Done when the leaders have confirmed all that was settled."""
+
+    subscriber: Subscriber
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
+@dataclass(slots=True)
+class CloseSubscriber:
+    """Confirm what was settled, within `timeout`, and detach."""
+
+    subscriber: Subscriber
+    timeout: float
+    outcome: Outcome[None] = field(default_factory=Outcome)
+
+
 AnyCall: TypeAlias = (
     Connect
     | FindTopic
@@ -238,4 +273,8 @@ AnyCall: TypeAlias = (
     | CommitMember
     | WakeMember
     | CloseMember
+    | OpenSubscriber
+    | WakeSubscriber
+    | FlushSubscriber
+    | CloseSubscriber
 )

@@ -31,6 +31,9 @@ from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.ranges import RANGE_BYTES, read_range
 from logboom.client.results import PullResult
+from logboom.client.subscriber import WINDOW
+from logboom.client.subscription_consumer import SubscriptionConsumer
+from logboom.client.subscription_options import subscriber_options
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.filters import Filter
@@ -103,9 +106,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
-            weakref.WeakSet()
-        )
+        self._open: weakref.WeakSet[
+            Producer | Consumer | GroupConsumer | PushConsumer | SubscriptionConsumer
+        ] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._parking: Producer | None = None
         """What `park` sends with."""
@@ -323,6 +326,68 @@ class Client:
             self._timeout_s,
             create_topics=self._create_topics,
             store=store_of(member, offsets_file),
+        )
+        self._open.add(made)
+        return made
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        subscription: str,
+        type: str = "exclusive",
+        name: str = "",
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "last",
+        priority: int = 0,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        hashing: str = "auto_split",
+        window: int = WINDOW,
+        ack_timeout: float = 0.0,
+        **settings: Any,
+    ) -> SubscriptionConsumer:
+        """A consumer of a subscription, which several may share: the brokers decide who gets what.
+        A subscription that does not exist is made.
+
+        Args:
+            type: "exclusive" (one consumer), "failover" (one at a time, by `priority` and name),
+                "shared" (each message to anybody), "key_shared" (the messages of a key to one at a
+                time, in order).
+            name: of this consumer, unique in the subscription; "": one never used before.
+            tags, filter: as in `consumer`; what is left out counts as acknowledged.
+            start: where a new subscription begins: "first", "last", or a message time in ms.
+            priority: 0 is the best; the next get something when these cannot take it.
+            ranges: of key_shared: the slots (first, last) of this consumer, of 65,536; none: they
+                are given out by `hashing`, "auto_split" or "consistent".
+            window: messages of one queue that may be on their way.
+            ack_timeout: seconds after which what is not acknowledged comes again; 0: never.
+            settings: of the subscription, as `SubscriptionConfig` names them: most_unacked,
+                failover_delay_s, look_ahead, messages_per_s, session_ms … All consumers of a
+                subscription must agree in its type, filter and settings.
+
+        Raises:
+            Refused: CONSUMER_BUSY: another has the exclusive subscription.
+            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
+            UnknownResource: no such topic.
+            InvalidRequest: an argument or a setting that cannot be.
+        """
+        options = subscriber_options(
+            topic,
+            subscription,
+            type,
+            name or self._io.member_id(),
+            tags=tags,
+            where=filter,
+            start=start,
+            priority=priority,
+            ranges=ranges,
+            hashing=hashing,
+            window=window,
+            settings={"ack_timeout_s": ack_timeout, **settings},
+        )
+        made = SubscriptionConsumer(
+            self._io, options, self._timeout_s, create_topics=self._create_topics
         )
         self._open.add(made)
         return made

@@ -18,20 +18,24 @@ from logboom.client.calls import (
     CloseFetch,
     CloseMember,
     CloseProducer,
+    CloseSubscriber,
     CommitMember,
     Connect,
     FindTopic,
     Flush,
+    FlushSubscriber,
     OpenChecks,
     OpenFetch,
     OpenMember,
     OpenProducer,
+    OpenSubscriber,
     OpenTopic,
     ProposeCommand,
     SeekFetch,
     Together,
     WakeFetch,
     WakeMember,
+    WakeSubscriber,
     WholeView,
 )
 from logboom.client.connections import Connections
@@ -43,6 +47,7 @@ from logboom.client.leaders import Leaders
 from logboom.client.outcome import Countdown
 from logboom.client.producing import Producing, closed
 from logboom.client.proposals import Proposals
+from logboom.client.subscribing import Subscribing
 from logboom.client.turn import Turn
 from logboom.client.watching import Watching
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
@@ -82,6 +87,7 @@ class ClientCore:
         self._fetching = Fetching(*parts, turn, rng)
         self._grouping = Grouping(self._connections, self.watching, self._fetching, turn, rng)
         self._checking = Checking(self._connections, self.watching, turn, rng)
+        self._subscribing = Subscribing(*parts, turn, rng)
         self._started = False
         self._closed = False
 
@@ -138,6 +144,8 @@ class ClientCore:
                 self._fetching.close(fetch)
             case OpenMember() | CommitMember() | WakeMember() | CloseMember():
                 self._grouping.call(call)
+            case OpenSubscriber() | WakeSubscriber() | FlushSubscriber() | CloseSubscriber():
+                self._subscribing.call(call)
             case AskLeader():
                 self._asking.ask_leader(call)
             case AskNode():

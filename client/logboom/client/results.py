@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 from msgspec import Struct
 
@@ -50,12 +50,15 @@ Run: TypeAlias = tuple[int, int, int]
 """(queue, first offset, count) of messages that `send_many` stored in a row."""
 
 
-def messages_of(topic: str, queue: int, columns: Columns) -> list[Message]:
-    """All messages of a batch or of a slice of it, built in one sweep."""
-    offsets, keys, values, tags, headers, times = columns.parts()
-    return list(
-        map(Message, repeat(topic), repeat(queue), offsets, keys, values, tags, headers, times)
-    )
+def messages_of(
+    topic: str, queue: int, columns: Columns, picked: bytes | None = None
+) -> list[Message]:
+    """All messages of a batch or of a slice of it, built in one sweep; or those picked, by a byte
+    each."""
+    parts: Sequence[Iterable[Any]] = columns.parts()
+    if picked is not None:
+        parts = [compress(part, picked) for part in parts]
+    return list(map(Message, repeat(topic), repeat(queue), *parts))
 
 
 def _picked(messages: list[Message], picked: bytes | None) -> Iterable[Message]:

@@ -43,6 +43,8 @@ from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
+from logboom.nodes.subscription_desk import Desk
+from logboom.nodes.subscriptions import Subscriptions
 from logboom.nodes.turn import Turn
 from logboom.nodes.unended import UnendedRequests
 from logboom.nodes.upkeep import Upkeep
@@ -76,6 +78,14 @@ from logboom.wire.messages import (
 )
 from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    DescribeSubscriptions,
+    Detach,
+    Receive,
+    SettleMessages,
+    Subscribe,
+)
 from logboom.wire.transactions import AwaitDecided, CheckHalves, CheckParked, EndHalf, ListUnended
 
 INDEXED_AT_ONCE: Final = 4
@@ -215,6 +225,18 @@ class Broker:
             config.id, self.queues, self.routes, self.registration, self.decisions, self.deciding
         )
         self.orphans = Orphans(config, storage, self.decisions, stats, self.damages.found)
+        self.desk = Desk(
+            config.id, self.queues, self.routes, stats, self.feeder.appended, self.damages.found
+        )
+        self.subscriptions = Subscriptions(
+            config.id,
+            self.queues,
+            self.routes,
+            self.desk,
+            stats,
+            self.damages.refusal,
+            self.pulling.offset_at,
+        )
         self.roles = Roles(
             config.id,
             self.queues,
@@ -243,6 +265,7 @@ class Broker:
             self.servers,
             stats,
             Carrying(self.queues, stats, self.feeder.appended).carry,
+            self.desk.refresh,
         )
         self.coordinator = Coordinator(
             Standing(config.id, self.routes, self.groups, lease),
@@ -297,6 +320,12 @@ class Broker:
             GroupRelease: self._on_group(self.coordinator.requests.release),
             GroupLeave: self._on_group(self.coordinator.requests.leave),
             GroupStatus: self._on_group(self.coordinator.status),
+            Subscribe: self._on_subscription(self.subscriptions.subscribe),
+            Receive: self._on_subscription(self.subscriptions.receive),
+            SettleMessages: self._on_subscription(self.subscriptions.settle),
+            Detach: self._on_subscription(self.subscriptions.detach),
+            AlterSubscription: self._on_subscription(self.subscriptions.alter),
+            DescribeSubscriptions: self._on_subscription(self.subscriptions.describe),
         }
 
     @property
@@ -390,6 +419,7 @@ class Broker:
         self.pulling.expire(turn)
         self.told.expire(turn)
         self.coordinator.step(turn)
+        self.desk.step(turn)
         self.gate.sweep(turn.mono)
         self.stopping.step(turn)
 
@@ -410,9 +440,11 @@ class Broker:
             self.producing.hw_moved(replica, turn)
             self.pulling.hw_moved(replica, turn)
             self.feeder.hw_moved(replica, turn.mono)
+            self.desk.hw_moved(replica, turn)
             self._to_index[replica.key] = replica
             self._to_apply[replica.key] = replica
         self._moved.clear()
+        self.desk.flush(turn)
         self._apply(turn)
         self.pulling.step(turn)
         self.isr.step(turn)
@@ -429,23 +461,26 @@ class Broker:
         for key, replica in queues.items():
             if self.queues.replicas.get(key) is not replica or replica.damage is not None:
                 continue
-            if not replica.parked.behind:
-                replica.applied = replica.hw
-                self._decided(replica, turn)
-                continue
-            try:
-                applied = replica.parked.apply(replica.hw, self.queues.storage, turn.writes)
-            except DataDamaged as error:
-                self.damages.found(replica, Damaged(error.text, Position(replica.start)))
-                continue
-            replica.applied = applied.reach
-            if applied.changed:
+            reach, more, decided = replica.hw, False, False
+            if replica.parked.behind:
+                try:
+                    applied = replica.parked.apply(reach, self.queues.storage, turn.writes)
+                except DataDamaged as error:
+                    self.damages.found(replica, Damaged(error.text, Position(replica.start)))
+                    continue
+                reach, more = applied.reach, applied.more
+                decided = bool(applied.decided)
+                if applied.changed:
+                    self.queues.touch(replica)
+                    self.releasing.applied(replica, applied)
+            if replica.cursors.apply(reach, turn.writes):
                 self.queues.touch(replica)
-                self.releasing.applied(replica, applied)
-            if applied.decided:
+            replica.applied = reach
+            if decided:
                 self.pulling.hw_moved(replica, turn)
+                self.desk.hw_moved(replica, turn)
             self._decided(replica, turn)
-            if applied.more:
+            if more:
                 self._to_apply[key] = replica
 
     def _decided(self, replica: Replica, turn: Turn) -> None:
@@ -497,6 +532,7 @@ class Broker:
             self.pulling.deadline(),
             self.told.deadline(),
             self.coordinator.deadline(),
+            self.desk.deadline(),
             self.feeder.deadline(),
             self.fetching.deadline(),
             self.stopping.deadline(),
@@ -641,6 +677,10 @@ class Broker:
     def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer, message, turn)
 
+    @staticmethod
+    def _on_subscription(serve: Callable[[Inbound, Any, Turn], None]) -> _Serve:
+        return lambda peer, message, _batches, turn: serve(peer.address, message, turn)
+
     def _on_propose(
         self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
     ) -> None:
@@ -676,6 +716,8 @@ class Broker:
             groups_coordinated=len(self.coordinator),
             members_coordinated=self.coordinator.sessions.members,
             heartbeats_held=len(self.coordinator.holds),
+            subscriptions_served=len(self.desk.served),
+            subscription_consumers=sum(len(each.seats) for each in self.desk.served.values()),
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,
             free_bytes=self.space.free,

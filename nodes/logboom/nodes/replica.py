@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from logboom.nodes.cursors import QueueCursors
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
 from logboom.nodes.parked import ParkedQueue
@@ -87,6 +88,7 @@ class Replica:
         self.index = index
         self.windows = ProducerWindows()
         self.parked = ParkedQueue(topic_id, queue)
+        self.cursors = QueueCursors(topic_id, queue)
         self.tail: Tail = {}
         self.cuts = 0
         """Grows with every cut: a sync of what was written before one says nothing after it."""
@@ -111,7 +113,7 @@ class Replica:
 
     def load_derived(self, storage: Storage) -> None:
         """Rebuild the producer windows, from what was written down and the batches after it; note
-        what is parked, released or recalled behind what is applied.
+        what is parked, released or recalled, and what subscriptions did, behind what is applied.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -126,6 +128,7 @@ class Replica:
             begin = max(begin, Position(snapshot.offset, snapshot.side))
         self._windows_written = begin
         self.parked.load(storage)
+        self.cursors.load(storage)
         first = log_key(*self.key, *min(begin, max(self.applied, Position(self.start))))
         last = queue_end(*self.key)
         for key, entry in storage.scan("log", first, last):
@@ -138,6 +141,7 @@ class Replica:
                 break
             if at >= self.applied:
                 self.parked.note(head, entry, at)
+                self.cursors.note(head, entry, at)
             if at >= begin:
                 self._since_windows += len(entry)
                 self._note_producer(head, entry, at)
@@ -226,6 +230,7 @@ class Replica:
         position = self.end
         self._note_producer(head, entry, position)
         self.parked.note(head, entry, position)
+        self.cursors.note(head, entry, position)
         writes.put("log", log_key(*self.key, *position), entry)
         if self.epochs.begin(head.leader_epoch, position):
             self._epochs_changed = True
@@ -371,9 +376,11 @@ class Replica:
             self.hw = end
             self.index.reset(writes, self.start)
             self.parked.cut(end, writes, storage, below_hw=True)
+            self.cursors.cut(end, writes, below_hw=True)
         else:
             self.index.cut(end)
             self.parked.cut(end, writes, storage, below_hw=False)
+            self.cursors.cut(end, writes, below_hw=False)
         self.applied = min(self.applied, end)
         cut_tail(self.tail, end)
         self.windows.cut(end)
@@ -432,6 +439,7 @@ class Replica:
         self._epochs_changed = True
         self.index.reset(writes, self.start)
         self.parked.reset(writes)
+        self.cursors.reset(writes)
         self.stage_windows(writes)
 
     def drop(self, writes: WriteSet) -> None:

@@ -11,7 +11,7 @@ Families (all keys and values are bytes; key layouts stand in `keys.py`):
 | log    | every queue's entries: batches and control entries, whole                           |
 | state  | what a queue knows of its log: `records.QueueRecord`, epoch table, producer windows |
 | parked | which batches wait, and until when, derived below the HW (Q12)                      |
-| cursor | acknowledgements per group (a later issue), derived below the HW (Q12)              |
+| cursor | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`       |
 | index  | time and key index, derived below the HW (Q12)                                      |
 """
 

@@ -57,8 +57,10 @@ class Upkeep:
         servers: NameServers,
         stats: Statistics,
         carry: Callable[[Replica, Retention, Turn], bool],
+        retell: Callable[[Replica, Turn], None],
     ) -> None:
-        """`carry` moves what is parked out of the way of retention, a little: whether it did."""
+        """`carry` moves what is parked out of the way of retention, a little: whether it did.
+        `retell` tells cursors anew that are in its way."""
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -72,6 +74,7 @@ class Upkeep:
         self._servers = servers
         self._stats = stats
         self._carry = carry
+        self._retell = retell
         self.next_at = float("-inf")
         """Monotonic time of the next round."""
         self._last_turn = float("inf")
@@ -155,6 +158,9 @@ class Upkeep:
                 return False
         try:
             limit = min(limit, replica.parked.limit(replica.applied, self._queues.storage))
+            limit = min(limit, replica.cursors.limit(replica.applied))
+            if replica.role == "leader":
+                self._retell(replica, turn)
             uncertain = 0
             if replica.role == "leader" and keep.max_bytes is not None:
                 above = entries(replica, self._queues.storage, replica.hw, replica.end)

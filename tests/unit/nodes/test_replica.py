@@ -50,7 +50,7 @@ class Log:
                 data = batch(count, producer, epoch, sequence, b"%d" % epoch)
                 self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
             else:
-                self.replica.append_control(Kind.CURSOR_DELTA, b"%d" % epoch, 7, writes, self.cache)
+                self.replica.append_control(Kind.DECIDED, b"%d" % epoch, 7, writes, self.cache)
             self.commit(writes)
 
     def trim(self, offset: int) -> None:

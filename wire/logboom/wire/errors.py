@@ -8,12 +8,14 @@ LogboomError
 │   └── NotEnoughReplicas     NOT_ENOUGH_REPLICAS
 ├── InvalidRequest            INVALID_NAME, INVALID_ARGUMENT, MALFORMED, UNKNOWN_TYPE, TOO_LARGE
 │   └── InvalidFilter         INVALID_FILTER               (fields: expression, position, expected)
-├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER, UNKNOWN_GROUP
+├── UnknownResource           UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNKNOWN_BROKER, UNKNOWN_GROUP,
+│                             UNKNOWN_SUBSCRIPTION
 ├── AlreadyExists             TOPIC_EXISTS
-├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED
+├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED,
+│                             CONSUMER_BUSY                (fields: consumer, who has it)
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
-│                             GROUP_NOT_EMPTY, INSTANCE_TAKEN
+│                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER
 ├── TransactionError          TRANSACTION_ABORTED, TRANSACTION_CLOSED, UNKNOWN_HANDLES
 ├── OffsetOutOfRange          OFFSET_OUT_OF_RANGE
 ├── DamagedBatch              DAMAGED_BATCH                (a checksum or a length does not hold)
@@ -219,6 +221,9 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "OFFSET_OUT_OF_RANGE": OffsetOutOfRange,
     "DAMAGED_BATCH": DamagedBatch,
     "DATA_DAMAGED": DataDamaged,
+    "CONSUMER_BUSY": Refused,
+    "UNKNOWN_SUBSCRIPTION": UnknownResource,
+    "UNKNOWN_CONSUMER": GroupError,
     "CLOSED": ClientClosed,
     "FORKED": ClientClosed,
     "PORT_IN_USE": StartError,

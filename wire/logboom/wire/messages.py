@@ -18,6 +18,7 @@ from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.parking import AT_ONCE, ParkingMessage
+from logboom.wire.subscription_messages import SubscriptionMessage
 from logboom.wire.transactions import Transaction, TransactionMessage
 from logboom.wire.view import View
 
@@ -460,6 +461,7 @@ AnyMessage = (
     | GroupMessage
     | ParkingMessage
     | TransactionMessage
+    | SubscriptionMessage
 )
 
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)

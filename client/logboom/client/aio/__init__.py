@@ -23,6 +23,7 @@ from logboom.client.aio.futures import ManyFuture
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
+from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.aio.transaction import Transaction
 from logboom.client.aio.transactional_sender import TransactionalSender
 
@@ -35,6 +36,7 @@ __all__ = [
     "ManyFuture",
     "Producer",
     "PushConsumer",
+    "SubscriptionConsumer",
     "Transaction",
     "TransactionalSender",
     "connect",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from logboom.client import flows, group_flows, message_flows
 from logboom.client.admin import read_offsets, wall_ms
+from logboom.client.aio.admin_subscriptions import SubscriptionAdmin
 from logboom.client.aio.bridge import drive
 from logboom.client.flows import changed_config
 from logboom.client.group_resets import Reset, Target, reset_offsets
@@ -29,6 +30,8 @@ class Admin:
     def __init__(self, io: IoThread, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
+        self.subscriptions = SubscriptionAdmin(io, timeout_s)
+        """Subscriptions of topics."""
 
     async def create_topic(
         self, name: str, queues: int = 4, replicas: int = 0, **settings: Any

@@ -17,6 +17,7 @@ from logboom.client.aio.consumer import Consumer
 from logboom.client.aio.group_consumer import GroupConsumer
 from logboom.client.aio.producer import Producer
 from logboom.client.aio.push_consumer import PushConsumer
+from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
 from logboom.client.deciding import Decision, ParkedHandle, decide_handles
@@ -31,6 +32,8 @@ from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
 from logboom.client.push_options import PushOptions
 from logboom.client.results import PullResult
+from logboom.client.subscriber import WINDOW
+from logboom.client.subscription_options import subscriber_options
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 
@@ -99,9 +102,9 @@ class Client:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._io = IoThread(endpoints, client_id, create_topics=create_topics)
-        self._open: weakref.WeakSet[Producer | Consumer | GroupConsumer | PushConsumer] = (
-            weakref.WeakSet()
-        )
+        self._open: weakref.WeakSet[
+            Producer | Consumer | GroupConsumer | PushConsumer | SubscriptionConsumer
+        ] = weakref.WeakSet()
         self._parking: Producer | None = None
         """What `park` sends with."""
         self.admin = Admin(self._io, timeout_s)
@@ -272,6 +275,45 @@ class Client:
             self._timeout_s,
             create_topics=self._create_topics,
             store=store_of(member, offsets_file),
+        )
+        self._open.add(made)
+        return made
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        subscription: str,
+        type: str = "exclusive",
+        name: str = "",
+        tags: str | Sequence[str] | None = None,
+        filter: str | Filter | None = None,
+        start: str | int = "last",
+        priority: int = 0,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        hashing: str = "auto_split",
+        window: int = WINDOW,
+        ack_timeout: float = 0.0,
+        **settings: Any,
+    ) -> SubscriptionConsumer:
+        """A consumer of a subscription; it attaches with `async with`, `open` or the first read. The
+        arguments and errors are those of `logboom.client.Client.subscribe`."""
+        options = subscriber_options(
+            topic,
+            subscription,
+            type,
+            name or self._io.member_id(),
+            tags=tags,
+            where=filter,
+            start=start,
+            priority=priority,
+            ranges=ranges,
+            hashing=hashing,
+            window=window,
+            settings={"ack_timeout_s": ack_timeout, **settings},
+        )
+        made = SubscriptionConsumer(
+            self._io, options, self._timeout_s, create_topics=self._create_topics
         )
         self._open.add(made)
         return made

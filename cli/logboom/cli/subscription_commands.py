@@ -1,0 +1,303 @@
+"""`logboom subscription`: list, describe, reset, skip, peek and delete subscriptions."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from logboom.cli.connecting import open_client
+from logboom.cli.group_arguments import when
+from logboom.cli.message_format import as_row
+from logboom.cli.options import Output, Servers, Yes, queue_numbers
+from logboom.cli.output import note, show, show_json
+from logboom.client.subscription_flows import Moved, QueueSubscription
+from logboom.wire.errors import InvalidRequest
+
+app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")
+
+Queues = Annotated[str | None, Parameter(name=["--queue", "-q"])]
+Force = Annotated[bool, Parameter(negative="")]
+
+
+@app.command(name="list")
+def list_subscriptions(topic: str, *, servers: Servers = None, output: Output = "table") -> None:
+    """List the subscriptions of a topic.
+
+    For example:
+
+        logboom subscription list orders -o json
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        found = boom.admin.subscriptions.all(topic)
+    names = sorted({each.state.name for each in found})
+    rows = [_summary(name, [e for e in found if e.state.name == name]) for name in names]
+    show(rows, ["name", "type", "queues", "consumers", "unacked", "held"], output)
+
+
+@app.command
+def describe(topic: str, name: str, *, servers: Servers = None, output: Output = "table") -> None:
+    """Show how far a subscription is in each queue, and who consumes.
+
+    For example:
+
+        logboom subscription describe orders billing
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    name
+        The subscription.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        found = boom.admin.subscriptions.describe(topic, name)
+    if output == "json":
+        show_json([{"queue": e.queue, **msgspec.structs.asdict(e.state)} for e in found])
+        return
+    consumers = [row for each in found for row in _consumer_rows(each)]
+    if consumers:
+        columns = ["queue", "consumer", "active", "unacked", "permits", "silent_ms", "slots"]
+        show(consumers, columns, output)
+    columns = ["queue", "floor", "end", "unacked", "held", "waiting", "redelivered", "uncovered"]
+    show([_queue_row(each) for each in found], columns, output)
+
+
+@app.command
+def reset(
+    topic: str,
+    name: str,
+    *,
+    to: str,
+    queue: Queues = None,
+    force: Force = False,
+    yes: Yes = False,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Let a subscription go on from another place. Without --yes it only shows what would be done.
+
+    What lies below that place counts as acknowledged, and nothing else.
+
+    For example:
+
+        logboom subscription reset orders billing --to first
+        logboom subscription reset orders billing --to 1h --queue 0,3 --yes
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    name
+        The subscription.
+    to
+        first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago.
+    queue
+        Only these queues: 0 or 0,3 or 2-5.
+    force
+        Also while it has consumers: they are cut off, and come again.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    queues, target = queue_numbers(queue), when(to)
+    with open_client(servers) as boom:
+        lines = boom.admin.subscriptions.reset(
+            topic, name, target, queues=queues, dry_run=not yes, force=force
+        )
+    _moved(lines, name, output, done=yes)
+
+
+@app.command
+def skip(
+    topic: str,
+    name: str,
+    count: int,
+    *,
+    queue: Queues = None,
+    force: Force = False,
+    yes: Yes = False,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Acknowledge the next messages of each queue. Without --yes it only shows what would be done.
+
+    For example:
+
+        logboom subscription skip orders billing 1 --queue 2 --yes
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    name
+        The subscription.
+    count
+        How many messages from the first that is not acknowledged on.
+    queue
+        Only these queues: 0 or 0,3 or 2-5.
+    force
+        Also while it has consumers: they are cut off, and come again.
+    yes
+        Do it.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    queues = queue_numbers(queue)
+    with open_client(servers) as boom:
+        lines = boom.admin.subscriptions.skip(
+            topic, name, count, queues=queues, dry_run=not yes, force=force
+        )
+    _moved(lines, name, output, done=yes)
+
+
+@app.command
+def peek(
+    topic: str,
+    name: str,
+    *,
+    queue: Annotated[int, Parameter(name=["--queue", "-q"])] = 0,
+    count: Annotated[int, Parameter(name=["--count", "-n"])] = 10,
+    servers: Servers = None,
+    output: Output = "table",
+) -> None:
+    """Show the first messages of a queue that are not acknowledged; nothing changes by it.
+
+    For example:
+
+        logboom subscription peek orders billing --queue 2 --count 1 -o json
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    name
+        The subscription.
+    queue
+        The queue.
+    count
+        How many messages.
+    servers
+        Any nodes, host:port, comma-separated.
+    output
+        table or json.
+    """
+    with open_client(servers) as boom:
+        messages = boom.admin.subscriptions.peek(topic, name, queue, count)
+    columns = ["queue", "offset", "timestamp_ms", "key", "value"]
+    show([as_row(message) for message in messages], columns, output)
+
+
+@app.command
+def delete(
+    topic: str,
+    name: str,
+    *,
+    force: Force = False,
+    yes: Yes = False,
+    servers: Servers = None,
+) -> None:
+    """Forget a subscription with all that it acknowledged.
+
+    For example:
+
+        logboom subscription delete orders billing --yes
+
+    Parameters
+    ----------
+    topic
+        The topic.
+    name
+        The subscription.
+    force
+        Also while it has consumers.
+    yes
+        Do it without asking.
+    servers
+        Any nodes, host:port, comma-separated.
+    """
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
+        if input(f"Forget {name} and how far it is? [y/N] ").strip().lower() != "y":
+            note("nothing was deleted")
+            return
+    with open_client(servers) as boom:
+        boom.admin.subscriptions.delete(topic, name, force=force)
+    note(f"deleted {name}")
+
+
+def _summary(name: str, found: list[QueueSubscription]) -> dict[str, Any]:
+    states = [each.state for each in found]
+    return {
+        "name": name,
+        "type": next((state.kind for state in states if state.kind), None),
+        "queues": len(states),
+        "consumers": len({c.name for state in states for c in state.consumers}),
+        "unacked": sum(state.unacked for state in states),
+        "held": sum(state.held for state in states),
+    }
+
+
+def _queue_row(each: QueueSubscription) -> dict[str, Any]:
+    state = each.state
+    return {
+        "queue": each.queue,
+        "floor": state.floor,
+        "end": state.end,
+        "unacked": state.unacked,
+        "held": state.held,
+        "waiting": state.waiting,
+        "redelivered": len(state.again),
+        "uncovered": _slots(state.uncovered),
+    }
+
+
+def _consumer_rows(each: QueueSubscription) -> list[dict[str, Any]]:
+    return [
+        {
+            "queue": each.queue,
+            "consumer": consumer.name,
+            "active": consumer.active,
+            "unacked": consumer.unacked,
+            "permits": consumer.permits,
+            "silent_ms": consumer.silent_ms,
+            "slots": _slots(consumer.ranges),
+        }
+        for consumer in each.state.consumers
+    ]
+
+
+def _slots(ranges: list[tuple[int, int]]) -> str | None:
+    shown = [f"{first}-{last}" for first, last in ranges[:4]]
+    more = [f"and {len(ranges) - 4} more"] * (len(ranges) > 4)
+    return ", ".join([*shown, *more]) or None
+
+
+def _moved(lines: list[Moved], name: str, output: str, *, done: bool) -> None:
+    rows = [msgspec.structs.asdict(line) for line in lines]
+    show(rows, ["queue", "floor", "target", "first", "end"], output)
+    if done:
+        note(f"moved {len(lines)} queues of {name}")
+    else:
+        note("nothing was changed: this is the plan; say --yes to carry it out")

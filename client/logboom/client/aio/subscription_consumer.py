@@ -1,0 +1,156 @@
+"""The consumer of a subscription for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self
+
+from logboom.client.aio.bridge import call_in, run
+from logboom.client.calls import CloseSubscriber, FindTopic, FlushSubscriber, OpenSubscriber
+from logboom.client.consumer import LOOK_AGAIN_S
+from logboom.client.io_thread import IoThread
+from logboom.client.results import Message
+from logboom.client.subscriber import Subscriber, SubscriberOptions
+from logboom.client.subscriber_reader import SubscriberReader
+from logboom.client.subscription_consumer import CLOSE_S
+from logboom.wire.errors import ClientClosed, InvalidRequest
+
+
+class SubscriptionConsumer:
+    """Reads what its subscription gives it; made by `Client.subscribe`, for one event loop. One
+    task reads at a time. The methods are those of `logboom.client.SubscriptionConsumer`."""
+
+    def __init__(
+        self, io: IoThread, options: SubscriberOptions, timeout_s: float, *, create_topics: bool
+    ) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._create_topics = create_topics
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        self._subscriber = Subscriber(options, lambda: call_in(self._loop, self._event.set))
+        self._reader = SubscriberReader(self._subscriber, io.submit)
+        self._opened = False
+        self._closed = False
+
+    async def open(self) -> None:
+        """Find the topic and attach; `async with` and the first read do it too.
+
+        Raises:
+            LogboomError: what `subscribe` raises.
+        """
+        self._check()
+        if self._opened:
+            return
+        topic = self._subscriber.options.topic
+        await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+        await run(self._io, OpenSubscriber(self._subscriber, self._timeout_s))
+        self._opened = True
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Every message, waiting for the next when there is none; ends when closed."""
+        await self.open()
+        while not self._closed:
+            self._io.check()
+            taken = self._reader.take(1)
+            if taken:
+                yield taken[0]
+            else:
+                await self._wait(LOOK_AGAIN_S)
+
+    async def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
+        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
+        if max_messages < 1:
+            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
+        await self.open()
+        deadline = self._loop.time() + timeout_s
+        while True:
+            self._check()
+            taken = self._reader.take(max_messages)
+            left = deadline - self._loop.time()
+            if taken or left <= 0:
+                return taken
+            await self._wait(min(left, LOOK_AGAIN_S))
+
+    def ack(self, given: Message | Iterable[Message]) -> None:
+        """Done with a message, or several: they never come again, to anybody."""
+        self._check()
+        self._reader.ack(given)
+
+    def ack_cumulative(self, message: Message) -> None:
+        """Done with a message and all before it in its queue (exclusive and failover)."""
+        self._check()
+        self._reader.ack_cumulative(message)
+
+    def nack(self, given: Message | Iterable[Message], delay_s: float = 60.0) -> None:
+        """Messages are to come again, in `delay_s` seconds, to this consumer or another."""
+        self._check()
+        self._reader.nack(given, delay_s)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the brokers have confirmed all that was acknowledged.
+
+        Raises:
+            TimedOut: they did not; what is not confirmed comes again.
+        """
+        await self.open()
+        wanted = self._timeout_s if timeout_s is None else timeout_s
+        await run(self._io, FlushSubscriber(self._subscriber, wanted))
+
+    def pause(self) -> None:
+        """Take no more than what is on its way already, until `resume`."""
+        self._check()
+        self._reader.pause(paused=True)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._check()
+        self._reader.pause(paused=False)
+
+    @property
+    def name(self) -> str:
+        """This consumer's name in its subscription."""
+        return self._subscriber.options.consumer
+
+    @property
+    def active(self) -> dict[int, bool]:
+        """Queue → whether this consumer is the one that gets its messages, as last heard."""
+        return {queue: place.active for queue, place in self._subscriber.places.items()}
+
+    async def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Wait up to `timeout_s` for acknowledgements to be confirmed, and go. A second call does
+        nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._event.set()
+        if self._io.running:
+            await run(self._io, CloseSubscriber(self._subscriber, timeout_s))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _check(self) -> None:
+        self._io.check()
+        if self._closed:
+            raise ClientClosed("this consumer is closed: make another with client.subscribe()")
+
+    async def _wait(self, timeout_s: float) -> None:
+        self._event.clear()
+        self._subscriber.wanted = True
+        if not self._reader.waiting and self._subscriber.error is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._event.wait()

@@ -1,0 +1,169 @@
+"""The reader's side of a consumer of a subscription, for threads and for asyncio alike."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from logboom.client.calls import AnyCall, WakeSubscriber
+from logboom.client.results import Message, messages_of
+from logboom.client.subscriber import Parcel, Place, Subscriber
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import selectors
+
+MOST_DELAY_S: Final = 40 * 86_400
+
+
+class SubscriberReader:
+    """Hands out messages and settles them. Nothing here waits."""
+
+    def __init__(self, subscriber: Subscriber, submit: Callable[[AnyCall], None]) -> None:
+        self._subscriber = subscriber
+        self._submit = submit
+        self._ready: deque[Message] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._ready or self._subscriber.arrivals)
+
+    def take(self, most: int) -> list[Message]:
+        """Up to `most` messages that are here.
+
+        Raises:
+            LogboomError: a queue cannot be had (once; the others go on).
+        """
+        subscriber, ready = self._subscriber, self._ready
+        with subscriber.lock:
+            while len(ready) < most and subscriber.arrivals:
+                parcel = subscriber.arrivals.popleft()
+                if parcel.session == parcel.place.session:
+                    ready.extend(self._opened(parcel))
+            taken = [ready.popleft() for _ in range(min(most, len(ready)))]
+            for message in taken:
+                subscriber.places[message.queue].out.add(message.offset)
+        error, subscriber.error = subscriber.error, None
+        if error is not None and not taken:
+            raise error
+        return taken
+
+    def _opened(self, parcel: Parcel) -> list[Message]:
+        place, subscriber = parcel.place, self._subscriber
+        picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
+        topic = subscriber.options.topic
+        messages = messages_of(topic, place.queue, parcel.columns, picked)
+        if place.done or place.known:
+            messages = self._without_known(place, messages)
+        if parcel.attempts:
+            messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
+        place.free(parcel)
+        if place.freed * 2 >= subscriber.window():
+            self._wake()
+        return messages
+
+    def _without_known(self, place: Place, messages: list[Message]) -> list[Message]:
+        """Acknowledge what the reader has been done with before this session."""
+        known = [m.offset for m in messages if m.offset in place.done or m.offset in place.known]
+        if not known:
+            return messages
+        place.known.difference_update(known)
+        place.done.update(known)
+        place.to_ack += known
+        self._wake()
+        gone = set(known)
+        return [message for message in messages if message.offset not in gone]
+
+    def _wake(self) -> None:
+        if not self._subscriber.woken:
+            self._subscriber.woken = True
+            self._submit(WakeSubscriber(self._subscriber))
+
+    # Settling.
+
+    def ack(self, given: Message | Iterable[Message]) -> None:
+        """Messages are done.
+
+        Raises:
+            InvalidRequest: one was not delivered here, or is settled already.
+        """
+        messages = [given] if isinstance(given, Message) else list(given)
+        with self._subscriber.lock:
+            for message in messages:
+                place = self._place(message)
+                place.out.discard(message.offset)
+                place.done.add(message.offset)
+                place.to_ack.append(message.offset)
+            self._wake()
+
+    def ack_cumulative(self, message: Message) -> None:
+        """This message and all before it in its queue are done.
+
+        Raises:
+            InvalidRequest: it was not delivered here; or the subscription is shared.
+        """
+        options = self._subscriber.options
+        if not options.ordered:
+            text = f"ack_cumulative is for exclusive and failover, not for {options.config.kind}"
+            raise InvalidRequest(f"{text}: acknowledge each message")
+        with self._subscriber.lock:
+            place = self._place(message)
+            place.up_to = max(place.up_to, message.offset)
+            below = [offset for offset in place.out if offset <= message.offset]
+            place.out.difference_update(below)
+            place.done.update(below)
+            self._wake()
+
+    def nack(self, given: Message | Iterable[Message], delay_s: float) -> None:
+        """Messages are to come again, in `delay_s` seconds.
+
+        Raises:
+            InvalidRequest: one was not delivered here, or is settled already; or such a delay.
+        """
+        if not 0 <= delay_s <= MOST_DELAY_S:
+            raise InvalidRequest(f"a delay is 0 to {MOST_DELAY_S} seconds, not {delay_s!r}")
+        messages = [given] if isinstance(given, Message) else list(given)
+        with self._subscriber.lock:
+            for message in messages:
+                place = self._place(message)
+                place.out.discard(message.offset)
+                place.again.append((message.offset, round(delay_s * 1000)))
+                if self._subscriber.options.ordered:
+                    self._rewind(place)
+            self._wake()
+
+    def _rewind(self, place: Place) -> None:
+        """All that is not acknowledged comes again, in order: what is here of it is void."""
+        subscriber = self._subscriber
+        place.rewound = place.expected
+        kept: deque[Parcel] = deque()
+        for parcel in subscriber.arrivals:
+            if parcel.place is place:
+                place.free(parcel)
+            else:
+                kept.append(parcel)
+        subscriber.arrivals.clear()
+        subscriber.arrivals.extend(kept)
+        self._ready = deque(each for each in self._ready if each.queue != place.queue)
+
+    def _place(self, message: Message) -> Place:
+        subscriber = self._subscriber
+        place = subscriber.places.get(message.queue)
+        known = place is not None and message.offset in place.out
+        if place is None or not known or message.topic != subscriber.options.topic:
+            text = f"message {message.offset} of {message.topic}/{message.queue}"
+            raise InvalidRequest(
+                f"{text} was not delivered to this consumer, or is settled already"
+            )
+        return place
+
+    def pause(self, *, paused: bool) -> None:
+        """Give permits no more, or again."""
+        self._subscriber.paused = paused
+        self._wake()
+
+
+def _counted(message: Message, attempts: int) -> Message:
+    return msgspec.structs.replace(message, attempt=attempts + 1) if attempts else message

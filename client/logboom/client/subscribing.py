@@ -1,0 +1,502 @@
+"""The core's side of all consumers of subscriptions: attached at the leader of each queue, with one
+Receive held there, and settlements on their way."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.client.asking import backoff
+from logboom.client.calls import (
+    CloseSubscriber,
+    FlushSubscriber,
+    OpenSubscriber,
+    WakeSubscriber,
+)
+from logboom.client.connections import Connections, OnReply, Ticket
+from logboom.client.leaders import Leaders
+from logboom.client.outcome import Outcome
+from logboom.client.subscriber import WINDOW_BYTES, Parcel, Place, Subscriber
+from logboom.client.turn import Timer, Turn
+from logboom.client.watching import Watching
+from logboom.wire.batch import check
+from logboom.wire.columns import Columns
+from logboom.wire.errors import ClientClosed, DamagedBatch, GroupError, LogboomError, TimedOut
+from logboom.wire.frames import Frame
+from logboom.wire.messages import Message
+from logboom.wire.session import Reply
+from logboom.wire.subscription_messages import (
+    Delivered,
+    Detach,
+    Receive,
+    Settled,
+    SettleMessages,
+    Span,
+    Subscribe,
+    Subscribed,
+)
+from logboom.wire.view import TopicView
+
+LOG = logging.getLogger("logboom.client")
+
+GATHER_S: Final = 0.005
+"""Seconds that settlements wait for company."""
+ASK_S: Final = 10.0
+"""Seconds for an answer to Subscribe and SettleMessages."""
+SLACK_S: Final = 3.0
+"""Seconds beyond the hold before an unanswered Receive is taken for lost."""
+
+
+class _Sitting:
+    """One queue of one consumer."""
+
+    def __init__(self, subscriber: Subscriber, place: Place, topic_id: int) -> None:
+        self.subscriber = subscriber
+        self.place = place
+        self.topic_id = topic_id
+        self.open = False
+        self.closed = False
+        self.session = 0
+        self.number = 0
+        self.endpoint = ""
+        self.attempts = 0
+        self.asking: Ticket | None = None
+        self.receiving: dict[int, Ticket] = {}
+        self.settling: Ticket | None = None
+        self.pause: Timer | None = None
+
+    def cancel(self) -> None:
+        """Nothing that was asked counts any more."""
+        self.open = False
+        for ticket in (self.asking, self.settling, *self.receiving.values()):
+            if ticket is not None:
+                ticket.cancel()
+        self.asking = self.settling = None
+        self.receiving.clear()
+        if self.pause is not None:
+            self.pause.cancel()
+            self.pause = None
+
+
+class Subscribing:
+    """All consumers of subscriptions of one client."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        leaders: Leaders,
+        watching: Watching,
+        turn: Turn,
+        rng: random.Random,
+    ) -> None:
+        self._connections = connections
+        self._leaders = leaders
+        self._watching = watching
+        self._turn = turn
+        self._rng = rng
+        self._sittings: dict[int, dict[int, _Sitting]] = {}
+        """id of a subscriber → its queues."""
+        self._opening: dict[int, Outcome[None]] = {}
+        self._flushes: dict[int, list[Outcome[None]]] = {}
+        self._subscribers: dict[int, Subscriber] = {}
+        watching.listen(self._rerouted)
+
+    # Calls.
+
+    def call(
+        self, call: OpenSubscriber | WakeSubscriber | FlushSubscriber | CloseSubscriber
+    ) -> None:
+        """Do what the API asks."""
+        if isinstance(call, OpenSubscriber):
+            self._open(call)
+            return
+        name = id(call.subscriber)
+        if name not in self._subscribers:
+            if isinstance(call, FlushSubscriber):
+                call.outcome.fail(ClientClosed("this consumer is closed: subscribe again"))
+            elif isinstance(call, CloseSubscriber):
+                call.outcome.resolve(None)
+        elif isinstance(call, WakeSubscriber):
+            self._turn.after(0 if call.subscriber.paused else GATHER_S, lambda: self._woken(name))
+        elif isinstance(call, FlushSubscriber):
+            self._flush(name, call.outcome, call.timeout)
+        else:
+            self._close(name, call)
+
+    def _open(self, call: OpenSubscriber) -> None:
+        subscriber, name = call.subscriber, id(call.subscriber)
+        self._subscribers[name] = subscriber
+        self._opening[name] = call.outcome
+
+        def late() -> None:
+            if not call.outcome.done:
+                text = (
+                    f"the leaders of topic {subscriber.options.topic!r} did not take this consumer"
+                )
+                self._give_up(
+                    name, TimedOut(f"{text} in time: is every queue led? `logboom doctor`")
+                )
+
+        self._turn.after(call.timeout, late)
+
+        def found(topic: TopicView | LogboomError) -> None:
+            if isinstance(topic, LogboomError):
+                self._give_up(name, topic)
+                return
+            self._sit(subscriber, topic)
+
+        self._watching.want(subscriber.options.topic, found, call.timeout)
+
+    def _sit(self, subscriber: Subscriber, topic: TopicView) -> None:
+        """Attach at all queues, also those that a topic has got since."""
+        sittings = self._sittings.setdefault(id(subscriber), {})
+        added = []
+        with subscriber.lock:
+            for queue in range(len(topic.queues)):
+                if queue not in sittings:
+                    place = subscriber.places[queue] = Place(queue)
+                    sittings[queue] = _Sitting(subscriber, place, topic.id)
+                    added.append(sittings[queue])
+        for sitting in added:
+            self._subscribe(sitting)
+
+    def _give_up(self, name: int, error: LogboomError) -> None:
+        """A consumer cannot be opened."""
+        outcome = self._opening.pop(name, None)
+        for sitting in self._sittings.pop(name, {}).values():
+            self._detach(sitting)
+        self._subscribers.pop(name, None)
+        if outcome is not None:
+            outcome.fail(error)
+
+    # Attaching.
+
+    def _subscribe(self, sitting: _Sitting) -> None:
+        if sitting.closed or sitting.asking is not None or sitting.open:
+            return
+        options = sitting.subscriber.options
+        try:
+            endpoint = self._leaders.endpoint(options.topic, sitting.place.queue)
+        except LogboomError as error:
+            self._lost(sitting, error)
+            return
+        if endpoint is None:
+            return  # news of a leader asks again
+        sitting.endpoint = endpoint
+        sitting.session = max(sitting.session + 1, self._turn.wall_ms)
+        message = Subscribe(
+            0,
+            int(ASK_S * 1000),
+            options.topic,
+            sitting.place.queue,
+            options.subscription,
+            options.consumer,
+            sitting.session,
+            options.config,
+            options.priority,
+            None if options.ranges is None else list(options.ranges),
+            options.start,  # type: ignore[arg-type]  # checked where the options are made
+            True,
+            sitting.topic_id,
+        )
+        sitting.asking = self._ask(
+            sitting, message, lambda reply: self._subscribed(sitting, reply), ASK_S
+        )
+
+    def _ask(
+        self, sitting: _Sitting, message: Message, on_reply: OnReply, timeout: float
+    ) -> Ticket:
+        return self._connections.request(sitting.endpoint, message, (), on_reply, timeout)
+
+    def _subscribed(self, sitting: _Sitting, reply: Reply) -> None:
+        sitting.asking = None
+        if not isinstance(reply.message, Subscribed):
+            self._failed(sitting, reply.error)
+            return
+        subscriber = sitting.subscriber
+        sitting.open, sitting.attempts, sitting.number = True, 0, 0
+        with subscriber.lock:
+            sitting.place.renew(sitting.session)
+            for parcel in [p for p in subscriber.arrivals if p.place is sitting.place]:
+                subscriber.arrivals.remove(parcel)
+        self._settle(sitting)
+        self._receive(sitting, 0 if subscriber.paused else subscriber.window(), WINDOW_BYTES)
+        if subscriber.paused:
+            sitting.place.freed = subscriber.window()
+        name = id(subscriber)
+        opening = self._opening.get(name)
+        if opening is not None and all(s.open for s in self._sittings[name].values()):
+            del self._opening[name]
+            opening.resolve(None)
+
+    def _failed(self, sitting: _Sitting, error: LogboomError | None) -> None:
+        """A question failed: attach anew, unless that is of no use."""
+        topic = sitting.subscriber.options.topic
+        sitting.cancel()
+        if sitting.closed:
+            return
+        gone = isinstance(error, GroupError) and error.code == "UNKNOWN_CONSUMER"
+        if error is not None and not gone and not self._leaders.worth_retrying(topic, error):
+            self._lost(sitting, error)
+            return
+        self._leaders.learn(topic, sitting.place.queue, error)
+        self._later(sitting)
+
+    def _lost(self, sitting: _Sitting, error: LogboomError) -> None:
+        """A queue cannot be had now: say so, and try again slowly."""
+        name = id(sitting.subscriber)
+        if name in self._opening:
+            self._give_up(name, error)
+            return
+        sitting.subscriber.fail(error)
+        sitting.attempts = max(sitting.attempts, 6)
+        self._later(sitting)
+
+    def _later(self, sitting: _Sitting) -> None:
+        def again() -> None:
+            sitting.pause = None
+            self._subscribe(sitting)
+
+        sitting.attempts += 1
+        if sitting.pause is None:
+            sitting.pause = self._turn.after(backoff(sitting.attempts, self._rng), again)
+
+    def _rerouted(self) -> None:
+        """Leaders may have moved."""
+        for name, subscriber in list(self._subscribers.items()):
+            topic = self._watching.routes.topics.get(subscriber.options.topic)
+            if topic is None or name not in self._sittings:
+                continue
+            self._sit(subscriber, topic)
+            for sitting in list(self._sittings.get(name, {}).values()):
+                try:
+                    leader = self._leaders.endpoint(topic.name, sitting.place.queue)
+                except LogboomError:
+                    continue
+                if leader not in (None, sitting.endpoint):
+                    sitting.cancel()
+                if not sitting.open and sitting.pause is None:
+                    self._subscribe(sitting)
+
+    # Receiving.
+
+    def _receive(self, sitting: _Sitting, messages: int, size: int) -> None:
+        options, place = sitting.subscriber.options, sitting.place
+        sitting.number += 1
+        number = sitting.number
+        wait_s = min(10.0, options.config.session_ms / 3000)
+        message = Receive(
+            0,
+            int((wait_s + SLACK_S) * 1000),
+            options.topic,
+            place.queue,
+            options.subscription,
+            options.consumer,
+            sitting.session,
+            number,
+            messages,
+            size,
+            int(wait_s * 1000),
+            sitting.topic_id,
+        )
+        sitting.receiving[number] = self._ask(
+            sitting, message, lambda reply: self._received(sitting, number, reply), wait_s + SLACK_S
+        )
+
+    def _received(self, sitting: _Sitting, number: int, reply: Reply) -> None:
+        sitting.receiving.pop(number, None)
+        message = reply.message
+        if not isinstance(message, Delivered):
+            self._failed(sitting, reply.error)
+            return
+        sitting.place.active = message.active
+        if not self._take(sitting, message, reply.batches):
+            return
+        if number == sitting.number:
+            self._receive(sitting, *self._freed(sitting, least=1))
+
+    def _take(self, sitting: _Sitting, message: Delivered, batches: Sequence[Frame]) -> bool:
+        """Put batches where the reader finds them; False if one is damaged."""
+        attempts = dict(message.attempts)
+        for chosen, batch in zip(message.chosen, batches, strict=False):
+            try:
+                head = check(batch)
+            except DamagedBatch as error:
+                LOG.warning("%s: %s", sitting.subscriber.options.topic, error)
+                self._failed(sitting, None)
+                return False
+            columns = Columns(head, batch)
+            parcel = Parcel(sitting.place, sitting.session, columns, chosen, attempts, len(batch))
+            sitting.subscriber.put(parcel)
+        return True
+
+    def _freed(self, sitting: _Sitting, least: int) -> Span:
+        """Permits to give back, if there are so many."""
+        place, subscriber = sitting.place, sitting.subscriber
+        with subscriber.lock:
+            if subscriber.paused or place.freed < least:
+                return 0, 0
+            freed = place.freed, place.freed_bytes
+            place.freed = place.freed_bytes = 0
+        return freed
+
+    def _woken(self, name: int) -> None:
+        subscriber = self._subscribers.get(name)
+        if subscriber is None:
+            return
+        with subscriber.lock:
+            subscriber.woken = False
+        for sitting in self._sittings.get(name, {}).values():
+            if not sitting.open:
+                continue
+            self._settle(sitting)
+            freed = self._freed(sitting, max(1, subscriber.window() // 2))
+            if freed[0]:
+                self._receive(sitting, *freed)
+
+    # Settling.
+
+    def _settle(self, sitting: _Sitting) -> None:
+        """Tell the leader what is settled, one request at a time."""
+        place, options = sitting.place, sitting.subscriber.options
+        if sitting.settling is not None or not sitting.open:
+            return
+        with sitting.subscriber.lock:
+            if not place.unsettled:
+                return
+            offsets, place.to_ack = place.to_ack, []
+            again, place.again = place.again, []
+            up_to, place.up_to = place.up_to, -1
+        message = SettleMessages(
+            0,
+            int(ASK_S * 1000),
+            options.topic,
+            place.queue,
+            options.subscription,
+            options.consumer,
+            sitting.session,
+            spans_of(offsets),
+            up_to,
+            [(offset, offset + 1, delay_ms) for offset, delay_ms in again],
+            sitting.topic_id,
+        )
+
+        def settled(reply: Reply) -> None:
+            sitting.settling = None
+            if not isinstance(reply.message, Settled):
+                self._unsettled(sitting, offsets, again, up_to, reply.error)
+                return
+            refused = reply.message.refused
+            with sitting.subscriber.lock:
+                place.confirm(offsets, up_to, refused)
+            if refused:
+                LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
+                if again and options.ordered:
+                    # What was given back was not ours: nothing says where it goes on.
+                    self._failed(sitting, None)
+                    return
+            self._settle(sitting)
+            self._flushed(id(sitting.subscriber))
+
+        sitting.settling = self._ask(sitting, message, settled, ASK_S)
+
+    def _unsettled(
+        self,
+        sitting: _Sitting,
+        offsets: list[int],
+        again: list[tuple[int, int]],
+        up_to: int,
+        error: LogboomError | None,
+    ) -> None:
+        """What was to be settled is not. In a new session it comes again, and what is done is
+        acknowledged then."""
+        if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
+            self._failed(sitting, error)
+            return
+        place = sitting.place
+        if error.code == "INVALID_ARGUMENT":
+            LOG.warning("%s/%s: %s", sitting.subscriber.options.topic, place.queue, error)
+            with sitting.subscriber.lock:
+                place.done.difference_update(offsets)
+            return
+        with sitting.subscriber.lock:
+            place.to_ack += offsets
+            place.again += again
+            place.up_to = max(place.up_to, up_to)
+        sitting.attempts += 1
+        self._turn.after(backoff(sitting.attempts, self._rng), lambda: self._settle(sitting))
+
+    # The end.
+
+    def _flush(self, name: int, outcome: Outcome[None], timeout: float) -> None:
+        def late() -> None:
+            text = "not all acknowledgements were confirmed in time: what is not comes again"
+            outcome.fail(TimedOut(text))
+            waiting = self._flushes.get(name, [])
+            if outcome in waiting:
+                waiting.remove(outcome)
+
+        self._flushes.setdefault(name, []).append(outcome)
+        self._turn.after(timeout, late)
+        for sitting in self._sittings.get(name, {}).values():
+            self._settle(sitting)
+        self._flushed(name)
+
+    def _flushed(self, name: int) -> None:
+        """Whoever waits for everything to be confirmed, if it is."""
+        if name not in self._flushes:
+            return
+        sittings = self._sittings.get(name, {}).values()
+        if all(s.settling is None and s.place.idle for s in sittings):
+            for outcome in self._flushes.pop(name):
+                outcome.resolve(None)
+
+    def _close(self, name: int, call: CloseSubscriber) -> None:
+        done: Outcome[None] = Outcome()
+
+        def end() -> None:
+            self._subscribers.pop(name, None)
+            for sitting in self._sittings.pop(name, {}).values():
+                self._detach(sitting)
+            call.outcome.resolve(None)
+
+        done.add_callback(end)
+        self._flush(name, done, call.timeout)
+
+    def _detach(self, sitting: _Sitting) -> None:
+        """Go; nobody waits for the answer."""
+        was_open = sitting.open or sitting.asking is not None
+        sitting.cancel()
+        sitting.closed = True
+        if not was_open:
+            return
+        options = sitting.subscriber.options
+        message = Detach(
+            0,
+            int(ASK_S * 1000),
+            options.topic,
+            sitting.place.queue,
+            options.subscription,
+            options.consumer,
+            sitting.session,
+            sitting.topic_id,
+        )
+        self._ask(sitting, message, lambda _reply: None, ASK_S)
+
+
+def spans_of(offsets: list[int]) -> list[Span]:
+    """Offsets as spans, lowest first."""
+    found: list[Span] = []
+    start = stop = -1
+    for offset in sorted(offsets):
+        if offset == stop:
+            stop += 1
+        elif offset >= stop:
+            if stop > start:
+                found.append((start, stop))
+            start, stop = offset, offset + 1
+    if stop > start:
+        found.append((start, stop))
+    return found

@@ -1,0 +1,173 @@
+"""The consumer of a subscription for threads: the broker decides what it gets."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Final, Self
+
+from logboom.client.calls import CloseSubscriber, FindTopic, FlushSubscriber, OpenSubscriber
+from logboom.client.consumer import LOOK_AGAIN_S
+from logboom.client.io_thread import IoThread
+from logboom.client.results import Message
+from logboom.client.subscriber import Subscriber, SubscriberOptions
+from logboom.client.subscriber_reader import SubscriberReader
+from logboom.wire.errors import ClientClosed, InvalidRequest
+
+CLOSE_S: Final = 5.0
+"""Seconds that `close` waits for its acknowledgements to be confirmed."""
+
+
+class SubscriptionConsumer:
+    """Reads what its subscription gives it; made by `Client.subscribe`. One thread reads at a time;
+    `ack` and `nack` may be called by any.
+
+    What is acknowledged never comes again, whoever consumes; what is not comes again after `nack`,
+    after the subscription's `ack_timeout_s`, or when this consumer is gone.
+    """
+
+    def __init__(
+        self, io: IoThread, options: SubscriberOptions, timeout_s: float, *, create_topics: bool
+    ) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._event = threading.Event()
+        self._subscriber = Subscriber(options, self._event.set)
+        self._reader = SubscriberReader(self._subscriber, io.submit)
+        self._read_lock = threading.RLock()
+        self._closed = False
+        # One that nobody holds any more must not keep what it has.
+        weakref.finalize(self, abandon, io, self._subscriber).atexit = False
+        io.run(FindTopic(options.topic, timeout_s, create_topics))
+        io.run(OpenSubscriber(self._subscriber, timeout_s))
+
+    # Reading.
+
+    def __iter__(self) -> Iterator[Message]:
+        """Every message, waiting for the next when there is none; ends when closed."""
+        while not self._closed:
+            self._io.check()
+            taken = self._reader.take(1)
+            if taken:
+                yield taken[0]
+            else:
+                self._wait(LOOK_AGAIN_S)
+
+    def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
+        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
+        if max_messages < 1:
+            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
+        with self._read_lock:
+            deadline = time.monotonic() + timeout_s
+            while True:
+                self._check()
+                taken = self._reader.take(max_messages)
+                left = deadline - time.monotonic()
+                if taken or left <= 0:
+                    return taken
+                self._wait(min(left, LOOK_AGAIN_S))
+
+    # Settling.
+
+    def ack(self, given: Message | Iterable[Message]) -> None:
+        """Done with a message, or several: they never come again, to anybody. Told to the brokers
+        within some milliseconds; `flush` waits for it.
+
+        Raises:
+            InvalidRequest: one was not delivered to this consumer, or is settled already.
+        """
+        self._check()
+        self._reader.ack(given)
+
+    def ack_cumulative(self, message: Message) -> None:
+        """Done with a message and all before it in its queue (exclusive and failover).
+
+        Raises:
+            InvalidRequest: it was not delivered to this consumer; or the subscription is shared.
+        """
+        self._check()
+        self._reader.ack_cumulative(message)
+
+    def nack(self, given: Message | Iterable[Message], delay_s: float = 60.0) -> None:
+        """Messages are to come again, in `delay_s` seconds, to this consumer or another. Of an
+        exclusive or failover subscription, all that follow in the queue wait and come again too.
+
+        Raises:
+            InvalidRequest: one was not delivered to this consumer, or is settled; or such a delay.
+        """
+        self._check()
+        self._reader.nack(given, delay_s)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until the brokers have confirmed all that was acknowledged.
+
+        Raises:
+            TimedOut: they did not; what is not confirmed comes again.
+        """
+        self._check()
+        wanted = self._timeout_s if timeout_s is None else timeout_s
+        self._io.run(FlushSubscriber(self._subscriber, wanted))
+
+    def pause(self) -> None:
+        """Take no more than what is on its way already, until `resume`."""
+        self._check()
+        self._reader.pause(paused=True)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._check()
+        self._reader.pause(paused=False)
+
+    @property
+    def name(self) -> str:
+        """This consumer's name in its subscription."""
+        return self._subscriber.options.consumer
+
+    @property
+    def active(self) -> dict[int, bool]:
+        """Queue → whether this consumer is the one that gets its messages, as last heard (of
+        exclusive and failover; of the others always)."""
+        return {queue: place.active for queue, place in self._subscriber.places.items()}
+
+    # The end.
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Wait up to `timeout_s` for acknowledgements to be confirmed, and go: what is not
+        acknowledged is delivered to others at once. A second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._event.set()
+        if self._io.running:
+            self._io.run(CloseSubscriber(self._subscriber, timeout_s))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        self._io.check()
+        if self._closed:
+            raise ClientClosed("this consumer is closed: make another with client.subscribe()")
+
+    def _wait(self, timeout_s: float) -> None:
+        self._event.clear()
+        self._subscriber.wanted = True
+        if not self._reader.waiting and self._subscriber.error is None:
+            self._event.wait(timeout_s)
+
+
+def abandon(io: IoThread, subscriber: Subscriber) -> None:
+    """Let a consumer go that nobody holds any more; nothing if it has gone."""
+    if io.running:
+        io.submit(CloseSubscriber(subscriber, 0.0))

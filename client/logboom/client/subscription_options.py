@@ -1,0 +1,64 @@
+"""What `subscribe` is asked for, checked and made into a subscriber's options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from logboom.client.picking import wanted_of
+from logboom.client.subscriber import SubscriberOptions
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import Filter
+from logboom.wire.subscription_messages import KINDS, Span, SubscriptionConfig
+
+_FIXED: Final = ("kind", "filter", "hashing")
+
+
+def subscriber_options(
+    topic: str,
+    subscription: str,
+    kind: str,
+    name: str,
+    *,
+    tags: str | Sequence[str] | None,
+    where: str | Filter | None,
+    start: str | int,
+    priority: int,
+    ranges: Sequence[Span] | None,
+    hashing: str,
+    window: int,
+    settings: dict[str, Any],
+) -> SubscriberOptions:
+    """How a consumer subscribes.
+
+    Raises:
+        InvalidRequest: what cannot be.
+    """
+    if kind not in KINDS:
+        text = f"no subscription type is called {kind!r}: there are {', '.join(KINDS)}"
+        raise InvalidRequest(text)
+    if start not in ("first", "last") and type(start) is not int:
+        raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')
+    if type(window) is not int or window < 1:
+        raise InvalidRequest(f"window is 1 or more messages, not {window!r}")
+    if ranges is not None:
+        if kind != "key_shared":
+            raise InvalidRequest("ranges are for key_shared: leave them out")
+        hashing = "sticky"
+    known = {n for n in SubscriptionConfig.__struct_fields__ if n not in _FIXED}
+    for setting in settings:
+        if setting not in known:
+            text = f"no setting of a subscription is called {setting!r}"
+            raise InvalidRequest(f"{text}: there are {', '.join(sorted(known))}")
+    wanted = wanted_of(tags, where)
+    text = "" if wanted.takes_all else wanted.text
+    given = {"kind": kind, "hashing": hashing, "filter": text, **settings}
+    whole = {**msgspec.structs.asdict(SubscriptionConfig()), **given}
+    try:
+        config = msgspec.convert(list(whole.values()), SubscriptionConfig)
+        spans = None if ranges is None else tuple((int(a), int(b)) for a, b in ranges)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"a setting of the subscription cannot be: {error}") from None
+    return SubscriberOptions(topic, subscription, name, config, priority, spans, start, window)

@@ -1,0 +1,402 @@
+"""A dispatcher: decides which consumer of a subscription gets what of one queue.
+
+Pure: `handle(event, now)` returns what to send and what to write down. What is here is the same for
+all types of subscription: who is attached, permits, acknowledgements, what comes again and when.
+The types are in `dispatch_single`, `dispatch_shared` and `dispatch_keys`; `dispatchers.made` makes one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.nodes.ack_set import AckSet
+from logboom.nodes.dispatch_consumers import Consumer, Lent
+from logboom.nodes.dispatch_events import (
+    Ack,
+    AckCumulative,
+    Attach,
+    Delivery,
+    Detach,
+    DispatchEffects,
+    DispatchEvent,
+    Entry,
+    Grant,
+    Grown,
+    Nack,
+    Parcel,
+    Settings,
+    Source,
+)
+from logboom.nodes.entry_filter import EntryFilter
+from logboom.nodes.offset_set import (
+    BLOCK_BITS,
+    OffsetSet,
+    Span,
+    blocks_of,
+    offsets_of,
+    spans_of,
+)
+from logboom.nodes.permits import MOST, DispatchRate
+from logboom.wire.errors import GroupError, InvalidRequest
+
+READ_BATCHES: Final = 100
+"""Batches of one read."""
+READ_BYTES: Final = 5 * 1024 * 1024
+"""Bytes of one read; one batch always goes."""
+LONGEST_SPAN: Final = 1 << 20
+"""Offsets that one span of an ack may cover."""
+RESCHEDULED_S: Final = 1.0
+"""Seconds until a batch is asked about again that a plug-in did not want yet."""
+
+
+class Dispatcher(ABC):
+    """One subscription of one queue."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: Source,
+        acks: AckSet,
+        counts: dict[int, int] | None = None,
+        entry_filter: EntryFilter | None = None,
+        rates: Sequence[DispatchRate] = (),
+    ) -> None:
+        """Begin where `acks` and `counts` (offset → earlier deliveries) say. `rates`: those of the
+        topic, shared with its other subscriptions; the subscription's own is made here.
+
+        Raises:
+            InvalidFilter, InvalidRequest: a setting that cannot be.
+        """
+        self.settings = settings
+        self.source = source
+        self.acks = acks
+        self.counts: dict[int, int] = {} if counts is None else counts
+        self.consumers: dict[str, Consumer] = {}
+        self.end = acks.floor
+        """Messages below can be read."""
+        self.read_at = acks.floor
+        """What was never read for delivery begins here."""
+        self.full = False
+        """All consumers together hold too much."""
+        self.unacked = 0
+        """Messages that consumers hold."""
+        self._filter = EntryFilter(settings.filter) if entry_filter is None else entry_filter
+        self._rates = [DispatchRate(settings.messages_per_s, settings.bytes_per_s), *rates]
+        self._waiting: list[tuple[float, int, int]] = []
+        """(due, start, stop): what comes again later."""
+        self.postponed = OffsetSet()
+        """The offsets of these."""
+        self._out = DispatchEffects()
+        self._now = float("-inf")
+
+    # ── the type's own ──────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _attached(self, consumer: Consumer) -> None:
+        """A consumer came; raises what refuses it, and then has changed nothing."""
+
+    @abstractmethod
+    def _detached(self, consumer: Consumer) -> None:
+        """A consumer went; what it held was handed to `_again` before."""
+
+    @abstractmethod
+    def _again(self, base: int, bits: int) -> None:
+        """Messages are to be delivered again now."""
+
+    @abstractmethod
+    def _pump(self) -> None:
+        """Send what can be sent."""
+
+    @abstractmethod
+    def _done(self, consumer: Consumer, base: int, bits: int) -> None:
+        """A consumer holds these no longer; called before `_again` for those that come again."""
+
+    @abstractmethod
+    def _forget_below(self, offset: int) -> None:
+        """Messages below are gone for good."""
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """Messages that were read and wait: for a consumer, or to come again at once."""
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, event: DispatchEvent, now: float) -> DispatchEffects:
+        """Take an event; what follows from it, and from time having come to `now`.
+
+        Raises:
+            LogboomError: the event is refused and has changed nothing: InvalidRequest, Refused
+                (CONSUMER_BUSY), GroupError (UNKNOWN_CONSUMER: attach again).
+        """
+        self._now = now
+        self._out = DispatchEffects()
+        match event:
+            case Attach():
+                self._attach(event)
+            case Detach(name, session):
+                consumer = self.consumers.get(name)
+                if consumer is not None and consumer.session == session:
+                    self._detach(consumer)
+            case Grant():
+                consumer = self._known(event.consumer, event.session)
+                consumer.permits.grant(event.messages, event.size)
+                consumer.ready, consumer.blocked = True, event.blocked
+            case Ack(name, session, spans):
+                self._ack(self._known(name, session), spans)
+            case AckCumulative(name, session, offset):
+                self._ack_cumulative(self._known(name, session), offset)
+            case Nack(name, session, spans, delay_s):
+                self._nack(self._known(name, session), spans, delay_s)
+            case Grown(start, end):
+                self.end = max(self.end, end)
+                if start > self.acks.floor:
+                    self._trim(start)
+            case _:
+                pass
+        self._tick()
+        self._pump()
+        return self._out
+
+    def deadline(self) -> float:
+        """When `Tick` is wanted next."""
+        when = self._waiting[0][0] if self._waiting else float("inf")
+        if self.settings.ack_timeout_s:
+            for consumer in self.consumers.values():
+                if consumer.lent:
+                    when = min(when, consumer.lent[0].deadline)
+        if any(c.ready and c.permits.open for c in self.consumers.values()):
+            paid = max(rate.next_at(self._now) for rate in self._rates)
+            if paid > self._now:
+                when = min(when, paid)
+        return when
+
+    def unready(self, name: str) -> None:
+        """A consumer waits no longer: send it nothing before its next `Grant`."""
+        consumer = self.consumers.get(name)
+        if consumer is not None:
+            consumer.ready = False
+
+    def _known(self, name: str, session: int) -> Consumer:
+        consumer = self.consumers.get(name)
+        if consumer is None or consumer.session != session:
+            text = f"consumer {name!r} is not attached in this session: subscribe again"
+            raise GroupError(text, "UNKNOWN_CONSUMER")
+        return consumer
+
+    def _attach(self, event: Attach) -> None:
+        old = self.consumers.get(event.consumer)
+        if old is not None:
+            if event.session <= old.session:
+                text = f"consumer {event.consumer!r} is attached in a newer session"
+                raise GroupError(text, "UNKNOWN_CONSUMER")
+            self._detach(old)
+        consumer = Consumer(event.consumer, event.session, event.priority, event.ranges)
+        self._attached(consumer)
+        self.consumers[event.consumer] = consumer
+
+    def _detach(self, consumer: Consumer) -> None:
+        self._take_back(consumer, list(consumer.held.spans()), 0.0)
+        del self.consumers[consumer.name]
+        self._detached(consumer)
+
+    # ── acknowledgements ────────────────────────────────────────────────────────────────────────
+
+    def _held(self, consumer: Consumer, spans: Sequence[Span]) -> list[tuple[int, int]]:
+        """(start, bits) of what the consumer holds of spans; the rest is refused, unless it is
+        acknowledged already."""
+        found = []
+        for start, stop in spans:
+            if not 0 <= start < stop or stop - start > LONGEST_SPAN:
+                text = f"{start} to {stop} is no span of at most {LONGEST_SPAN} offsets"
+                raise InvalidRequest(text)
+        for number, asked in sorted(blocks_of(spans).items()):
+            start = number << BLOCK_BITS
+            stop = start + asked.bit_length()
+            bits = consumer.held.bits(start, stop) & asked
+            rest = self.acks.missing(start, stop) & asked & ~bits
+            if rest:
+                self._out.refused += spans_of(rest, start)
+            if bits:
+                found.append((start, bits))
+        return found
+
+    def _ack(self, consumer: Consumer, spans: Sequence[Span]) -> None:
+        for start, bits in self._held(consumer, spans):
+            self._returned(consumer, start, bits)
+            self._acked(start, bits)
+
+    def _ack_cumulative(self, consumer: Consumer, offset: int) -> None:
+        if self.settings.kind not in ("exclusive", "failover"):
+            text = f"ack_cumulative is for exclusive and failover, not for {self.settings.kind}"
+            raise InvalidRequest(f"{text}: acknowledge each message")
+        if offset < self.acks.floor:
+            return
+        last = consumer.held.first()
+        if last is None or offset not in consumer.held:
+            if offset not in self.acks:
+                self._out.refused.append((offset, offset + 1))
+            return
+        for start, stop in [s for s in consumer.held.spans() if s[0] <= offset]:
+            stop = min(stop, offset + 1)
+            bits = (1 << (stop - start)) - 1
+            self._returned(consumer, start, bits)
+            self._acked(start, bits)
+
+    def _acked(self, start: int, bits: int) -> None:
+        if self.acks.add_bits(start, bits):
+            self._out.acked += spans_of(bits, start)
+        if self.counts:
+            for offset in offsets_of(bits, start):
+                self.counts.pop(offset, None)
+
+    def _returned(self, consumer: Consumer, start: int, bits: int) -> None:
+        """A consumer holds these no longer."""
+        consumer.held.discard_bits(start, bits)
+        self.unacked -= bits.bit_count()
+        if consumer.full and consumer.held.count <= self.settings.most_unacked // 2:
+            consumer.full = False
+        if self.full and self.unacked <= self.settings.most_unacked_all // 2:
+            self.full = False
+        self._done(consumer, start, bits)
+
+    # ── what comes again ────────────────────────────────────────────────────────────────────────
+
+    def _nack(self, consumer: Consumer, spans: Sequence[Span], delay_s: float) -> None:
+        if not 0 <= delay_s < float("inf"):
+            raise InvalidRequest(f"a delay is 0 or more seconds, not {delay_s!r}")
+        held = [
+            span for start, bits in self._held(consumer, spans) for span in spans_of(bits, start)
+        ]
+        if held:
+            self._take_back(consumer, held, delay_s)
+
+    def _take_back(self, consumer: Consumer, spans: Sequence[Span], delay_s: float) -> None:
+        """What a consumer held goes to somebody again; one more delivery came to nothing."""
+        for start, stop in spans:
+            self._count(start, stop)
+        for start, stop in spans:
+            if delay_s > 0:
+                self._postpone(start, stop, delay_s)
+            self._returned(consumer, start, (1 << (stop - start)) - 1)
+        if delay_s <= 0:
+            for start, stop in spans:
+                self._again(start, (1 << (stop - start)) - 1)
+
+    def _count(self, start: int, stop: int) -> None:
+        counts = self.counts
+        for offset in range(start, stop):
+            counts[offset] = self._out.counts[offset] = counts.get(offset, 0) + 1
+
+    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
+        heapq.heappush(self._waiting, (self._now + delay_s, start, stop))
+        self.postponed.add(start, stop)
+
+    def _tick(self) -> None:
+        now = self._now
+        while self._waiting and self._waiting[0][0] <= now:
+            _, start, stop = heapq.heappop(self._waiting)
+            bits = self.postponed.bits(start, stop)
+            self.postponed.discard_bits(start, bits)
+            if bits:
+                self._due(start, bits)
+        if self.settings.ack_timeout_s:
+            for consumer in list(self.consumers.values()):
+                for base, bits in consumer.overdue(now):
+                    self._filter.stats.count("dispatch_timed_out", bits.bit_count())
+                    self._overdue(consumer, list(spans_of(bits, base)))
+
+    def _due(self, start: int, bits: int) -> None:
+        """What was postponed is to be delivered now."""
+        self._again(start, bits)
+
+    def _overdue(self, consumer: Consumer, spans: Sequence[Span]) -> None:
+        """A consumer held these for too long."""
+        self._take_back(consumer, spans, 0.0)
+
+    def _trim(self, start: int) -> None:
+        """Retention removed everything below `start`, acknowledged or not."""
+        for consumer in self.consumers.values():
+            for first, stop in [s for s in consumer.held.spans() if s[0] < start]:
+                bits = (1 << (min(stop, start) - first)) - 1
+                self._returned(consumer, first, bits)
+        self._forget_below(start)
+        self.postponed.discard(self.acks.floor, start)
+        expired = self.acks.raise_to(start)
+        self._filter.stats.count("dispatch_expired", expired)
+        for offset in [offset for offset in self.counts if offset < start]:
+            del self.counts[offset]
+        self.read_at = max(self.read_at, start)
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────
+
+    def may_take(self, consumer: Consumer) -> bool:
+        """Whether anything may be sent to a consumer now."""
+        return consumer.ready and consumer.permits.open and not consumer.full and not self.full
+
+    def _room(self) -> tuple[int, int]:
+        """Messages and bytes that the rates allow now."""
+        messages = size = MOST
+        for rate in self._rates:
+            allowed = rate.room(self._now)
+            messages, size = min(messages, allowed[0]), min(size, allowed[1])
+        return messages, size
+
+    def _budget(self, consumer: Consumer) -> tuple[int, int, int] | None:
+        """(messages, bytes, batches) to read for a consumer; None: nothing now."""
+        if not self.may_take(consumer):
+            return None
+        messages, size = self._room()
+        if messages <= 0 or size <= 0:
+            return None
+        permits = consumer.permits
+        messages = min(messages, permits.left, self.settings.most_unacked - consumer.held.count)
+        batches = 1 if consumer.blocked else READ_BATCHES
+        return max(1, messages), min(size, permits.left_bytes, READ_BYTES), batches
+
+    def _judge(self, entry: Entry, only: int = -1, *, opened: bool = False) -> int:
+        """Which messages of an entry (of `only` these bits) are to be delivered, of those not
+        acknowledged."""
+        missing = self.acks.missing(entry.base, entry.next) & only
+        verdict = self._filter.judge(entry, missing, opened=opened)
+        if verdict.acked:
+            self._acked(entry.base, verdict.acked)
+        for first, stop in spans_of(verdict.later, entry.base):
+            self._postpone(first, stop, RESCHEDULED_S)
+        return verdict.deliver
+
+    def _send(self, consumer: Consumer, chosen: Sequence[tuple[Entry, int]]) -> None:
+        """Send messages of batches to a consumer: one delivery."""
+        parcels, messages, size = [], 0, 0
+        timeout = self.settings.ack_timeout_s
+        for entry, bits in chosen:
+            parcels.append(Parcel(entry, bits, self._attempts(entry, bits)))
+            messages += bits.bit_count()
+            size += entry.size
+            consumer.held.add_bits(entry.base, bits)
+            if timeout:
+                consumer.lend(Lent(self._now + timeout, entry.base, bits))
+        consumer.permits.spend(messages, size)
+        consumer.ready = False
+        self.unacked += messages
+        consumer.full = consumer.held.count >= self.settings.most_unacked
+        self.full = self.unacked >= self.settings.most_unacked_all
+        for rate in self._rates:
+            rate.charge(messages, size)
+        self._out.deliveries.append(
+            Delivery(consumer.name, consumer.session, parcels, messages, size)
+        )
+
+    def _attempts(self, entry: Entry, bits: int) -> tuple[tuple[int, int], ...]:
+        counts = self.counts
+        if not counts:
+            return ()
+        base = entry.base
+        return tuple(
+            (offset, counts[offset])
+            for first, stop in spans_of(bits, base)
+            for offset in range(first, stop)
+            if offset in counts
+        )

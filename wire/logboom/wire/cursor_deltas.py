@@ -1,0 +1,113 @@
+"""The body of a CURSOR_DELTA entry: what subscriptions acknowledged, and what came to nothing.
+
+A msgpack list of `CursorDelta`s, one per subscription that a loop turn changed. Applied in the order
+of the log they give each subscription's cursor; applied twice they give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from logboom.wire.checking import damaged
+from logboom.wire.subscription_messages import Span
+
+
+class CursorDelta(Struct, frozen=True, array_like=True):
+    """What happened to one subscription."""
+
+    subscription: str
+    change: Literal["acked", "whole", "ended"]
+    """acked: in addition to what was; whole: nothing else; ended: the subscription is gone."""
+    floor: int = 0
+    """Everything below is acknowledged."""
+    acked: list[int] = msgspec.field(default_factory=list)
+    """Pairs: the gap from the floor, or the span before, and the length of a span."""
+    counts: list[int] = msgspec.field(default_factory=list)
+    """Triples: the gap from the floor (of "acked": from 0) or the run before, the length of a run,
+    and how many deliveries of its messages came to nothing."""
+
+    def spans(self) -> Iterator[Span]:
+        """The spans of `acked`."""
+        at = self.floor
+        for gap, length in zip(self.acked[::2], self.acked[1::2], strict=True):
+            at += gap + length
+            yield at - length, at
+
+    def counted(self) -> Iterator[tuple[int, int]]:
+        """(offset, deliveries that came to nothing)."""
+        at = 0
+        triples = zip(self.counts[::3], self.counts[1::3], self.counts[2::3], strict=True)
+        for gap, length, count in triples:
+            at += gap + length
+            for offset in range(at - length, at):
+                yield offset, count
+
+
+_decode: Final = msgspec.msgpack.Decoder(list[CursorDelta]).decode
+
+
+def pack_spans(spans: Iterable[Span], floor: int = 0) -> list[int]:
+    """`CursorDelta.acked` of spans from `floor` on, lowest first."""
+    packed: list[int] = []
+    at = floor
+    for start, stop in spans:
+        packed += (start - at, stop - start)
+        at = stop
+    return packed
+
+
+def pack_counts(counts: Mapping[int, int]) -> list[int]:
+    """`CursorDelta.counts` of offset → count."""
+    packed: list[int] = []
+    at = 0
+    ordered = sorted(counts.items())
+    # Offsets of a run less their places in the list are one number.
+    runs = groupby(enumerate(ordered), key=lambda each: (each[1][0] - each[0], each[1][1]))
+    for (_, count), run in runs:
+        members = [offset for _, (offset, _) in run]
+        packed += (members[0] - at, len(members), count)
+        at = members[-1] + 1
+    return packed
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that touch or overlap joined."""
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return found
+
+
+def encode_deltas(deltas: list[CursorDelta]) -> bytes:
+    """The body of an entry."""
+    return msgspec.msgpack.encode(deltas)
+
+
+def decode_deltas(body: bytes | memoryview) -> list[CursorDelta]:
+    """What `encode_deltas` made.
+
+    Raises:
+        DamagedBatch: it is no such body, or of a later version.
+    """
+    try:
+        deltas = _decode(body)
+    except msgspec.DecodeError as error:
+        raise damaged(f"a cursor delta: {error}", "read it with a newer version") from None
+    for delta in deltas:
+        numbers = (delta.floor, *delta.acked, *delta.counts)
+        if len(delta.acked) % 2 or len(delta.counts) % 3 or min(numbers) < 0:
+            raise damaged("a cursor delta whose numbers do not fit", "fetch it again")
+        if sum(delta.counts[1::3]) > _MOST_COUNTED or max(numbers) >> 63:
+            raise damaged("a cursor delta of too many messages", "fetch it again")
+    return deltas
+
+
+_MOST_COUNTED: Final = 10_000_000
