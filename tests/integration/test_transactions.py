@@ -146,6 +146,22 @@ def test_many_threads_of_one_producer_have_transactions_of_their_own(boom: Clien
         producer.transaction()
 
 
+def test_a_transaction_that_its_closed_producer_aborted_holds_nothing_up(boom: Client) -> None:
+    boom.admin.create_topic("held", queues=1)
+    with boom.producer() as producer:
+        left = producer.transaction("holder")
+        left.send("held", b"left open")
+    with boom.producer() as producer:
+        txn = producer.transaction("holder")
+        with pytest.raises(TransactionError):
+            left.commit()
+        with pytest.raises(InvalidRequest, match="is open"):
+            producer.transaction("holder")
+        txn.send("held", b"kept")
+        txn.commit()
+    assert values(boom, "held") == [b"kept"]
+
+
 def test_bad_input_publishes_nothing(boom: Client) -> None:
     boom.admin.create_topic("bad", queues=1, max_message_bytes=1_000)
     with boom.producer() as producer:

@@ -231,12 +231,14 @@ class Desk:
         self._io.drive(work.abort(wall_ms(), self._timeout_s))
 
     def take_back(self, work: Work) -> None:
-        """A transaction has ended."""
+        """A transaction has ended; said again it changes nothing."""
         name = work.application.app_id
         found = self._open.pop(id(work), None)
-        if found is not None and work.state == "committed":
+        if found is None:
+            return  # by `close`, before
+        if work.state == "committed":
             self._idle[name] = found[1]
-        elif found is not None:
+        else:
             found[1].close(0)  # it may hold what belongs to nobody any more
         self._own.give_back(name)
         self._io.applications.give_back(work.application)

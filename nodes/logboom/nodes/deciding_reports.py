@@ -28,6 +28,8 @@ AT_ONCE: Final = 1_000
 """Decisions in one command: some 20 KiB of the 60 that it may have."""
 UNDER_WAY: Final = 4
 """Commands under way; what is done meanwhile shares the next one."""
+REFUSED_PAUSE: Final = 1.0
+"""Seconds before a refused report is repeated."""
 LONGEST_HOLD_MS: Final = 60_000
 
 
@@ -52,6 +54,9 @@ class Reports:
         self._deciding = deciding
         self._holds: Holds[QueueKey, AwaitDecided] = Holds()
         self._done: dict[CarriedOut, None] = {}
+        self._refused: dict[QueueKey, None] = {}
+        self._again_at = 0.0
+        """When the refused ones are repeated."""
         self._under_way = 0
 
     def __len__(self) -> int:
@@ -88,14 +93,18 @@ class Reports:
     def _reported(self, done: list[CarriedOut], result: Result, turn: Turn) -> None:
         self._under_way -= 1
         for each in done if result.code else ():
-            replica = self._queues.replicas.get((each.topic_id, each.queue))
+            key = (each.topic_id, each.queue)
+            replica = self._queues.replicas.get(key)
             if replica is not None and replica.leading is not None:
                 replica.leading.reported = min(replica.leading.reported, each.number - 1)
+                self._refused[key] = None
+                self._again_at = turn.mono + REFUSED_PAUSE
         self.flush(turn)
 
     def fenced(self) -> None:
         """This broker's instance epoch is over: nobody takes its reports."""
         self._done.clear()
+        self._refused.clear()
         self._proposals.drop_all()
         self._under_way = 0
 
@@ -125,7 +134,14 @@ class Reports:
         return True
 
     def step(self, turn: Turn) -> None:
-        """Let those go who have waited long, or at a leader that is none any more."""
+        """Repeat what was refused; let those go who have waited long, or at a leader that is none
+        any more."""
+        if self._refused and turn.mono >= self._again_at:
+            refused, self._refused = self._refused, {}
+            for key in refused:
+                replica = self._queues.replicas.get(key)
+                if replica is not None:
+                    self.settle(replica, turn)
         if not len(self._holds):
             return
         for _, hold in self._holds.expired(turn.mono):
@@ -149,4 +165,5 @@ class Reports:
 
     def deadline(self) -> float:
         """When `step` is wanted next."""
-        return self._holds.deadline()
+        again_at = self._again_at if self._refused else float("inf")
+        return min(again_at, self._holds.deadline())

@@ -56,6 +56,8 @@ def test_commit_and_abort(node: Embedded) -> None:
             assert (await again.send("aio", b"again")).offset == -1
             assert await again.send_many("aio", [b"again"]) == [(-1, -1, 1)]
             await again.commit()
+            with pytest.raises(InvalidRequest):
+                await producer.transaction("app", -1)
             left = await producer.transaction("app")
             left.send("aio", b"left open")
             with pytest.raises(InvalidRequest, match="is open"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from logboom.client.applications import Application, Applications, opened
 from logboom.client.flows import Flow
+from logboom.client.outcome import Outcome
 from logboom.client.piles import ignored
 from logboom.client.send_buffer import SendBuffer
 from logboom.client.transacting import Work
@@ -31,7 +33,7 @@ def drive(cluster: Cluster, flow: Flow[Any]) -> Any:
         call = next(flow)
         while True:
             cluster.call(call)
-            assert cluster.run(200, lambda: call.outcome.done), call  # noqa: B023 - used at once
+            assert cluster.run(200, partial(_is_done, call.outcome)), call
             try:
                 value = call.outcome.get()
             except LogboomError as error:
@@ -40,6 +42,10 @@ def drive(cluster: Cluster, flow: Flow[Any]) -> Any:
                 call = flow.send(value)
     except StopIteration as end:
         return end.value
+
+
+def _is_done(outcome: Outcome[Any]) -> bool:
+    return outcome.done
 
 
 class Desk:

@@ -8,7 +8,7 @@ import pytest
 
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.index import QueueIndex
-from logboom.nodes.keys import Position
+from logboom.nodes.keys import Position, position_of
 from logboom.nodes.opening import open_queue
 from logboom.nodes.replica import Replica
 from logboom.nodes.storage import WriteSet
@@ -174,3 +174,26 @@ def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     assert sum(key[8:9] == b"p" for key in rows) == count
     reopen(follower)
     assert standing(follower) == standing(leader)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_below_the_hw_is_mended_by_the_same_entries(seed: int) -> None:
+    author = Author(random.Random(seed))
+    leader = author.log
+    for step in range(40):
+        author.step()
+        if step % 3 == 0:
+            apply(leader, leader.replica.end)
+    apply(leader, leader.replica.end)
+    for key in leader.log():
+        follower = Log()
+        follower.follow(leader, 1, 400)
+        apply(follower, leader.replica.end)
+        assert standing(follower) == standing(leader)
+        place = position_of(key)
+        writes = WriteSet()
+        follower.replica.cut(place, writes, follower.storage)
+        follower.commit(writes)
+        follower.follow(leader, 1, 400)
+        apply(follower, leader.replica.end)
+        assert standing(follower) == standing(leader), place

@@ -207,6 +207,7 @@ class Desk:
         """Begin a transaction."""
         name = self._own.take() if app_id is None else app_id
         application = self._io.applications.take(name)
+        inner: Producer | None = None
         work: Work | None = None
         try:
             await drive(self._io, opened(application, wall_ms(), self._timeout_s))
@@ -216,6 +217,8 @@ class Desk:
             return Transaction(self, inner, work)
         finally:
             if work is None:
+                if inner is not None:
+                    self._idle[name] = inner
                 self._own.give_back(name)
                 self._io.applications.give_back(application)
 
@@ -228,13 +231,15 @@ class Desk:
         await drive(self._io, work.abort(wall_ms(), self._timeout_s))
 
     async def take_back(self, work: Work) -> None:
-        """A transaction has ended."""
+        """A transaction has ended; said again it changes nothing."""
         name = work.application.app_id
         found = self._open.pop(id(work), None)
-        if found is not None and work.state == "committed":
+        if found is None:
+            return  # by `close`, before
+        if work.state == "committed":
             self._idle[name] = found[1]
-        elif found is not None:
-            await found[1].close(0)
+        else:
+            await found[1].close(0)  # it may hold what belongs to nobody any more
         self._own.give_back(name)
         self._io.applications.give_back(work.application)
 
