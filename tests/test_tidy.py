@@ -34,6 +34,7 @@ SKINS: dict[str, set[str]] = {
     "client": {
         "admin",
         "aio.admin",
+        "aio.admin_subscriptions",
         "aio.app",
         "aio.bridge",
         "aio.client",
@@ -41,6 +42,7 @@ SKINS: dict[str, set[str]] = {
         "aio.group_consumer",
         "aio.producer",
         "aio.push_consumer",
+        "aio.subscription_consumer",
         "app",
         "client",
         "consumer",
@@ -51,6 +53,7 @@ SKINS: dict[str, set[str]] = {
         "offsets_file",
         "producer",
         "push_consumer",
+        "subscription_consumer",
     },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},

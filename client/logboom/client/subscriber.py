@@ -6,11 +6,11 @@ hands messages out and settles them. Both hold its lock while they touch it, for
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
@@ -157,9 +157,15 @@ class Place:
 class Subscriber:
     """What core and reader share of one consumer."""
 
-    def __init__(self, options: SubscriberOptions, bell: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        options: SubscriberOptions,
+        bell: Callable[[], object],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        """`lock` can be taken twice by one thread."""
         self.options = options
-        self.lock = threading.RLock()
+        self.lock = lock
         self.places: dict[int, Place] = {}
         self.arrivals: deque[Parcel] = deque()
         self.bell = bell
