@@ -173,6 +173,9 @@ class Subscriber:
         self.wanted = False
         self.paused = False
         """No more permits are given."""
+        self.void: set[int] = set()
+        """Queues that were attached anew: what the reader has of them and did not hand out comes
+        again."""
         self.woken = False
         """The core was told to look for permits and settlements."""
         self.error: LogboomError | None = None
@@ -181,6 +184,15 @@ class Subscriber:
     def window(self) -> int:
         """Permits of a queue in a new session."""
         return max(1, min(self.options.window, MOST_MESSAGES // max(1, len(self.places))))
+
+    def renew(self, place: Place, session: int) -> None:
+        """The core attached a queue anew: nothing that came before counts."""
+        with self.lock:
+            place.renew(session)
+            self.void.add(place.queue)
+            kept = [parcel for parcel in self.arrivals if parcel.place is not place]
+            self.arrivals.clear()
+            self.arrivals.extend(kept)
 
     def put(self, parcel: Parcel) -> None:
         """The core puts what came."""

@@ -217,10 +217,7 @@ class Subscribing:
             return
         subscriber = sitting.subscriber
         sitting.open, sitting.attempts, sitting.number = True, 0, 0
-        with subscriber.lock:
-            sitting.place.renew(sitting.session)
-            for parcel in [p for p in subscriber.arrivals if p.place is sitting.place]:
-                subscriber.arrivals.remove(parcel)
+        subscriber.renew(sitting.place, sitting.session)
         self._settle(sitting)
         self._receive(sitting, 0 if subscriber.paused else subscriber.window(), WINDOW_BYTES)
         if subscriber.paused:
