@@ -194,6 +194,13 @@ class Subscriber:
             self.arrivals.clear()
             self.arrivals.extend(kept)
 
+    def forget(self, place: Place) -> None:
+        """The messages of a queue are gone: nothing of it is to be settled."""
+        with self.lock:
+            for offsets in (place.out, place.done, place.known):
+                offsets.clear()
+        self.renew(place, place.session)
+
     def put(self, parcel: Parcel) -> None:
         """The core puts what came."""
         place = parcel.place
