@@ -35,6 +35,7 @@ SKINS: dict[str, set[str]] = {
     "client": {
         "admin",
         "aio.admin",
+        "aio.admin_subscriptions",
         "aio.app",
         "aio.bridge",
         "aio.client",
@@ -45,6 +46,7 @@ SKINS: dict[str, set[str]] = {
         "aio.push_consumer",
         "aio.transaction",
         "aio.transactional_sender",
+        "aio.subscription_consumer",
         "app",
         "client",
         "consumer",
@@ -59,6 +61,7 @@ SKINS: dict[str, set[str]] = {
         "transaction",
         "transactional_sender",
         "ranges",
+        "subscription_consumer",
     },
     "metadata": {"journal", "server"},
     "nodes": {"committer", "folder", "server", "store"},

@@ -6,11 +6,11 @@ hands messages out and settles them. Both hold its lock while they touch it, for
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
@@ -157,9 +157,15 @@ class Place:
 class Subscriber:
     """What core and reader share of one consumer."""
 
-    def __init__(self, options: SubscriberOptions, bell: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        options: SubscriberOptions,
+        bell: Callable[[], object],
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        """`lock` can be taken twice by one thread."""
         self.options = options
-        self.lock = threading.RLock()
+        self.lock = lock
         self.places: dict[int, Place] = {}
         self.arrivals: deque[Parcel] = deque()
         self.bell = bell
@@ -167,6 +173,9 @@ class Subscriber:
         self.wanted = False
         self.paused = False
         """No more permits are given."""
+        self.void: set[int] = set()
+        """Queues that were attached anew: what the reader has of them and did not hand out comes
+        again."""
         self.woken = False
         """The core was told to look for permits and settlements."""
         self.error: LogboomError | None = None
@@ -175,6 +184,22 @@ class Subscriber:
     def window(self) -> int:
         """Permits of a queue in a new session."""
         return max(1, min(self.options.window, MOST_MESSAGES // max(1, len(self.places))))
+
+    def renew(self, place: Place, session: int) -> None:
+        """The core attached a queue anew: nothing that came before counts."""
+        with self.lock:
+            place.renew(session)
+            self.void.add(place.queue)
+            kept = [parcel for parcel in self.arrivals if parcel.place is not place]
+            self.arrivals.clear()
+            self.arrivals.extend(kept)
+
+    def forget(self, place: Place) -> None:
+        """The messages of a queue are gone: nothing of it is to be settled."""
+        with self.lock:
+            for offsets in (place.out, place.done, place.known):
+                offsets.clear()
+        self.renew(place, place.session)
 
     def put(self, parcel: Parcel) -> None:
         """The core puts what came."""

@@ -36,8 +36,12 @@ class SubscriberReader:
         Raises:
             LogboomError: a queue cannot be had (once; the others go on).
         """
-        subscriber, ready = self._subscriber, self._ready
+        subscriber = self._subscriber
         with subscriber.lock:
+            if subscriber.void:
+                self._drop(subscriber.void)
+                subscriber.void.clear()
+            ready = self._ready
             while len(ready) < most and subscriber.arrivals:
                 parcel = subscriber.arrivals.popleft()
                 if parcel.session == parcel.place.session:
@@ -49,6 +53,10 @@ class SubscriberReader:
         if error is not None and not taken:
             raise error
         return taken
+
+    def _drop(self, queues: set[int]) -> None:
+        """Forget what is here of queues: it comes again."""
+        self._ready = deque(each for each in self._ready if each.queue not in queues)
 
     def _opened(self, parcel: Parcel) -> list[Message]:
         place, subscriber = parcel.place, self._subscriber
@@ -146,7 +154,7 @@ class SubscriberReader:
                 kept.append(parcel)
         subscriber.arrivals.clear()
         subscriber.arrivals.extend(kept)
-        self._ready = deque(each for each in self._ready if each.queue != place.queue)
+        self._drop({place.queue})
 
     def _place(self, message: Message) -> Place:
         subscriber = self._subscriber

@@ -52,10 +52,14 @@ SLACK_S: Final = 3.0
 class _Sitting:
     """One queue of one consumer."""
 
-    def __init__(self, subscriber: Subscriber, place: Place, topic_id: int) -> None:
+    def __init__(
+        self, subscriber: Subscriber, place: Place, topic_id: int, start: int | str
+    ) -> None:
         self.subscriber = subscriber
         self.place = place
         self.topic_id = topic_id
+        self.start = start
+        """Where the subscription begins in this queue, should it not know it."""
         self.open = False
         self.closed = False
         self.session = 0
@@ -151,13 +155,16 @@ class Subscribing:
 
     def _sit(self, subscriber: Subscriber, topic: TopicView) -> None:
         """Attach at all queues, also those that a topic has got since."""
+        known = id(subscriber) in self._sittings
+        # What a topic gets later, nobody has read: from its first message on.
+        start = "first" if known else subscriber.options.start
         sittings = self._sittings.setdefault(id(subscriber), {})
         added = []
         with subscriber.lock:
             for queue in range(len(topic.queues)):
                 if queue not in sittings:
                     place = subscriber.places[queue] = Place(queue)
-                    sittings[queue] = _Sitting(subscriber, place, topic.id)
+                    sittings[queue] = _Sitting(subscriber, place, topic.id, start)
                     added.append(sittings[queue])
         for sitting in added:
             self._subscribe(sitting)
@@ -197,7 +204,7 @@ class Subscribing:
             options.config,
             options.priority,
             None if options.ranges is None else list(options.ranges),
-            options.start,  # type: ignore[arg-type]  # checked where the options are made
+            sitting.start,  # type: ignore[arg-type]  # checked where the options are made
             True,
             sitting.topic_id,
         )
@@ -217,10 +224,7 @@ class Subscribing:
             return
         subscriber = sitting.subscriber
         sitting.open, sitting.attempts, sitting.number = True, 0, 0
-        with subscriber.lock:
-            sitting.place.renew(sitting.session)
-            for parcel in [p for p in subscriber.arrivals if p.place is sitting.place]:
-                subscriber.arrivals.remove(parcel)
+        subscriber.renew(sitting.place, sitting.session)
         self._settle(sitting)
         self._receive(sitting, 0 if subscriber.paused else subscriber.window(), WINDOW_BYTES)
         if subscriber.paused:
@@ -271,6 +275,11 @@ class Subscribing:
                 continue
             self._sit(subscriber, topic)
             for sitting in list(self._sittings.get(name, {}).values()):
+                if sitting.topic_id != topic.id:
+                    # Deleted and made anew: other messages have the old offsets.
+                    sitting.cancel()
+                    sitting.topic_id, sitting.start = topic.id, "first"
+                    subscriber.forget(sitting.place)
                 try:
                     leader = self._leaders.endpoint(topic.name, sitting.place.queue)
                 except LogboomError:

@@ -35,7 +35,7 @@ class SubscriptionConsumer:
         self._io = io
         self._timeout_s = timeout_s
         self._event = threading.Event()
-        self._subscriber = Subscriber(options, self._event.set)
+        self._subscriber = Subscriber(options, self._event.set, threading.RLock())
         self._reader = SubscriberReader(self._subscriber, io.submit)
         self._read_lock = threading.RLock()
         self._closed = False

@@ -307,13 +307,11 @@ class Desk:
     def _step_one(self, served: Served, turn: Turn) -> None:
         session = served.settings.session_ms / 1000
         for name, seat in list(served.seats.items()):
-            if seat.held is not None:
-                if seat.held.deadline <= turn.mono:
-                    seat.heard = turn.mono
-                    self.send_nothing(served, name, turn)
-            elif seat.heard + session <= turn.mono:
+            if seat.heard + session <= turn.mono:
                 self._stats.count("sessions_ended")
                 self.detach(served, name, turn, unknown_consumer(name))
+            elif seat.held is not None and seat.held.deadline <= turn.mono:
+                self.send_nothing(served, name, turn)
         self.tell(served, Tick(), turn)
 
     def refresh(self, replica: Replica, turn: Turn) -> None:

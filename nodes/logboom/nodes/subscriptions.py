@@ -122,7 +122,9 @@ class Subscriptions:
         """Take permits, and hold the request until there is something."""
         try:
             served, seat = self._seated(message, turn)
-            deadline = turn.mono + min(max(0, message.wait_ms), served.settings.session_ms) / 1000
+            # Well before its session ends: whoever is alive asks again.
+            longest = served.settings.session_ms // 2
+            deadline = turn.mono + min(max(0, message.wait_ms), longest) / 1000
             if message.number == seat.number and seat.held is not None:
                 # Sent again, as it was not answered: its permits count once.
                 seat.held = Held(address, message.id, deadline)

@@ -11,7 +11,7 @@ import pytest
 from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
 from logboom.deploy import Cluster, embedded
 from logboom.deploy.embedded import Embedded
-from logboom.wire.errors import GroupError, InvalidRequest, Refused
+from logboom.wire.errors import GroupError, InvalidRequest, Refused, UnknownResource
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +254,28 @@ def test_a_fail_over_redelivers_only_what_was_not_acknowledged() -> None:
                 rest.add(message.offset)
         consumer.flush()
         consumer.close()
+
+
+def test_queues_that_come_later_and_a_topic_made_anew_are_read_from_their_first(
+    boom: Client,
+) -> None:
+    boom.admin.create_topic("grown", queues=1)
+    with boom.subscribe("grown", subscription="s", type="shared") as consumer:
+        boom.admin.alter_topic("grown", queues=2)
+        with boom.producer() as producer:
+            producer.send("grown", b"late", queue=1).result(10)
+        assert [message.value for message in take(consumer, 1)] == [b"late"]
+        consumer.flush()
+        boom.admin.delete_topic("grown")
+        boom.admin.create_topic("grown", queues=2)
+        with boom.producer() as producer:
+            producer.send("grown", b"new", queue=1).result(10)
+        end = time.monotonic() + 20
+        found: list[Message] = []
+        while not found:
+            assert time.monotonic() < end
+            try:
+                found = consumer.poll(timeout_s=1)
+            except UnknownResource:
+                continue  # for a moment there was none
+        assert [message.value for message in found] == [b"new"]

@@ -29,6 +29,7 @@ from logboom.nodes.key_ranges import Range
 from logboom.nodes.offset_set import Span, offsets_of
 from logboom.nodes.permits import DispatchRate
 from logboom.wire.batch import encode_batch, encode_control, peek, stamp
+from logboom.wire.errors import LogboomError
 from logboom.wire.hashing import slot_of
 from logboom.wire.head import Kind
 
@@ -210,7 +211,7 @@ class Bench:
         self.got.setdefault(name, [])
         try:
             self.tell(Attach(name, self.sessions, priority, given))
-        except BaseException:
+        except LogboomError:
             del self.held[name], self.session[name]
             if name in self.dispatcher.consumers and before[1] is not None:
                 self.held[name], self.session[name], self.sent[name] = (

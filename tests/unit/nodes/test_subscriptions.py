@@ -245,6 +245,22 @@ def test_a_consumer_that_is_silent_loses_what_it_holds() -> None:
     assert state(rig).again == [(0, 1)]
 
 
+def test_one_that_dies_while_it_waits_is_gone_a_session_after_it_asked() -> None:
+    rig = alone()
+    one, two = Reader(rig, "one"), Reader(rig, "two")
+    one.subscribe()
+    two.subscribe()
+    one.receive(wait_ms=60_000)
+    rig.settle(4.0)
+    send(rig, b"a")
+    assert one.taken() == [b"a"]
+    two.receive(wait_ms=5_000)
+    rig.settle(5.9)
+    two.receive(wait_ms=5_000)
+    rig.settle(0.1)
+    assert two.taken() == [b"a"]
+
+
 def test_a_hold_ends_without_a_batch_and_permits_stay() -> None:
     rig = alone()
     reader = Reader(rig)

@@ -25,7 +25,7 @@ NAME_LENGTH: Final = 120
 """Characters of a subscription's or a consumer's name, at most."""
 
 
-class SubscriptionConfig(Struct, frozen=True, kw_only=True, array_like=True):
+class SubscriptionConfig(Struct, frozen=True, array_like=True):
     """How a subscription is served, as long as it has consumers: all of them must agree."""
 
     kind: Kind = "exclusive"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self
@@ -31,7 +32,9 @@ class SubscriptionConsumer:
         self._create_topics = create_topics
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
-        self._subscriber = Subscriber(options, lambda: call_in(self._loop, self._event.set))
+        self._subscriber = Subscriber(
+            options, lambda: call_in(self._loop, self._event.set), threading.RLock()
+        )
         self._reader = SubscriberReader(self._subscriber, io.submit)
         self._opened = False
         self._closed = False
