@@ -18,8 +18,9 @@ from logboom.client.calls import (
 from logboom.client.connections import Connections, OnReply, Ticket
 from logboom.client.leaders import Leaders
 from logboom.client.outcome import Outcome
+from logboom.client.sitting import Sitting, spans_of
 from logboom.client.subscriber import WINDOW_BYTES, Parcel, Place, Subscriber
-from logboom.client.turn import Timer, Turn
+from logboom.client.turn import Turn
 from logboom.client.watching import Watching
 from logboom.wire.batch import check
 from logboom.wire.columns import Columns
@@ -29,12 +30,8 @@ from logboom.wire.messages import Message
 from logboom.wire.session import Reply
 from logboom.wire.subscription_messages import (
     Delivered,
-    Detach,
-    Receive,
     Settled,
-    SettleMessages,
     Span,
-    Subscribe,
     Subscribed,
 )
 from logboom.wire.view import TopicView
@@ -47,41 +44,6 @@ ASK_S: Final = 10.0
 """Seconds for an answer to Subscribe and SettleMessages."""
 SLACK_S: Final = 3.0
 """Seconds beyond the hold before an unanswered Receive is taken for lost."""
-
-
-class _Sitting:
-    """One queue of one consumer."""
-
-    def __init__(
-        self, subscriber: Subscriber, place: Place, topic_id: int, start: int | str
-    ) -> None:
-        self.subscriber = subscriber
-        self.place = place
-        self.topic_id = topic_id
-        self.start = start
-        """Where the subscription begins in this queue, should it not know it."""
-        self.open = False
-        self.closed = False
-        self.session = 0
-        self.number = 0
-        self.endpoint = ""
-        self.attempts = 0
-        self.asking: Ticket | None = None
-        self.receiving: dict[int, Ticket] = {}
-        self.settling: Ticket | None = None
-        self.pause: Timer | None = None
-
-    def cancel(self) -> None:
-        """Nothing that was asked counts any more."""
-        self.open = False
-        for ticket in (self.asking, self.settling, *self.receiving.values()):
-            if ticket is not None:
-                ticket.cancel()
-        self.asking = self.settling = None
-        self.receiving.clear()
-        if self.pause is not None:
-            self.pause.cancel()
-            self.pause = None
 
 
 class Subscribing:
@@ -100,7 +62,7 @@ class Subscribing:
         self._watching = watching
         self._turn = turn
         self._rng = rng
-        self._sittings: dict[int, dict[int, _Sitting]] = {}
+        self._sittings: dict[int, dict[int, Sitting]] = {}
         """id of a subscriber → its queues."""
         self._opening: dict[int, Outcome[None]] = {}
         self._flushes: dict[int, list[Outcome[None]]] = {}
@@ -164,7 +126,7 @@ class Subscribing:
             for queue in range(len(topic.queues)):
                 if queue not in sittings:
                     place = subscriber.places[queue] = Place(queue)
-                    sittings[queue] = _Sitting(subscriber, place, topic.id, start)
+                    sittings[queue] = Sitting(subscriber, place, topic.id, start)
                     added.append(sittings[queue])
         for sitting in added:
             self._subscribe(sitting)
@@ -180,7 +142,7 @@ class Subscribing:
 
     # Attaching.
 
-    def _subscribe(self, sitting: _Sitting) -> None:
+    def _subscribe(self, sitting: Sitting) -> None:
         if sitting.closed or sitting.asking is not None or sitting.open:
             return
         options = sitting.subscriber.options
@@ -193,31 +155,17 @@ class Subscribing:
             return  # news of a leader asks again
         sitting.endpoint = endpoint
         sitting.session = max(sitting.session + 1, self._turn.wall_ms)
-        message = Subscribe(
-            0,
-            int(ASK_S * 1000),
-            options.topic,
-            sitting.place.queue,
-            options.subscription,
-            options.consumer,
-            sitting.session,
-            options.config,
-            options.priority,
-            None if options.ranges is None else list(options.ranges),
-            sitting.start,  # type: ignore[arg-type]  # checked where the options are made
-            True,
-            sitting.topic_id,
-        )
         sitting.asking = self._ask(
-            sitting, message, lambda reply: self._subscribed(sitting, reply), ASK_S
+            sitting,
+            sitting.subscribe(ms(ASK_S)),
+            lambda reply: self._subscribed(sitting, reply),
+            ASK_S,
         )
 
-    def _ask(
-        self, sitting: _Sitting, message: Message, on_reply: OnReply, timeout: float
-    ) -> Ticket:
+    def _ask(self, sitting: Sitting, message: Message, on_reply: OnReply, timeout: float) -> Ticket:
         return self._connections.request(sitting.endpoint, message, (), on_reply, timeout)
 
-    def _subscribed(self, sitting: _Sitting, reply: Reply) -> None:
+    def _subscribed(self, sitting: Sitting, reply: Reply) -> None:
         sitting.asking = None
         if not isinstance(reply.message, Subscribed):
             self._failed(sitting, reply.error)
@@ -235,7 +183,7 @@ class Subscribing:
             del self._opening[name]
             opening.resolve(None)
 
-    def _failed(self, sitting: _Sitting, error: LogboomError | None) -> None:
+    def _failed(self, sitting: Sitting, error: LogboomError | None) -> None:
         """A question failed: attach anew, unless that is of no use."""
         topic = sitting.subscriber.options.topic
         sitting.cancel()
@@ -248,7 +196,7 @@ class Subscribing:
         self._leaders.learn(topic, sitting.place.queue, error)
         self._later(sitting)
 
-    def _lost(self, sitting: _Sitting, error: LogboomError) -> None:
+    def _lost(self, sitting: Sitting, error: LogboomError) -> None:
         """A queue cannot be had now: say so, and try again slowly."""
         name = id(sitting.subscriber)
         if name in self._opening:
@@ -258,7 +206,7 @@ class Subscribing:
         sitting.attempts = max(sitting.attempts, 6)
         self._later(sitting)
 
-    def _later(self, sitting: _Sitting) -> None:
+    def _later(self, sitting: Sitting) -> None:
         def again() -> None:
             sitting.pause = None
             self._subscribe(sitting)
@@ -291,30 +239,16 @@ class Subscribing:
 
     # Receiving.
 
-    def _receive(self, sitting: _Sitting, messages: int, size: int) -> None:
-        options, place = sitting.subscriber.options, sitting.place
+    def _receive(self, sitting: Sitting, messages: int, size: int) -> None:
+        wait_s = min(10.0, sitting.subscriber.options.config.session_ms / 3000)
         sitting.number += 1
         number = sitting.number
-        wait_s = min(10.0, options.config.session_ms / 3000)
-        message = Receive(
-            0,
-            int((wait_s + SLACK_S) * 1000),
-            options.topic,
-            place.queue,
-            options.subscription,
-            options.consumer,
-            sitting.session,
-            number,
-            messages,
-            size,
-            int(wait_s * 1000),
-            sitting.topic_id,
-        )
+        message = sitting.receive(messages, size, ms(wait_s), ms(wait_s + SLACK_S))
         sitting.receiving[number] = self._ask(
             sitting, message, lambda reply: self._received(sitting, number, reply), wait_s + SLACK_S
         )
 
-    def _received(self, sitting: _Sitting, number: int, reply: Reply) -> None:
+    def _received(self, sitting: Sitting, number: int, reply: Reply) -> None:
         sitting.receiving.pop(number, None)
         message = reply.message
         if not isinstance(message, Delivered):
@@ -326,7 +260,7 @@ class Subscribing:
         if number == sitting.number:
             self._receive(sitting, *self._freed(sitting, least=1))
 
-    def _take(self, sitting: _Sitting, message: Delivered, batches: Sequence[Frame]) -> bool:
+    def _take(self, sitting: Sitting, message: Delivered, batches: Sequence[Frame]) -> bool:
         """Put batches where the reader finds them; False if one is damaged."""
         attempts = dict(message.attempts)
         for chosen, batch in zip(message.chosen, batches, strict=False):
@@ -341,7 +275,7 @@ class Subscribing:
             sitting.subscriber.put(parcel)
         return True
 
-    def _freed(self, sitting: _Sitting, least: int) -> Span:
+    def _freed(self, sitting: Sitting, least: int) -> Span:
         """Permits to give back, if there are so many."""
         place, subscriber = sitting.place, sitting.subscriber
         with subscriber.lock:
@@ -367,7 +301,7 @@ class Subscribing:
 
     # Settling.
 
-    def _settle(self, sitting: _Sitting) -> None:
+    def _settle(self, sitting: Sitting) -> None:
         """Tell the leader what is settled, one request at a time."""
         place, options = sitting.place, sitting.subscriber.options
         if sitting.settling is not None or not sitting.open:
@@ -378,19 +312,7 @@ class Subscribing:
             offsets, place.to_ack = place.to_ack, []
             again, place.again = place.again, []
             up_to, place.up_to = place.up_to, -1
-        message = SettleMessages(
-            0,
-            int(ASK_S * 1000),
-            options.topic,
-            place.queue,
-            options.subscription,
-            options.consumer,
-            sitting.session,
-            spans_of(offsets),
-            up_to,
-            [(offset, offset + 1, delay_ms) for offset, delay_ms in again],
-            sitting.topic_id,
-        )
+        message = sitting.settle(spans_of(offsets), up_to, again, ms(ASK_S))
 
         def settled(reply: Reply) -> None:
             sitting.settling = None
@@ -413,7 +335,7 @@ class Subscribing:
 
     def _unsettled(
         self,
-        sitting: _Sitting,
+        sitting: Sitting,
         offsets: list[int],
         again: list[tuple[int, int]],
         up_to: int,
@@ -474,38 +396,16 @@ class Subscribing:
         done.add_callback(end)
         self._flush(name, done, call.timeout)
 
-    def _detach(self, sitting: _Sitting) -> None:
+    def _detach(self, sitting: Sitting) -> None:
         """Go; nobody waits for the answer."""
         was_open = sitting.open or sitting.asking is not None
         sitting.cancel()
         sitting.closed = True
         if not was_open:
             return
-        options = sitting.subscriber.options
-        message = Detach(
-            0,
-            int(ASK_S * 1000),
-            options.topic,
-            sitting.place.queue,
-            options.subscription,
-            options.consumer,
-            sitting.session,
-            sitting.topic_id,
-        )
-        self._ask(sitting, message, lambda _reply: None, ASK_S)
+        self._ask(sitting, sitting.detach(ms(ASK_S)), lambda _reply: None, ASK_S)
 
 
-def spans_of(offsets: list[int]) -> list[Span]:
-    """Offsets as spans, lowest first."""
-    found: list[Span] = []
-    start = stop = -1
-    for offset in sorted(offsets):
-        if offset == stop:
-            stop += 1
-        elif offset >= stop:
-            if stop > start:
-                found.append((start, stop))
-            start, stop = offset, offset + 1
-    if stop > start:
-        found.append((start, stop))
-    return found
+def ms(seconds: float) -> int:
+    """Milliseconds."""
+    return int(seconds * 1000)

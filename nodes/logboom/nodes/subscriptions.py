@@ -48,6 +48,8 @@ from logboom.wire.subscription_messages import (
 LEAST_SESSION_MS: Final = 1_000
 LONGEST_SESSION_MS: Final = 3_600_000
 LONGEST_DELAY_MS: Final = 40 * 86_400_000
+UNTAKEN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that a peer has not taken, for all consumers of its connection, from which on it is slow."""
 
 OffsetAt = Callable[[str, int, int, int, Turn], int]
 """(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
@@ -136,7 +138,7 @@ class Subscriptions:
                 raise lost
             self._desk.send_nothing(served, message.consumer, turn)
             seat.number, seat.held = message.number, Held(address, message.id, deadline)
-            blocked = turn.untaken.get(address, 0) > 0
+            blocked = turn.untaken.get(address, 0) >= UNTAKEN_BYTES
             who = (message.consumer, message.session)
             self._desk.tell(served, Grant(*who, message.messages, message.size, blocked), turn)
         except LogboomError as error:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from logboom.client.calls import AnyCall, WakeSubscriber
+from logboom.client.sitting import spans_of
 from logboom.client.subscriber import Parcel, Place, Subscriber, SubscriberOptions
 from logboom.client.subscriber_reader import SubscriberReader
-from logboom.client.subscribing import spans_of
 from logboom.client.subscription_options import subscriber_options
 from logboom.wire.batch import check, encode_batch, stamp
 from logboom.wire.columns import Columns
