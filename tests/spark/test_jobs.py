@@ -173,7 +173,7 @@ def test_latencies_of_a_topic_are_those_of_what_comes(
     sender.start()
     try:
         source = {"servers": servers, "subscribe": topic}
-        found = lagging.watch_latency(spark, source, str(tmp_path), 15)
+        found = lagging.watch_latency(spark, source, str(tmp_path), 200, batches=2)
     finally:
         done.set()
         sender.join()

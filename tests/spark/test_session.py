@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,13 @@ def test_spark_finds_the_format_by_itself(
 def test_registering_twice_is_harmless(spark: SparkSession) -> None:
     register(spark)
     register(spark)
+
+
+def test_sparks_processes_import_what_is_installed(spark: SparkSession) -> None:
+    # From its zip, PySpark would be compiled in each of them anew.
+    (where,) = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert where == pyspark.__file__
+    assert ".zip" not in where
 
 
 def test_nothing_of_spark_is_imported_before_it_is_used() -> None:

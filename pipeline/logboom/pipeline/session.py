@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
+import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -74,14 +77,34 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
-    if not master or master.startswith("local"):
+    if re.fullmatch(r"(local(\[.*\])?)?", master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        use_light_home()
         wanted = {**LOCAL, **wanted}
     for key, value in wanted.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def use_light_home() -> None:
+    """Let Spark's Python processes import PySpark from where it is installed.
+
+    They look into `python/lib/pyspark.zip` of Spark's home first, and what is in a zip is compiled
+    anew each time: three times the start of each of them, of which a query begins several, and on a
+    busy machine longer than the ten seconds that Spark waits for one. So this is a home without it.
+    One that is set already, as `spark-submit` does, stays.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
+        return
+    installed = Path(spec.origin).parent
+    home = Path(tempfile.mkdtemp(prefix="logboom-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    os.environ["SPARK_HOME"] = str(home)
 
 
 def register(spark: SparkSession) -> None:

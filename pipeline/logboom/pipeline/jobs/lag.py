@@ -7,6 +7,7 @@ Spark has read the message. The clocks are the producer's and this machine's.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,15 +68,24 @@ def watch_latency(
     checkpoint: str,
     seconds: int,
     on_latency: Callable[[Latency], object] | None = None,
+    batches: int = 0,
 ) -> list[Latency]:
-    """Read what comes for so many seconds; the latencies of each micro-batch.
+    """Read what comes for so many seconds, or for so many micro-batches if these are fewer; the
+    latencies of each.
 
     Raises:
         StreamingQueryException: the query failed.
     """
     found: list[Latency] = []
 
+    busy, ended = threading.Lock(), threading.Event()
+
     def look(frame: DataFrame, batch_id: int) -> None:
+        with busy:
+            if not ended.is_set():
+                measure(frame)
+
+    def measure(frame: DataFrame) -> None:
         # Read first, then look at the clock: what counts is when a reader has a message.
         frame.persist()
         count = frame.count()
@@ -96,7 +106,13 @@ def watch_latency(
         with interrupts() as stop:
             while not stop.is_set() and time.monotonic() - began < seconds:
                 query.awaitTermination(1)
+                if batches and len(found) >= batches:
+                    break
     finally:
+        # A query that is stopped while it measures dies with a stack overflow: Spark searches our
+        # traceback for its own with a regular expression.
+        with busy:
+            ended.set()
         query.stop()
     return found
 
