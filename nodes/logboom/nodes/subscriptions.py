@@ -196,7 +196,8 @@ class Subscriptions:
             if message.offset < 0:
                 raise InvalidRequest(f"an offset is 0 or more, not {message.offset}")
             check_replicas(leading)
-            acks, counts = AckSet(0), {}
+            acks = AckSet(0)
+            counts: dict[int, int] = {}
             if message.change == "skip":
                 acks, counts = self._known(replica, name)
             if served is not None:
