@@ -44,7 +44,7 @@ class Log:
 
     def control(self, time_ms: int = 0, epoch: int = 1) -> Position:
         """Append a control entry; where it stands."""
-        return self._append(encode_control(Kind.CURSOR_DELTA, b"x"), time_ms, epoch)
+        return self._append(encode_control(Kind.PRODUCER_EXPIRY, b"\x90"), time_ms, epoch)
 
     def _append(self, batch: bytes, time_ms: int, epoch: int) -> Position:
         at = self.record.end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,7 +51,8 @@ class Log:
                 data = batch(count, producer, epoch, sequence, b"%d" % epoch)
                 self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
             else:
-                self.replica.append_control(Kind.DECIDED, b"%d" % epoch, 7, writes, self.cache)
+                nobody = msgspec.msgpack.encode([1_000_000 + epoch])
+                self.replica.append_control(Kind.PRODUCER_EXPIRY, nobody, 7, writes, self.cache)
             self.commit(writes)
 
     def trim(self, offset: int) -> None:
