@@ -59,13 +59,22 @@ class Roles:
         """What this broker leads."""
 
     @property
+    def _may_follow(self) -> bool:
+        """Whether the metadata at hand is as new as this process.
+
+        What its name server has not heard of yet, an earlier process of this broker may have: that
+        it led, or followed another. An old leader whom it followed anew would count it, and
+        acknowledge what the new one never had.
+        """
+        registration = self._registration
+        return registration.registered and self._routes.version >= registration.version
+
+    @property
     def _may_lead(self) -> bool:
         """Whether the metadata at hand knows of this process (Q2)."""
+        if not self._may_follow or self.closed:
+            return False
         registration, routes = self._registration, self._routes
-        if not registration.registered or routes.version < registration.version:
-            return False
-        if self.closed:
-            return False
         known = routes.brokers.get(self._me)
         return known is not None and known.instance_epoch == registration.instance_epoch
 
@@ -124,6 +133,9 @@ class Roles:
                 self._lead(replica, topic, view, turn)
             elif replica.leading is not None:
                 self._none(replica, turn)
+            return
+        if not self._may_follow:
+            self._none(replica, turn)
             return
         leader = self._routes.brokers.get(view.leader) if view.leader is not None else None
         if leader is None:

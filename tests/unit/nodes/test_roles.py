@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.wire.errors import NotLeader
+from logboom.wire.messages import Replicate
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.unit.nodes.rig import ME, Rig, batch, produce
 
@@ -34,6 +35,22 @@ def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() 
     rig.publish()
     rig.settle()
     assert rig.storage.content("log") == {}
+
+
+def test_nobody_is_followed_by_metadata_that_is_older_than_the_process() -> None:
+    """A name server that is cut off still tells of a leader that was deposed since."""
+    first = Rig()
+    first.lead(replicas=(ME, "broker-2", "broker-3"))
+    rig = Rig(first.storage, incarnation="two", register=False)
+    old, new = rig.stations["b2:7711"], rig.stations["b3:7711"]
+    rig.lead(1, leader="broker-2", isr=BOTH, replicas=(ME, "broker-2", "broker-3"))
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.settle(1.0)
+    assert old.count(Replicate) == 0
+    rig.lead(5, leader="broker-3", isr=BOTH, replicas=(ME, "broker-2", "broker-3"))
+    rig.settle(1.0)
+    assert (old.count(Replicate), new.count(Replicate)) == (0, 1)
 
 
 def test_a_topic_made_again_with_fewer_queues_leaves_none_of_the_others_behind() -> None:
