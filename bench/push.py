@@ -10,6 +10,7 @@ from bench import load
 from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.waiting import ask_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +57,10 @@ def single(boom: Client, topic: str, count: int) -> float:
 
     began = time.monotonic()
     with boom.push_consumer(topic, group=f"{topic}-single", listener=listener) as consumer:
-        while consumer.handled < count:
-            # Looks seldom, so as not to take time from what is measured.
-            time.sleep(0.005)
+        # It looks seldom, so as not to take time from what is measured.
+        handled = ask_until(lambda: consumer.handled, lambda handled: handled >= count, 120, 0.005)
+        if handled < count:
+            raise TimeoutError(f"{handled} of {count} messages were handled")
         return count / (time.monotonic() - began)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.waiting import ask_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,10 +84,7 @@ def restart_all(boom: Client, watch: Watch) -> int:
         time.sleep(0.3)
     stop.set()
     sender.join()
-    end = time.monotonic() + 30
-    while len(watch.seen) < sent and time.monotonic() < end:
-        # What other threads count has no event; the loop ends with the count.
-        time.sleep(0.01)
+    ask_until(lambda: len(watch.seen), lambda seen: seen >= sent, 30.0)
     for member in members:
         member.close()
     return sent

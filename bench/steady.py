@@ -15,6 +15,7 @@ from bench.idle import cpu_seconds, resident_mb
 from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.waiting import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client, GroupConsumer
@@ -88,11 +89,9 @@ def rows(members: int, groups: int, seconds: float) -> list[Row]:
             readers = _Readers(consumers)
             readers.start()
             sender.start()
-            while not _settled(consumers, groups):
-                if time.monotonic() - began > SETTLE_S:
-                    raise TimeoutError("not every queue has an owner")
-                # What members are told has no event for others.
-                time.sleep(0.1)
+            left_s = SETTLE_S - joined
+            if not ask_until(lambda: _settled(consumers, groups), bool, left_s, pause_s=0.1):
+                raise TimeoutError("not every queue has an owner")
             settled = time.monotonic() - began
             # Lets commits and heartbeats of all members come round once before the span begins.
             time.sleep(min(6.0, seconds))

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-import time
-from collections import Counter
 from typing import Final
 
 import pytest
 
 from logboom.nodes import deciding, parked_release
-from tests.sim.run import summary
+from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import QUEUES, Scenario
 from tests.sim.transactions import Transactions
-from tests.sim.verdict import Failed, Outcome
+from tests.sim.verdict import Outcome
 
 TIMEOUT_MS: Final = 4_000
 """After which an abort of what waits is proposed."""
@@ -47,33 +44,5 @@ class TransactionScenario(Scenario):
             return super().run()
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the seeds; 1 if a promise was broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, help="replay this seed and print every event")
-    parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
-    parser.add_argument("--count", type=int, default=20, help="seeds of a hunt")
-    parser.add_argument("--rot", action="store_true", help="one broker's disk flips bits too")
-    chosen = parser.parse_args(arguments)
-    one = chosen.seed is not None
-    seeds = [chosen.seed] if one else range(chosen.first, chosen.first + chosen.count)
-    totals: Counter[str] = Counter()
-    broken: list[int] = []
-    begun = time.process_time()
-    for seed in seeds:
-        scenario = TransactionScenario(seed, rot=chosen.rot)
-        if one:
-            scenario.world.trace.echo = lambda line: print(line)  # noqa: T201 - to be read
-        try:
-            scenario.run()
-        except Failed as error:
-            broken.append(seed)
-            sys.stderr.write(f"{error}\n")
-        totals.update(scenario.world.trace.totals)
-    spent = time.process_time() - begun
-    sys.stdout.write(f"{len(seeds)} seeds in {spent:.1f} s; broken: {broken}\n{summary(totals)}\n")
-    return 1 if broken else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(hunt(TransactionScenario, __doc__, ROT))

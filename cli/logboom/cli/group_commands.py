@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
@@ -273,12 +273,10 @@ def delete(
     servers
         Any nodes, host:port, comma-separated.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
-        if input(f"Forget {name} and how far it is? [y/N] ").strip().lower() != "y":
-            note("nothing was deleted")
-            return
+    refusal = f"deleting {name} cannot be undone: say --yes to do it"
+    question = f"Forget {name} and how far it is?"
+    if not (yes or confirmed(question, refusal, "nothing was deleted")):
+        return
     with open_client(servers) as boom:
         kept = 0 if dead_letters else _dead_letters(boom, name)
         boom.admin.delete_group(name, dead_letters=not kept)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
 from logboom.cli.catching_up import bar, commit_index, percent
+from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.options import Output, Servers, Yes
 from logboom.cli.output import note, show
@@ -143,12 +143,10 @@ def remove(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
     servers
         Any nodes, host:port, comma-separated.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidRequest(f"{name} could never come back: say --yes to remove it")
-        if input(f"Remove {name} from the group for good? [y/N] ").strip().lower() != "y":
-            note("nothing was removed")
-            return
+    refusal = f"{name} could never come back: say --yes to remove it"
+    question = f"Remove {name} from the group for good?"
+    if not (yes or confirmed(question, refusal, "nothing was removed")):
+        return
     with open_client(servers) as boom:
         known = [member.id for member in boom.admin.name_servers()]
         if name not in known:

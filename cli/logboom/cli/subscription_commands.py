@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
+from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
 from logboom.cli.output import note, show, show_json
 from logboom.client.subscription_flows import Moved, QueueSubscription
-from logboom.wire.errors import InvalidRequest
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")
 
@@ -236,12 +235,10 @@ def delete(
     servers
         Any nodes, host:port, comma-separated.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
-        if input(f"Forget {name} and how far it is? [y/N] ").strip().lower() != "y":
-            note("nothing was deleted")
-            return
+    refusal = f"deleting {name} cannot be undone: say --yes to do it"
+    question = f"Forget {name} and how far it is?"
+    if not (yes or confirmed(question, refusal, "nothing was deleted")):
+        return
     with open_client(servers) as boom:
         boom.admin.subscriptions.delete(topic, name, force=force)
     note(f"deleted {name}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
 
+from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.options import (
     Output,
@@ -241,12 +241,10 @@ def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
     servers
         Any nodes, host:port, comma-separated.
     """
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidRequest(f"deleting {name} cannot be undone: say --yes to do it")
-        if input(f"Delete {name} with all its messages? [y/N] ").strip().lower() != "y":
-            note("nothing was deleted")
-            return
+    refusal = f"deleting {name} cannot be undone: say --yes to do it"
+    question = f"Delete {name} with all its messages?"
+    if not (yes or confirmed(question, refusal, "nothing was deleted")):
+        return
     with open_client(servers) as boom:
         boom.admin.delete_topic(name)
     note(f"deleted {name}")

@@ -51,6 +51,7 @@ from logboom.client.subscribing import Subscribing
 from logboom.client.turn import Turn
 from logboom.client.watching import Watching
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
+from logboom.wire.commands import Result
 from logboom.wire.errors import InternalError, LogboomError
 from logboom.wire.hello import Identity
 
@@ -172,10 +173,10 @@ class ClientCore:
                 raise InternalError(f"no such call: {call!r}; please report it")
 
     def _propose(self, call: ProposeCommand) -> None:
-        def done(result: object) -> None:
+        def done(result: Result | LogboomError) -> None:
             if isinstance(result, LogboomError):
                 call.outcome.fail(result)
             else:
-                call.outcome.resolve(result)  # type: ignore[arg-type]  # a Result
+                call.outcome.resolve(result)
 
         self._proposals.propose(call.command, done, call.timeout)

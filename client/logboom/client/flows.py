@@ -6,7 +6,7 @@ A flow yields a call of `logboom.client.calls` and is sent its value, or has its
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -50,10 +50,29 @@ ROUNDS: Final = 3
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
 
+
 STATS_S: Final = 2.0
 """Seconds that a node has to tell its counters: a live one takes milliseconds."""
 FENCED_STATS_S: Final = 0.5
 """The same for a broker that is fenced, and most likely down."""
+
+
+def run_flow(flow: Flow[T], answer: Callable[[Any], Any]) -> T:
+    """Run a flow to its end: `answer` answers each of its calls, or raises the call's error."""
+    try:
+        call = next(flow)
+        while True:
+            try:
+                value = answer(call)
+            except LogboomError as error:
+                call = flow.throw(error)
+            else:
+                call = flow.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        flow.close()  # Ctrl-C while it waited: it is to know, now
 
 
 def propose(command: AnyCommand, timeout: float) -> Flow[Result]:

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 from logboom.client.applications import Applications
 from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.flows import Flow
+from logboom.client.flows import Flow, run_flow
 from logboom.client.futures import wait
 from logboom.client.outcome import Outcome
 from logboom.client.producing import closed
@@ -122,20 +122,7 @@ class IoThread:
 
     def drive(self, flow: Flow[T]) -> T:
         """Run a flow: each of its calls is waited for here."""
-        try:
-            call = next(flow)
-            while True:
-                try:
-                    value = self.run(call)
-                except LogboomError as error:
-                    call = flow.throw(error)
-                else:
-                    call = flow.send(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            flow.close()  # Ctrl-C while it waited: it is to know, now
+        return run_flow(flow, self.run)
 
     def expect(self, outcome: Outcome[Any]) -> None:
         """Fail this outcome if the thread ends before it is done."""

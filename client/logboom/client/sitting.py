@@ -10,6 +10,7 @@ from logboom.wire.subscription_messages import (
     Receive,
     SettleMessages,
     Span,
+    Start,
     Subscribe,
 )
 
@@ -17,9 +18,7 @@ from logboom.wire.subscription_messages import (
 class Sitting:
     """One queue of one consumer."""
 
-    def __init__(
-        self, subscriber: Subscriber, place: Place, topic_id: int, start: int | str
-    ) -> None:
+    def __init__(self, subscriber: Subscriber, place: Place, topic_id: int, start: Start) -> None:
         self.subscriber = subscriber
         self.place = place
         self.topic_id = topic_id
@@ -60,7 +59,7 @@ class Sitting:
             options.config,
             options.priority,
             None if options.ranges is None else list(options.ranges),
-            self.start,  # type: ignore[arg-type]  # checked where the options are made
+            self.start,
             True,
             self.topic_id,
         )

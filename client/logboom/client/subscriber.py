@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
-from logboom.wire.subscription_messages import Span, SubscriptionConfig
+from logboom.wire.subscription_messages import Span, Start, SubscriptionConfig
 
 WINDOW: Final = 1_000
 """Messages of one queue that may be on their way to the reader."""
@@ -37,7 +37,7 @@ class SubscriberOptions:
     config: SubscriptionConfig
     priority: int = 0
     ranges: tuple[Span, ...] | None = None
-    start: int | str = "last"
+    start: Start = "last"
     window: int = WINDOW
 
     @property

@@ -32,6 +32,7 @@ from logboom.wire.subscription_messages import (
     Delivered,
     Settled,
     Span,
+    Start,
     Subscribed,
 )
 from logboom.wire.view import TopicView
@@ -119,7 +120,7 @@ class Subscribing:
         """Attach at all queues, also those that a topic has got since."""
         known = id(subscriber) in self._sittings
         # What a topic gets later, nobody has read: from its first message on.
-        start = "first" if known else subscriber.options.start
+        start: Start = "first" if known else subscriber.options.start
         sittings = self._sittings.setdefault(id(subscriber), {})
         added = []
         with subscriber.lock:

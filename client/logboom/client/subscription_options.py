@@ -11,7 +11,7 @@ from logboom.client.picking import wanted_of
 from logboom.client.subscriber import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
-from logboom.wire.subscription_messages import KINDS, Span, SubscriptionConfig
+from logboom.wire.subscription_messages import KINDS, Span, Start, SubscriptionConfig
 
 _FIXED: Final = ("kind", "filter", "hashing")
 
@@ -39,8 +39,7 @@ def subscriber_options(
     if kind not in KINDS:
         text = f"no subscription type is called {kind!r}: there are {', '.join(KINDS)}"
         raise InvalidRequest(text)
-    if start not in ("first", "last") and type(start) is not int:
-        raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')
+    begin = _start(start)
     if type(window) is not int or window < 1:
         raise InvalidRequest(f"window is 1 or more messages, not {window!r}")
     if ranges is not None:
@@ -61,4 +60,14 @@ def subscriber_options(
         spans = None if ranges is None else tuple((int(a), int(b)) for a, b in ranges)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidRequest(f"a setting of the subscription cannot be: {error}") from None
-    return SubscriberOptions(topic, subscription, name, config, priority, spans, start, window)
+    return SubscriberOptions(topic, subscription, name, config, priority, spans, begin, window)
+
+
+def _start(start: str | int) -> Start:
+    if start == "first":
+        return "first"
+    if start == "last":
+        return "last"
+    if type(start) is int:
+        return start
+    raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')

@@ -238,3 +238,25 @@ class Work:
         return (
             yield from clear(whose.app_id, whose.sequence, whose.attempt, names, wall_ms, timeout)
         )
+
+
+class OneTransaction:
+    """What is known of one transaction, for threads and for asyncio."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    @property
+    def app_id(self) -> str:
+        """The application id."""
+        return self._work.application.app_id
+
+    @property
+    def sequence(self) -> int:
+        """The sequence: each is committed once, whoever tries."""
+        return self._work.sequence
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether this sequence had been committed before: nothing of this one is published."""
+        return self._work.duplicate

@@ -15,7 +15,7 @@ from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.piles import ignored
-from logboom.client.transacting import Work, transactional
+from logboom.client.transacting import OneTransaction, Work, transactional
 from logboom.client.transaction_offsets import Offsets
 from logboom.wire.errors import LogboomError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("logboom.client")
 
 
-class Transaction:
+class Transaction(OneTransaction):
     """Messages of any topics that are published all, by `commit`, or not at all; made by
     `Producer.transaction`.
 
@@ -36,23 +36,8 @@ class Transaction:
     def __init__(self, desk: Desk, inner: Producer, work: Work) -> None:
         self._desk = desk
         self._inner = inner
-        self._work = work
+        super().__init__(work)
         self._given_back = False
-
-    @property
-    def app_id(self) -> str:
-        """The application id."""
-        return self._work.application.app_id
-
-    @property
-    def sequence(self) -> int:
-        """The sequence: each is committed once, whoever tries."""
-        return self._work.sequence
-
-    @property
-    def duplicate(self) -> bool:
-        """Whether this sequence had been committed before: nothing of this one is published."""
-        return self._work.duplicate
 
     def send(
         self,

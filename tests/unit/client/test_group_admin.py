@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from logboom.client.calls import AskLeader, AskNode, FindTopic, ProposeCommand, WholeView
-from logboom.client.flows import Flow
+from logboom.client.flows import Flow, run_flow
 from logboom.client.group_flows import alter_group, delete_group, describe_group, groups
 from logboom.client.group_lag import COUNTED_PULLS
 from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offsets
@@ -95,18 +95,7 @@ class Words:
 
     def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end."""
-        try:
-            call = next(flow)
-            while True:
-                try:
-                    value = self.answer(call)
-                except LogboomError as error:
-                    call = flow.throw(error)
-                else:
-                    call = flow.send(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return run_flow(flow, self.answer)
 
     def answer(self, call: Any) -> Any:
         """One call."""

@@ -18,6 +18,8 @@ from logboom.wire.message import Message, Request
 Kind: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
 KINDS: Final[tuple[Kind, ...]] = ("exclusive", "failover", "shared", "key_shared")
 Hashing: TypeAlias = Literal["auto_split", "sticky", "consistent"]
+Start: TypeAlias = int | Literal["first", "last"]
+"""Where a subscription begins that a queue does not know: a message time in ms, or an end of it."""
 Span: TypeAlias = tuple[int, int]
 """From the first offset to the one behind the last."""
 
@@ -70,7 +72,7 @@ class Subscribe(Request, array_like=True):
     """0 is the best."""
     ranges: list[Span] | None = None
     """Of key_shared with sticky hashing: (first slot, last slot)."""
-    start: int | Literal["first", "last"] = "last"
+    start: Start = "last"
     """Where a new subscription begins; a number is a message time in ms."""
     create: bool = True
     topic_id: int = 0

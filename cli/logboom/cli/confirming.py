@@ -1,0 +1,27 @@
+"""The question before what cannot be undone."""
+
+from __future__ import annotations
+
+import sys
+
+from logboom.cli.output import note
+from logboom.wire.errors import InvalidRequest
+
+
+def confirmed(question: str, refusal: str, declined: str) -> bool:
+    """Whether a person at the terminal says yes.
+
+    Args:
+        question: Asked there; anything but y is no.
+        refusal: Said to a program, which cannot be asked: what to add to the command.
+        declined: Said after a no.
+
+    Raises:
+        InvalidRequest: nobody is there to be asked.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidRequest(refusal)
+    if input(f"{question} [y/N] ").strip().lower() == "y":
+        return True
+    note(declined)
+    return False
