@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import resource
+import socket as tcp
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 import zmq
@@ -105,6 +107,18 @@ def test_floods_of_greetings_and_noise_leave_others_served(cluster: Cluster, nod
         assert slowest_pull(boom, 3.0) < PATIENT_S
         assert resident_mb(pid) - before < 200
     assert cluster.running(node)
+
+
+@pytest.mark.parametrize("node", ["broker-1", "name-1"])
+def test_a_crowd_that_comes_while_a_node_is_busy_is_let_in(cluster: Cluster, node: str) -> None:
+    host, port = cluster.endpoint(node).split(":")
+    crowd = min(1_000, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    with ExitStack() as callers:
+        cluster.pause(node)
+        callers.callback(cluster.resume, node)
+        for _ in range(crowd):
+            # The system alone answers: where the listener's queue is full, nobody does.
+            callers.enter_context(tcp.create_connection((host, int(port)), timeout=10))
 
 
 @pytest.mark.parametrize("node", ["broker-1", "name-1"])

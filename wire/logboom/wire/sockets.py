@@ -40,6 +40,10 @@ HIGH_WATER: Final = 10_000
 """ZeroMQ's own bound per peer, in messages."""
 DIALLED_HIGH_WATER: Final = 1_000
 """The same for what waits for a peer that we dial."""
+CALLERS_WAITING: Final = 4_096
+"""Connections that the system keeps for a listener that has not come to them yet (listen(2); the
+system's own bound, net.core.somaxconn, may be lower). ZeroMQ's 100 are soon passed when all clients
+come back at once after a restart; whoever finds no room tries again after 1, 3, 7, 15 seconds."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -94,6 +98,7 @@ class Sockets:
     def _listen(self, name: str, address: str) -> None:
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.BACKLOG, CALLERS_WAITING)
         try:
             socket.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
