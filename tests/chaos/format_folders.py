@@ -13,15 +13,21 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
 from logboom.nodes.folder import FORMAT
 
+if TYPE_CHECKING:
+    from logboom.client import Producer, Transaction
+
 FOLDER: Final = Path("tests/data/formats")
-TOPICS: Final = {"plain": "none", "fast": "lz4", "small": "zstd"}
+TRANSACTED: Final = "transacted"
+"""The topic whose rounds are one transaction each."""
+TOPICS: Final = {"plain": "none", "fast": "lz4", "small": "zstd", TRANSACTED: "none"}
 """Topic → how its producer compresses."""
 QUEUES: Final = 2
 COUNT: Final = 60
@@ -35,9 +41,12 @@ NOT_OURS: Final = ("LOG", "OPTIONS-", "rocksdict-config", "LOCK", "node.", "shim
 def fill(boom: Client, number: int) -> None:
     """Send one round to every topic: with and without key, tag and headers."""
     for topic, compression in TOPICS.items():
-        with boom.producer(compression=compression) as producer:
+        with boom.producer(compression=compression) as producer, ExitStack() as stack:
+            sender: Producer | Transaction = producer
+            if topic == TRANSACTED:
+                sender = stack.enter_context(producer.transaction())
             sent = [
-                producer.send(
+                sender.send(
                     topic,
                     value(topic, number, place),
                     key=b"key-%d" % place if place % 2 else None,
@@ -48,6 +57,7 @@ def fill(boom: Client, number: int) -> None:
                 )
                 for place in range(COUNT)
             ]
+            stack.close()
             for future in sent:
                 future.result()
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from logboom.nodes.borrowed import lender_key, whole
 from logboom.nodes.folder import FORMAT
 from logboom.nodes.keys import LAST_SIDE, log_key, queue_key, queue_of
 from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
@@ -99,7 +100,14 @@ class SimulatedStorage:
 
     def get(self, family: Family, key: bytes) -> bytes | None:
         """The value of a key, or None."""
-        return self._live.tables[family].values.get(key)
+        value = self._live.tables[family].values.get(key)
+        return value if value is None else self._whole(family, key, value)
+
+    def _whole(self, family: Family, key: bytes, value: bytes) -> bytes:
+        lender = lender_key(key, value) if family == "log" else None
+        if lender is None:
+            return value
+        return whole(value, self._live.tables["log"].values.get(lender))
 
     def scan(
         self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
@@ -112,7 +120,7 @@ class SimulatedStorage:
         for place in places:
             assert table.changes == changes, "an iterator was kept open across a write"
             key = table.keys[place]
-            yield key, table.values[key]
+            yield key, self._whole(family, key, table.values[key])
 
     def space(self) -> Space:
         """Free and total bytes."""
@@ -227,8 +235,9 @@ class SimulatedStorage:
             return None
         found = table.keys[place]
         waiting = any(written == found for writes in self._unsynced for _, _, written, _ in writes)
-        return None if waiting else table.values[found]
+        return None if waiting else self._whole("log", found, table.values[found])
 
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""
-        return dict(self._live.tables[family].values)
+        values = self._live.tables[family].values
+        return {key: self._whole(family, key, value) for key, value in values.items()}

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes import deciding, parked_release
+from logboom.nodes import borrowed, deciding, parked_release
 from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import QUEUES, Scenario
 from tests.sim.transactions import Transactions
@@ -20,6 +20,8 @@ RELEASED_AT_ONCE: Final = (1, 1, 2, 256)
 """Batches that a turn releases; each seed has one of these."""
 FLYING: Final = (1, 1, 3, 2048)
 """Batches that may lie above the HW while more is released: with few, leaders die in between."""
+SHORTEST: Final = (1, 1, 1, 1024)
+"""Bytes from which on a released body is borrowed: all bodies of a run are short."""
 
 
 class TransactionScenario(Scenario):
@@ -30,6 +32,7 @@ class TransactionScenario(Scenario):
         rng = random.Random(f"transactions of {seed}")
         self._at_once = rng.choice(RELEASED_AT_ONCE)
         self._flying = rng.choice(FLYING)
+        self._shortest = rng.choice(SHORTEST)
         self.world.transaction_timeout_ms = TIMEOUT_MS
         endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
         hand = self.faults.hand
@@ -41,6 +44,7 @@ class TransactionScenario(Scenario):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parked_release, "BATCHES_AT_ONCE", self._at_once)
             patch.setattr(deciding, "FLYING", self._flying)
+            patch.setattr(borrowed, "SHORTEST", self._shortest)
             return super().run()
 
 

@@ -157,14 +157,18 @@ def ended_by(storage: Storage, ids: Ids, decided: Decided) -> Iterator[Position]
         yield Position(*_PLACE.unpack_from(key, len(key) - _PLACE.size))
 
 
-def waiting_for(storage: Storage, ids: Ids, app_id: str) -> Iterator[Position]:
-    """Where batches of one application or producer group wait.
+def waiting_for(
+    storage: Storage, ids: Ids, app_id: str, since: tuple[int, int] | None = None
+) -> Iterator[Position]:
+    """Where batches of one application or producer group wait, from a sequence and attempt on.
 
     Raises:
         DataDamaged: the store cannot be read.
     """
     first = _of_app(ids, app_id)
     last = first[:-1] + b"\1"
+    if since is not None:
+        first = _mine_key(ids, Transaction(app_id, *since), Position(0))
     for key, _ in storage.scan("parked", first, last):
         yield Position(*_PLACE.unpack_from(key, len(key) - _PLACE.size))
 

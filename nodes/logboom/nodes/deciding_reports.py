@@ -30,6 +30,9 @@ UNDER_WAY: Final = 4
 """Commands under way; what is done meanwhile shares the next one."""
 REFUSED_PAUSE: Final = 1.0
 """Seconds before a refused report is repeated."""
+GATHER: Final = 0.25
+"""Seconds between two commands, while there are many decisions. Nobody waits for a report: who awaits
+a decision is answered here. The first one after a rest goes at once."""
 LONGEST_HOLD_MS: Final = 60_000
 
 
@@ -58,6 +61,7 @@ class Reports:
         self._again_at = 0.0
         """When the refused ones are repeated."""
         self._under_way = 0
+        self._proposed_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -67,9 +71,12 @@ class Reports:
         leading, done = replica.leading, replica.parked.done
         if leading is None:
             return
-        for hold in self._holds.take(replica.key):
-            if not self._answer(hold.address, hold.message, replica, turn):
-                self._holds.add(replica.key, hold.message.id, hold)
+        known = (done, replica.applied >= leading.election_end, self._routes.version)
+        if known != leading.settled:
+            leading.settled = known
+            for hold in self._holds.take(replica.key):
+                if not self._answer(hold.address, hold.message, replica, turn):
+                    self._holds.add(replica.key, hold.message.id, hold)
         if not leading.reported < done or replica.applied < leading.election_end:
             return
         for number in self._deciding.on(replica.key):
@@ -79,8 +86,11 @@ class Reports:
 
     def flush(self, turn: Turn) -> None:
         """Propose what is to be reported."""
-        if not self._done or self._under_way >= UNDER_WAY or not self._registration.registered:
+        if not self._done or turn.mono < self._proposed_at + GATHER:
             return
+        if self._under_way >= UNDER_WAY or not self._registration.registered:
+            return
+        self._proposed_at = turn.mono
         done = list(self._done)[:AT_ONCE]
         for each in done:
             del self._done[each]
@@ -166,4 +176,7 @@ class Reports:
     def deadline(self) -> float:
         """When `step` is wanted next."""
         again_at = self._again_at if self._refused else float("inf")
-        return min(again_at, self._holds.deadline())
+        report_at = float("inf")
+        if self._done and self._under_way < UNDER_WAY and self._registration.registered:
+            report_at = self._proposed_at + GATHER
+        return min(again_at, report_at, self._holds.deadline())

@@ -24,8 +24,10 @@ import msgspec
 from logboom.wire.checksum import crc32c
 from logboom.wire.errors import StartError
 
-FORMAT: Final = 1
-"""Version of the folder's layout and of the key layouts; a newer one is refused."""
+FORMAT: Final = 2
+"""Version of the folder's layout and of the layouts of keys and values; a newer one is refused, an
+older one becomes this one when it is opened. 2: released batches may stand without their body
+(`borrowed.py`)."""
 _SYNCED: Final = struct.Struct("<QI")
 
 
@@ -79,6 +81,10 @@ class Folder:
                 "set `data` to this node's own folder"
             )
             raise StartError(text, "WRONG_DATA_FOLDER")
+        if identity.format < FORMAT:
+            # Before anything is written that an older program would take for damage.
+            identity = msgspec.structs.replace(identity, format=FORMAT)
+            self._write_durably("identity.json", msgspec.json.encode(identity))
         return identity
 
     def _found(self) -> _Identity:

@@ -2,9 +2,11 @@
 
 | family | key                                        | value                                      |
 |--------|--------------------------------------------|--------------------------------------------|
-| log    | topic id u32, queue u32, offset u64, side u32 | the stamped entry (`wire.batch`)        |
+| log    | topic id u32, queue u32, offset u64, side u32 | the stamped entry (`wire.batch`), or     |
+|        |                                            | what `borrowed.py` leaves of it            |
 | state  | topic id u32, queue u32, `q`               | `records.QueueRecord`                      |
 | state  | topic id u32, queue u32, `e`               | `records.encode_epochs`                    |
+| state  | topic id u32, queue u32, `b`, …            | see `borrowed.py`                          |
 | state  | topic id u32, queue u32, any other letter  | the broker's own                           |
 | index  | topic id u32, queue u32, letter, …         | see `index.py`                             |
 | parked | topic id u32, queue u32, letter, …         | see `parked_rows.py`, `decided_rows.py`    |

@@ -105,6 +105,9 @@ class Leadership:
         """What of this decision has yet to be appended; None: all was."""
         self.reported = 0
         """Number of the last decision that was reported in this epoch."""
+        self.settled: tuple[int, bool, int] | None = None
+        """What those who await a decision were last compared with: the last one carried out, whether
+        all before the epoch is applied, and the metadata version."""
 
     def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
         """Follow the committed ISR; `metadata` is the version of the whole view."""

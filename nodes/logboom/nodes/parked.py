@@ -19,7 +19,7 @@ from logboom.nodes import parked_rows as rows
 from logboom.nodes.decided_rows import Open, Progress, Waits
 from logboom.nodes.keys import Position, queue_end, queue_key
 from logboom.nodes.storage import Storage, WriteSet
-from logboom.wire.batch import control_body, peek, released_from
+from logboom.wire.batch import control_body, control_view, peek, released_from
 from logboom.wire.head import Attribute, BatchHead, Kind
 from logboom.wire.parking import parked_body, recalled_body
 from logboom.wire.transactions import Decided, decided_body
@@ -135,7 +135,7 @@ class ParkedQueue:
                 assert subject is not None
                 self._noted.append(_Note(at, Kind.MESSAGES, Position(*subject), 0))
         elif head.kind == Kind.PARKED:
-            parked = parked_body(control_body(entry, head))
+            parked = parked_body(control_view(entry))
             carried = waits = None
             if parked.carried is not None:
                 carried = Position(*parked.carried[0]), Position(*parked.carried[1])

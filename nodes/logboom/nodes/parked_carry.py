@@ -19,7 +19,7 @@ from logboom.nodes.replica import Replica
 from logboom.nodes.retention import Retention
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
-from logboom.wire.batch import control_body, peek
+from logboom.wire.batch import control_view, peek
 from logboom.wire.head import Kind
 from logboom.wire.parking import encode_parked, parked_body
 
@@ -85,7 +85,7 @@ class Carrying:
     def _carry_one(
         self, replica: Replica, at: Position, standing: rows.Standing, entry: bytes, turn: Turn
     ) -> None:
-        batch = parked_body(control_body(entry)).batch
+        batch = parked_body(control_view(entry)).batch
         transaction = standing.waits.transaction if standing.waits is not None else None
         body = encode_parked(batch, standing.due_ms, (standing.first, at), transaction)
         wall_ms = turn.now.wall_ms

@@ -23,7 +23,7 @@ from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Instant
-from logboom.wire.batch import check, control_body, peek, release
+from logboom.wire.batch import check, control_view, peek, release
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Kind
 from logboom.wire.parking import parked_body
@@ -194,7 +194,7 @@ class Releasing:
             Damaged: its entry cannot be read.
         """
         entry = parked_entry(replica, self._queues, at)
-        batch = release(parked_body(control_body(entry)).batch, *at)
+        batch = release(parked_body(control_view(entry)).batch, *at)
         head = peek(batch)
         replica.append_batch(batch, head, turn.now.wall_ms, turn.writes, self._queues.cache)
         leading.releasing.add(at)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from logboom.nodes.borrowed import Borrowing
 from logboom.nodes.cursors import QueueCursors
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
@@ -19,7 +20,7 @@ from logboom.nodes.parked import ParkedQueue
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.tail import Tail, TailCache, cut_tail
-from logboom.wire.batch import check, control_body, encode_control, peek, stamp
+from logboom.wire.batch import check, control_body, control_view, encode_control, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Attribute, BatchHead, Kind
 from logboom.wire.parking import encode_parked, parked_head
@@ -89,6 +90,7 @@ class Replica:
         self.windows = ProducerWindows()
         self.parked = ParkedQueue(topic_id, queue)
         self.cursors = QueueCursors(topic_id, queue)
+        self.borrowing = Borrowing(topic_id, queue)
         self.tail: Tail = {}
         self.cuts = 0
         """Grows with every cut: a sync of what was written before one says nothing after it."""
@@ -231,7 +233,7 @@ class Replica:
         self._note_producer(head, entry, position)
         self.parked.note(head, entry, position)
         self.cursors.note(head, entry, position)
-        writes.put("log", log_key(*self.key, *position), entry)
+        self.borrowing.stage(entry, head, position, self.tail, writes)
         if self.epochs.begin(head.leader_epoch, position):
             self._epochs_changed = True
         cache.add(self.tail, position, entry, after)
@@ -382,6 +384,7 @@ class Replica:
             self.parked.cut(end, writes, storage, below_hw=False)
             self.cursors.cut(end, writes, below_hw=False)
         self.applied = min(self.applied, end)
+        self.borrowing.cut()
         cut_tail(self.tail, end)
         self.windows.cut(end)
         while self._expiries and self._expiries[-1][0] >= end:
@@ -440,6 +443,7 @@ class Replica:
         self.index.reset(writes, self.start)
         self.parked.reset(writes)
         self.cursors.reset(writes)
+        self.borrowing.reset(writes)
         self.stage_windows(writes)
 
     def drop(self, writes: WriteSet) -> None:
@@ -468,7 +472,7 @@ class Replica:
             if head.producer_id >= 0 and not head.has(Attribute.RELEASED):
                 self.windows.add(head, at, head.append_time_ms, self.hw)
         elif head.kind == Kind.PARKED:
-            inner = parked_head(control_body(entry, head))
+            inner = parked_head(control_view(entry))
             if inner is not None and inner.producer_id >= 0:
                 self.windows.add(inner, at, head.append_time_ms, self.hw, parked=True)
         elif head.kind == Kind.PRODUCER_EXPIRY:

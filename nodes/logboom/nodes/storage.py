@@ -2,13 +2,13 @@
 
 A core reads synchronously and never writes: it returns a `WriteSet` in its effects, the skin (or
 the simulation) applies it, unsynced, and later reports `Synced`. What a turn stages is not visible
-to reads of that turn. `store.py` is the RocksDB body; the simulated one loses what was not synced.
+to reads of that turn. `store.py` is the RocksDB body; the simulated one loses what was not synced. Both read `log` by way of `borrowed.py`.
 
 Families (all keys and values are bytes; key layouts stand in `keys.py`):
 
 | family | holds                                                                               |
 |--------|-------------------------------------------------------------------------------------|
-| log    | every queue's entries: batches and control entries, whole                           |
+| log    | every queue's entries: batches and control entries; read they are always whole       |
 | state  | what a queue knows of its log: `records.QueueRecord`, epoch table, producer windows |
 | parked | which batches wait, and until when, derived below the HW (Q12)                      |
 | cursor | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`       |

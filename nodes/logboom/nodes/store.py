@@ -29,6 +29,7 @@ from rocksdict import (
     WriteBatch,
 )
 
+from logboom.nodes.borrowed import lender_key, whole
 from logboom.nodes.folder import Folder
 from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Space, WriteSet
 from logboom.wire.errors import DataDamaged, StartError
@@ -168,10 +169,15 @@ class RocksStorage:
         """See `storage.Storage.get`."""
         try:
             value: bytes | None = self._families[family].get(key)
+            return value if value is None or family != "log" else self._entry(key, value)
         # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise _damaged(error) from error
-        return value
+
+    def _entry(self, key: bytes, value: bytes) -> bytes:
+        """A whole entry, whose body may stand in another one."""
+        lender = lender_key(key, value)
+        return value if lender is None else whole(value, self._families["log"].get(lender))
 
     def scan(
         self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
@@ -183,16 +189,18 @@ class RocksStorage:
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         rows = self._families[family].iter(options)
+        found = self._entry if family == "log" else _as_stored
         try:
             if reverse:
                 rows.seek_to_last()
                 while rows.valid() and (key := rows.key()) >= start:
-                    yield key, rows.value()
+                    yield key, found(key, rows.value())
                     rows.prev()
             else:
                 rows.seek(start)
                 while rows.valid():
-                    yield rows.key(), rows.value()
+                    key = rows.key()
+                    yield key, found(key, rows.value())
                     rows.next()
             # An iterator that meets damage just ends; only its status tells.
             rows.status()
@@ -313,6 +321,10 @@ class RocksStorage:
             handle.close()
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
             _log.error("%s", self._refused(error))
+
+
+def _as_stored(_key: bytes, value: bytes) -> bytes:
+    return value
 
 
 def _open_database(folder: Folder) -> Rdict:

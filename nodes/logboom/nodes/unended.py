@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 from logboom.nodes import decided_rows
@@ -33,6 +33,7 @@ from logboom.wire.transactions import (
 
 MOST: Final = 1_000
 """Batches in one answer."""
+_LAST: Final = (1 << 63) - 1
 
 
 def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
@@ -108,25 +109,49 @@ class UnendedRequests:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
-        oldest = sorted(chain(*found), key=lambda unended: unended.parked_ms)
+        oldest = sorted(chain(*found), key=_order_of(message))
         turn.answer(address, UnendedListed(message.id, oldest[:limit], len(oldest) > limit))
 
     def _of(self, replica: Replica, message: ListUnended, limit: int, turn: Turn) -> list[Unended]:
+        """At least the first `limit` of a queue behind `message.after`, if there are as many."""
         if not replica.parked.undecided:
             return []
-        storage, ids = self._queues.storage, replica.parked.ids
+        storage, order = self._queues.storage, _order_of(message)
+        begin = None if message.after is None else order(message.after)
+        found: list[Unended] = []
+        for at in self._places(replica, message):
+            standing = rows.standing_at(storage, replica.parked.ids, at)
+            if standing is None:
+                continue
+            each = described(self._config, replica, standing, turn.now.wall_ms)
+            # What was carried stands elsewhere than it is told: among its like it has no order.
+            if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:
+                break
+            if begin is None or order(each) > begin:
+                found.append(each)
+        return found
+
+    def _places(self, replica: Replica, message: ListUnended) -> Iterator[Position]:
+        """Where batches wait, in the order that is asked for, from `message.after` on."""
+        storage, ids, after = self._queues.storage, replica.parked.ids, message.after
         if message.app_id:
-            places = decided_rows.waiting_for(storage, ids, message.app_id)
-        else:
-            last = (1 << 63) - 1
-            kinds = (
-                decided_rows.by_age(storage, ids, half=half, until_ms=last)
-                for half in (False, True)
-            )
-            places = (at for _, at, _ in merge(*kinds))
-        standings = (rows.standing_at(storage, ids, at) for at in islice(places, limit))
-        return [
-            described(self._config, replica, standing, turn.now.wall_ms)
-            for standing in standings
-            if standing is not None
-        ]
+            whose = None if after is None else after.transaction
+            since = None if whose is None else (whose.sequence, whose.attempt)
+            return decided_rows.waiting_for(storage, ids, message.app_id, since)
+        since_ms = 0 if after is None else after.parked_ms
+        kinds = (
+            decided_rows.by_age(storage, ids, half=half, since_ms=since_ms, until_ms=_LAST)
+            for half in (False, True)
+        )
+        return (at for _, at, _ in merge(*kinds))
+
+
+def _order_of(message: ListUnended) -> Callable[[Unended], tuple[int, ...]]:
+    """By what an answer is sorted: two numbers that the rows are sorted by too, then the place."""
+    if message.app_id:
+        return lambda each: (each.transaction.sequence, each.transaction.attempt, *_place(each))
+    return lambda each: (each.parked_ms, 0, *_place(each))
+
+
+def _place(each: Unended) -> tuple[int, int, int, int]:
+    return each.topic_id, each.queue, each.offset, each.side

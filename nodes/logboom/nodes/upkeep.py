@@ -179,6 +179,7 @@ class Upkeep:
             if record is not None:
                 start = Position(record.start)
                 replica.parked.trim(start, turn.writes, self._queues.storage)
+                replica.borrowing.trim(start, turn.writes, self._queues.storage)
             carried = record is None and self._carry(replica, keep, turn)
         except Damaged as error:
             self._damages.found(replica, error)

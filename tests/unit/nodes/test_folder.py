@@ -30,6 +30,17 @@ def test_a_newer_format_is_refused_whatever_else_it_says(tmp_path: Path) -> None
     assert refused(tmp_path).code == "NEWER_FORMAT"
 
 
+def test_an_older_format_becomes_ours_before_anything_is_written(tmp_path: Path) -> None:
+    older = {"format": 1, "node": "broker-1", "cluster": "mine"}
+    (tmp_path / "identity.json").write_bytes(msgspec.json.encode(older))
+    folder = Folder(tmp_path, "broker-1")
+    assert folder.cluster_id == "mine"
+    folder.close()
+    assert msgspec.json.decode((tmp_path / "identity.json").read_bytes()) == older | {
+        "format": FORMAT
+    }
+
+
 def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine")
     assert refused(tmp_path).code == "WRONG_DATA_FOLDER"

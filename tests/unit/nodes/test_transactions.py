@@ -35,6 +35,7 @@ from logboom.wire.transactions import (
     Place,
     ReportDecided,
     Transaction,
+    Unended,
     UnendedListed,
 )
 from logboom.wire.view import TopicConfig
@@ -470,6 +471,32 @@ def test_what_waits_is_listed_oldest_first() -> None:
     assert isinstance(later := client.answer(), UnendedListed)
     assert [u.side for u in later.parked] == [0]
     assert later.more
+
+
+@pytest.mark.parametrize("app_id", ["", "app"])
+@pytest.mark.parametrize("at_once", [1, 3, 7, 100])
+def test_all_that_waits_is_listed_page_by_page(app_id: str, at_once: int) -> None:
+    rig, client = alone()
+    for n in range(20):
+        park(client, b"%d" % n, of(sequence=20 - n // 3, attempt=n % 2))
+        park(client, b"%d" % n, of(app_id="other"))
+        rig.wall_ms += n % 4
+    found: list[Unended] = []
+    more = True
+    while more:
+        after = found[-1] if found else None
+        client.ask(ListUnended(0, 1_000, app_id, at_once, after))
+        answer = client.answer()
+        assert isinstance(answer, UnendedListed)
+        assert len(answer.parked) == at_once or not answer.more
+        found += answer.parked
+        more = answer.more
+    if app_id:
+        order = [(u.transaction.sequence, u.transaction.attempt, u.side) for u in found]
+    else:
+        order = [(u.parked_ms, 0, u.side) for u in found]
+    assert order == sorted(order)
+    assert len(set(order)) == len(found) == (20 if app_id else 40)
 
 
 def test_retention_and_carrying_leave_transactions_whole() -> None:

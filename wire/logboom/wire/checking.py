@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from logboom.wire.checksum import crc32c
-from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import (
+    CODEC_MASK,
     CRC_START,
     EMPTY_STAMP,
     KNOWN_ATTRIBUTES,
@@ -32,6 +32,8 @@ _NULLABLE: Final = (
     (Attribute.NULL_TAGS, Attribute.TAGS),
     (Attribute.NULL_HEADERS, Attribute.HEADERS),
 )
+_NULLS: Final = Attribute.NULL_KEYS | Attribute.NULL_TAGS | Attribute.NULL_HEADERS
+_LAST_KIND: Final = int(max(Kind))
 _MAX_OFFSET: Final = 1 << 63
 
 
@@ -82,16 +84,23 @@ def _check_stamp(batch: bytes | memoryview, head: BatchHead, stamped: bool) -> N
 def check_fields(head: BatchHead) -> None:
     """What a checksum cannot say: fields that no correct writer produces."""
     upgrade = "read it with a newer version"
-    if head.attributes & ~KNOWN_ATTRIBUTES or head.reserved:
-        raise damaged(f"unknown attributes {head.attributes:#06x}", upgrade)
-    if any(head.has(nulls) and not head.has(column) for nulls, column in _NULLABLE):
+    attributes = head.attributes
+    if attributes & ~KNOWN_ATTRIBUTES or head.reserved:
+        raise damaged(f"unknown attributes {attributes:#06x}", upgrade)
+    if attributes & _NULLS and any(
+        attributes & nulls and not attributes & column for nulls, column in _NULLABLE
+    ):
         raise damaged("it has nulls in a column that it lacks", "encode it again")
-    if head.codec is Codec.NONE and head.stored_length != head.plain_length:
-        raise damaged("plain and stored length of an uncompressed body differ", "encode it again")
-    if head.is_control:
-        if head.attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
+    if not attributes & CODEC_MASK:
+        if head.stored_length != head.plain_length:
+            text = "plain and stored length of an uncompressed body differ"
+            raise damaged(text, "encode it again")
+    else:
+        _ = head.codec  # raises for one that does not exist
+    if attributes & Attribute.CONTROL:
+        if attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
             raise damaged("a control entry has messages, columns or no kind", "encode it again")
-        if head.kind > max(Kind):
+        if head.kind > _LAST_KIND:
             raise damaged(f"unknown control kind {head.kind}", upgrade)
     elif head.kind != Kind.MESSAGES or head.count == 0:
         raise damaged("a batch of messages has a control kind or no message", "encode it again")

@@ -39,6 +39,9 @@ HALF: Final = -1
 """Instead of a sequence: the batch is a half message, and the name is its producer group's."""
 MAX_APP_ID: Final = 255
 """Bytes of an application id or producer group in UTF-8."""
+MADE_UP: Final = "%OWN%"
+"""How application ids begin that a producer made up, for itself alone: nobody else ever names one, so
+that what is kept of it ends a week after its last use."""
 MAX_HANDLES: Final = 3_000
 """Parked batches that one decision can name: it is one command in the Raft log, of 60 KiB."""
 
@@ -307,11 +310,14 @@ class HalvesToCheck(Message, array_like=True):
 
 
 class ListUnended(Request, array_like=True):
-    """All that waits for a decision in the queues led by this broker, oldest first."""
+    """All that waits for a decision in the queues led by this broker, oldest first; of one application
+    in the order of sequences and attempts."""
 
     app_id: str = ""
     """Only of this application id or producer group; "": of all."""
     limit: int = 1_000
+    after: Unended | None = None
+    """Go on behind this one, the last of the answer before."""
 
 
 class UnendedListed(Message, array_like=True):
