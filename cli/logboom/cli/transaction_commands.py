@@ -223,7 +223,7 @@ def _end(boom: Client, chosen: OpenTransaction, *, commit: bool) -> int:
 def _found(boom: Client, app_id: str, *, whole: bool = False) -> list[OpenTransaction]:
     found = boom.admin.transactions(app_id)
     if found.more and whole:
-        text = f"more batches of {app_id!r} wait than a broker tells of: let its producer decide"
+        text = f"more batches of {app_id!r} wait than are listed at once: let its producer decide"
         raise InvalidRequest(text)
     if found.more:
         note("there are more: name an application id or producer group")

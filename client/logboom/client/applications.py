@@ -9,11 +9,25 @@ from logboom.client.calls import ProposeCommand
 from logboom.client.flows import Flow
 from logboom.wire.commands import Result
 from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
-from logboom.wire.transactions import OpenTransaction, check_app_id
+from logboom.wire.transactions import MADE_UP, OpenTransaction, check_app_id
 
 TRIES: Final = 1 << 20
 """Attempts of one producer epoch: the epoch times this and a count make an attempt."""
 MAX_SEQUENCE: Final = (1 << 63) - 1
+FRESH_MS: Final = 86_400_000
+"""An application id of one's own that was not used for so long is not used again: the name servers
+forget it a week after its last use."""
+
+
+def check_chosen(app_id: str) -> None:
+    """Refuse an application id that only a producer may make up.
+
+    Raises:
+        InvalidRequest: it begins as those do.
+    """
+    if app_id.startswith(MADE_UP):
+        text = f"an application id that begins with {MADE_UP} is made up by a producer, and is not"
+        raise InvalidRequest(f"{text} kept for ever, as {app_id[:40]!r} should be: choose another")
 
 
 class Application:
@@ -79,25 +93,32 @@ class OwnNames:
     def __init__(self, make: Callable[[], str]) -> None:
         """`make` gives a name that was never used."""
         self._make = make
-        self._free: list[str] = []
+        self._free: list[tuple[str, int]] = []
+        """Names, and when each was used last."""
         self._all: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._all
 
-    def take(self) -> str:
-        """One that has no open transaction."""
-        try:
-            return self._free.pop()  # one step, whichever threads do it at once
-        except IndexError:
-            name = self._make()
-            self._all.add(name)
-            return name
+    def take(self, now_ms: int) -> tuple[str, list[str]]:
+        """One that has no open transaction; and those that will not be used again."""
+        gone: list[str] = []
+        while True:
+            try:
+                name, used_ms = self._free.pop()  # one step, whichever threads do it at once
+            except IndexError:
+                name = MADE_UP + self._make()
+                self._all.add(name)
+                return name, gone
+            if now_ms - used_ms < FRESH_MS:
+                return name, gone
+            self._all.discard(name)
+            gone.append(name)
 
-    def give_back(self, name: str) -> None:
+    def give_back(self, name: str, now_ms: int) -> None:
         """Its transaction has ended; nothing if it is not one of these."""
         if name in self._all:
-            self._free.append(name)
+            self._free.append((name, now_ms))
 
 
 def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]:

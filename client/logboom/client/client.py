@@ -288,6 +288,7 @@ class Client:
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
         offsets_file: str | os.PathLike[str] | None = None,
+        isolation: Isolation = "read_committed",
         options: PushOptions | None = None,
         **settings: Any,
     ) -> PushConsumer:
@@ -316,6 +317,7 @@ class Client:
             room=room,
             subscription=subscription,
             commit_every_s=commit_every_s,
+            isolation=isolation,
             settings=settings,
         )
         made = PushConsumer(

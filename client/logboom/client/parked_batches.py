@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from logboom.client.applications import MAX_SEQUENCE
+from logboom.client.applications import MAX_SEQUENCE, check_chosen
 from logboom.client.deciding import ParkedHandle
 from logboom.client.limits import BytesLike
 from logboom.client.parks import Parks
@@ -32,6 +32,7 @@ def parks_of(app_id: str, attempt: int, sequence: int) -> Parks:
         InvalidRequest: an application id, an attempt or a sequence that cannot be.
     """
     check_app_id(app_id)
+    check_chosen(app_id)
     for name, given, most in (
         ("attempt", attempt, MAX_ATTEMPT),
         ("sequence", sequence, MAX_SEQUENCE),

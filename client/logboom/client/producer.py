@@ -129,7 +129,7 @@ class Producer:
 
         Args:
             app_id: whose transaction it is; who begins one under the same id in another process
-                fences this one. None: an id of this producer's own.
+                fences this one. None: an id that this producer makes up.
             sequence: each sequence of an application id is committed once, ever, and only ones
                 greater than all before: repeat one whose end you do not know, and `duplicate`
                 tells. None: the next.

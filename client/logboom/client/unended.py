@@ -15,8 +15,10 @@ from logboom.client.parking import Parking
 from logboom.wire.transactions import HALF, ListUnended, Transaction, Unended, UnendedListed
 from logboom.wire.view import View
 
-MOST: Final = 1_000
-"""Batches that one broker tells of."""
+AT_ONCE: Final = 1_000
+"""Batches in one answer of a broker."""
+MOST: Final = 100_000
+"""Batches that are listed, unless more are wanted."""
 
 
 class OpenTransaction(Struct, frozen=True):
@@ -89,28 +91,34 @@ class OpenTransactions(Struct, frozen=True):
     transactions: list[OpenTransaction]
     """The oldest first."""
     more: bool
-    """A broker has more than it told of."""
+    """There is more than was listed."""
 
 
-def open_transactions(app_id: str, timeout: float) -> Flow[OpenTransactions]:
-    """What all live brokers know; `app_id` "": of everybody.
+def open_transactions(app_id: str, timeout: float, most: int = MOST) -> Flow[OpenTransactions]:
+    """What all live brokers know, `most` batches about; `app_id` "": of everybody.
 
     Raises:
         TimedOut: a broker did not answer.
     """
     view: View = yield WholeView(timeout)
-    found: dict[tuple[object, ...], list[Unended]] = {}
+    told: dict[tuple[int, int, int, int], Unended] = {}
     more = False
     for broker in view.brokers:
-        if not broker.alive:
-            continue
-        message = ListUnended(0, int(timeout * 1000), app_id, MOST)
-        answer, _ = yield AskNode(broker.endpoint, message, timeout)
-        if not isinstance(answer, UnendedListed):
-            raise unexpected(answer)
-        more = more or answer.more
-        for each in answer.parked:
-            found.setdefault(_key(each), []).append(each)
+        after: Unended | None = None
+        asking = broker.alive
+        while asking:
+            message = ListUnended(0, int(timeout * 1000), app_id, AT_ONCE, after)
+            answer, _ = yield AskNode(broker.endpoint, message, timeout)
+            if not isinstance(answer, UnendedListed):
+                raise unexpected(answer)
+            # A queue that moves meanwhile is told of by two brokers.
+            told.update(((e.topic_id, e.queue, e.offset, e.side), e) for e in answer.parked)
+            after = answer.parked[-1] if answer.parked else None
+            more = more or (answer.more and len(told) >= most)
+            asking = answer.more and len(told) < most and after is not None
+    found: dict[tuple[object, ...], list[Unended]] = {}
+    for each in told.values():
+        found.setdefault(_key(each), []).append(each)
     return OpenTransactions(sorted(map(_grouped, found.values()), key=_age), more)
 
 

@@ -44,7 +44,8 @@ def open_transaction(cluster: Cluster, command: OpenTransaction) -> Outcome:
     refusal = _refuse_app_id(command.app_id)
     if refusal is not None:
         return refusal
-    app = cluster.transactions.app(command.app_id)
+    cluster.transactions.end_unused(cluster.clock_ms)
+    app = cluster.transactions.used(command.app_id, cluster.clock_ms)
     app.epoch += 1
     return Outcome(value=[str(app.epoch), str(app.committed)])
 
@@ -113,7 +114,7 @@ def _commit(cluster: Cluster, command: Decide, app: App) -> Outcome:
     if refusal is not None:
         return refusal
     table = cluster.transactions
-    table.close(table.app(command.app_id), command.sequence)
+    table.close(table.used(command.app_id, cluster.clock_ms), command.sequence)
     take_offsets(cluster, command.consumed)
     number = table.decide(
         command.app_id, command.sequence, command.attempt, command.parked, commit=True
@@ -134,7 +135,7 @@ def _abort(cluster: Cluster, command: Decide, app: App) -> Outcome:
     full = _refuse_full(cluster, parked, commit=False)
     if full is not None:
         return full
-    cluster.transactions.app(command.app_id).aborted[key] = None
+    cluster.transactions.used(command.app_id, cluster.clock_ms).aborted[key] = None
     number = cluster.transactions.decide(command.app_id, *key, parked, commit=False)
     return Outcome(value=["abort", str(number), AGAIN if again else FIRST])
 

@@ -17,12 +17,13 @@ class AppRow(Struct, frozen=True, array_like=True, gc=False):
     committed: int
     aborted: list[Attempt]
     """Sorted."""
+    used_ms: int = 0
 
 
 def app_rows(table: Transactions) -> list[AppRow]:
     """All applications, by id."""
     return [
-        AppRow(app_id, app.epoch, app.committed, sorted(app.aborted))
+        AppRow(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms)
         for app_id, app in sorted(table.apps.items())
     ]
 
@@ -41,7 +42,8 @@ def restore_transactions(
         ValueError: a decision names no queue, or an application that there is not.
     """
     for row in apps:
-        table.apps[row.app_id] = App(row.epoch, row.committed, dict.fromkeys(row.aborted))
+        aborted = dict.fromkeys(row.aborted)
+        table.put(row.app_id, App(row.epoch, row.committed, aborted, row.used_ms))
     # What ended before the snapshot is not known here.
     table.changes = Recency(version)
     for view in decisions:

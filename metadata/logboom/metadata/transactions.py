@@ -1,22 +1,30 @@
 """The replicated tables of transactions: what is decided, and which queues have still to hear of it.
 
 Plain data and the primitives that keep it true. Of an application the highest committed sequence is
-kept for ever (SAFETY T1), and of the sequences above it which attempts were aborted. A decision
-lives until all its queues have reported, or went (T3). The rules are in `transaction_commands`.
+kept for ever (SAFETY T1), and of the sequences above it which attempts were aborted. An application
+id that a producer made up ends a week after its last use: by then its producer has taken another.
+A decision lives until all its queues have reported, or went (T3). The rules are in
+`transaction_commands`.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from logboom.metadata.recency import Recency
 from logboom.wire.group_view import QueueKey
-from logboom.wire.transactions import DecisionView, ParkedIn, Place
+from logboom.wire.transactions import MADE_UP, DecisionView, ParkedIn, Place
 
 NONE_COMMITTED: Final = -1
 """Instead of a sequence: the application has committed nothing yet."""
+
+MADE_UP_KEPT_MS: Final = 7 * 86_400_000
+"""What is known of an application id that a producer made up is kept for so long after its last use."""
+ENDED_AT_ONCE: Final = 100
+"""Application ids that one command lets end."""
 
 Attempt: TypeAlias = tuple[int, int]
 """(sequence, attempt)."""
@@ -32,6 +40,8 @@ class App:
     """The highest committed sequence: all up to it are closed."""
     aborted: dict[Attempt, None] = field(default_factory=dict)
     """Of sequences above the committed one."""
+    used_ms: int = 0
+    """By the state's clock; of those that a producer made up, else 0."""
     open: dict[int, Decision] = field(default_factory=dict)
     """Its decisions that not all queues have reported, by number (derived)."""
 
@@ -63,14 +73,51 @@ class Transactions:
         self.named = 0
         """Parked batches that these are to release (derived)."""
         self._by_queue: dict[QueueKey, dict[int, Decision]] = {}
+        self._made_up: list[tuple[int, str]] = []
+        """A heap of (a use, application id): each that is made up once, and no use after its last."""
         self._bump = bump
 
     def app(self, app_id: str) -> App:
         """The application of this id, which from now on exists."""
         found = self.apps.get(app_id)
         if found is None:
-            found = self.apps[app_id] = App()
+            found = App()
+            self.put(app_id, found)
         return found
+
+    def put(self, app_id: str, app: App) -> None:
+        """An application that there was not."""
+        self.apps[app_id] = app
+        if app_id.startswith(MADE_UP):
+            heapq.heappush(self._made_up, (app.used_ms, app_id))
+
+    def used(self, app_id: str, now_ms: int) -> App:
+        """The application of this id, which somebody uses now."""
+        app = self.app(app_id)
+        if app_id.startswith(MADE_UP):
+            app.used_ms = max(app.used_ms, now_ms)
+        return app
+
+    def end_unused(self, now_ms: int) -> None:
+        """Forget some that producers made up, the longest unused first.
+
+        Which ones depends on the tables alone: what was used since is put back before any that was
+        used later comes up.
+        """
+        ended = 0
+        while self._made_up and self._made_up[0][0] + MADE_UP_KEPT_MS <= now_ms:
+            use, app_id = self._made_up[0]
+            app = self.apps[app_id]
+            if app.open and app.used_ms == use:
+                app.used_ms = now_ms  # queues have still to hear of it
+            if app.used_ms > use:
+                heapq.heapreplace(self._made_up, (app.used_ms, app_id))
+                continue
+            if ended == ENDED_AT_ONCE:
+                return
+            heapq.heappop(self._made_up)
+            del self.apps[app_id]
+            ended += 1
 
     def close(self, app: App, sequence: int) -> None:
         """A sequence is committed: with all below it, it is closed for ever."""

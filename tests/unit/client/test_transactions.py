@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from logboom.client.applications import Application, Applications, opened
+from logboom.client.applications import (
+    FRESH_MS,
+    Application,
+    Applications,
+    OwnNames,
+    check_chosen,
+    opened,
+)
 from logboom.client.flows import Flow
 from logboom.client.outcome import Outcome
 from logboom.client.piles import ignored
@@ -408,3 +415,25 @@ def test_an_empty_transaction_closes_its_sequence(cluster: Cluster, desk: Desk) 
 def test_what_is_ignored_is_done_at_once() -> None:
     pile = ignored("t", None, 5)
     assert (pile.done, pile.get(), pile.count, pile.queue) == (True, -1, 5, -1)
+
+
+def test_names_of_ones_own_are_used_again_while_they_are_fresh() -> None:
+    made = iter("abcdef")
+    names = OwnNames(lambda: next(made))
+    first, gone = names.take(0)
+    second, _ = names.take(0)
+    assert (first, second, gone) == ("%OWN%a", "%OWN%b", [])
+    names.give_back(first, 5)
+    names.give_back("chosen", 5)
+    assert names.take(5 + FRESH_MS - 1) == (first, [])
+    names.give_back(first, 5)
+    names.give_back(second, 5)
+    assert names.take(5 + FRESH_MS) == ("%OWN%c", [second, first])
+    assert first not in names
+    assert second not in names
+
+
+def test_nobody_chooses_an_id_that_is_not_kept() -> None:
+    with pytest.raises(InvalidRequest, match="choose another"):
+        check_chosen("%OWN%mine")
+    check_chosen("mine%OWN%")

@@ -246,6 +246,7 @@ class Client:
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
         offsets_file: str | os.PathLike[str] | None = None,
+        isolation: Isolation = "read_committed",
         options: PushOptions | None = None,
         **settings: Any,
     ) -> PushConsumer:
@@ -265,6 +266,7 @@ class Client:
             room=room,
             subscription=subscription,
             commit_every_s=commit_every_s,
+            isolation=isolation,
             settings=settings,
         )
         made = PushConsumer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
-from logboom.client.applications import OwnNames, opened
+from logboom.client.applications import OwnNames, check_chosen, opened
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
@@ -190,7 +190,13 @@ class Desk:
 
     async def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction."""
-        name = self._own.take() if app_id is None else app_id
+        if app_id is None:
+            name, gone = self._own.take(wall_ms())
+            for idle in [self._idle.pop(other) for other in gone if other in self._idle]:
+                await idle.close(0)
+        else:
+            check_chosen(app_id)
+            name = app_id
         application = self._io.applications.take(name)
         inner: Producer | None = None
         work: Work | None = None
@@ -204,7 +210,7 @@ class Desk:
             if work is None:
                 if inner is not None:
                     self._idle[name] = inner
-                self._own.give_back(name)
+                self._own.give_back(name, wall_ms())
                 self._io.applications.give_back(application)
 
     async def commit(self, work: Work) -> None:
@@ -225,7 +231,7 @@ class Desk:
             self._idle[name] = found[1]
         else:
             await found[1].close(0)  # it may hold what belongs to nobody any more
-        self._own.give_back(name)
+        self._own.give_back(name, wall_ms())
         self._io.applications.give_back(work.application)
 
     async def close(self) -> None:
