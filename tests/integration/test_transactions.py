@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from logboom.client import Client, Message, Producer, connect
+from logboom.client.options import Isolation
 from logboom.deploy import Cluster, embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
@@ -216,6 +217,62 @@ def test_handles_are_decided_by_another_client(node: Embedded, boom: Client) -> 
         boom.decide("spark", 8, handles)
     assert caught.value.code == "UNKNOWN_HANDLES"
     assert len(values(boom, "sink")) == 30
+
+
+def test_all_that_waits_is_listed_however_much(boom: Client) -> None:
+    boom.admin.create_topic("much", queues=3)
+    batches = [("much", n % 3, [b"%d" % n]) for n in range(2_300)]
+    handles = boom.park(batches, app_id="much", attempt=1)
+    for app_id in ("much", ""):
+        listed = boom.admin.transactions(app_id)
+        assert not listed.more
+        [found] = [each for each in listed.transactions if each.app_id == "much"]
+        assert found.messages == 2_300
+        assert {(each.queue, each.side) for each in found.parked} == {
+            (each.queue, each.side) for each in handles
+        }
+    assert boom.admin.transactions("much", most=1_000).more
+    boom.decide("much", 0, handles, commit=False)
+    assert boom.admin.transactions("much").transactions == []
+
+
+def test_an_application_id_that_a_producer_makes_up_is_its_own(boom: Client) -> None:
+    boom.admin.create_topic("made-up", queues=1)
+    with boom.producer() as producer:
+        with producer.transaction() as txn:
+            txn.send("made-up", b"1")
+        assert txn.app_id.startswith("%OWN%")
+        with producer.transaction() as again:
+            again.send("made-up", b"2")
+        assert (again.app_id, again.sequence) == (txn.app_id, txn.sequence + 1)
+        with pytest.raises(InvalidRequest, match="choose another"):
+            producer.transaction(txn.app_id)
+    with pytest.raises(InvalidRequest, match="choose another"):
+        boom.park([("made-up", 0, [b"3"])], app_id=txn.app_id, attempt=1)
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_push_consumers_say_what_they_see(boom: Client, isolation: Isolation) -> None:
+    topic = f"pushed-{isolation}"
+    boom.admin.create_topic(topic, queues=2)
+    seen: list[bytes | None] = []
+    with (
+        boom.producer() as producer,
+        boom.push_consumer(
+            topic,
+            group=topic,
+            listener=lambda message: seen.append(message.value),
+            isolation=isolation,
+        ),
+    ):
+        with producer.transaction() as txn:
+            for number in range(50):
+                txn.send(topic, b"%d" % number)
+        wait_until(lambda: len(seen) == 50, "all are pushed")
+    assert Counter(seen) == Counter(b"%d" % number for number in range(50))
+    wrong: Any = "committed"
+    with pytest.raises(InvalidRequest, match="read_committed"):
+        boom.push_consumer(topic, group=topic, listener=seen.append, isolation=wrong)
 
 
 def test_half_messages_are_published_when_their_local_transaction_says_so(boom: Client) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes import borrowed, deciding, parked_release
+from logboom.nodes import borrowed, deciding, parked, parked_release
 from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import QUEUES, Scenario
 from tests.sim.transactions import Transactions
@@ -22,6 +22,8 @@ FLYING: Final = (1, 1, 3, 2048)
 """Batches that may lie above the HW while more is released: with few, leaders die in between."""
 SHORTEST: Final = (1, 1, 1, 1024)
 """Bytes from which on a released body is borrowed: all bodies of a run are short."""
+DROPPED: Final = (1, 2, 1024)
+"""Batches that a turn drops."""
 
 
 class TransactionScenario(Scenario):
@@ -33,6 +35,7 @@ class TransactionScenario(Scenario):
         self._at_once = rng.choice(RELEASED_AT_ONCE)
         self._flying = rng.choice(FLYING)
         self._shortest = rng.choice(SHORTEST)
+        self._dropped = rng.choice(DROPPED)
         self.world.transaction_timeout_ms = TIMEOUT_MS
         endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
         hand = self.faults.hand
@@ -45,6 +48,7 @@ class TransactionScenario(Scenario):
             patch.setattr(parked_release, "BATCHES_AT_ONCE", self._at_once)
             patch.setattr(deciding, "FLYING", self._flying)
             patch.setattr(borrowed, "SHORTEST", self._shortest)
+            patch.setattr(parked, "DROPPED_AT_ONCE", self._dropped)
             return super().run()
 
 

@@ -15,7 +15,7 @@ from logboom.client.group_results import GroupDescription, OffsetReset, Place
 from logboom.client.halves import HalfOutcome, end_half
 from logboom.client.parking import Parking
 from logboom.client.results import Message, NodeStats
-from logboom.client.unended import OpenTransactions, open_transactions
+from logboom.client.unended import MOST, OpenTransactions, open_transactions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
@@ -253,10 +253,13 @@ class Admin:
         asked = Reset(group, to, shift, from_group, listed, topic, queues)
         return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
 
-    def transactions(self, app_id: str = "") -> OpenTransactions:
+    def transactions(self, app_id: str = "", *, most: int = MOST) -> OpenTransactions:
         """Transactions and half messages that nobody has decided, the oldest first; `app_id` "":
-        of everybody. `Client.decide` takes the `handles()` of one, `end_half` its `half`."""
-        return self._run(open_transactions(app_id, self._timeout_s))
+        of everybody. `Client.decide` takes the `handles()` of one, `end_half` its `half`.
+
+        Once `most` batches are listed, no more are asked for, and `more` says so.
+        """
+        return self._run(open_transactions(app_id, self._timeout_s, most))
 
     def end_half(self, half: Parking, *, commit: bool) -> HalfOutcome:
         """Decide on a half message; tells what became of it: the first decision counts.

@@ -26,6 +26,8 @@ from logboom.wire.transactions import Decided, decided_body
 
 APPLIED_AT_ONCE: Final = 4096
 """Entries that one turn applies to a queue."""
+DROPPED_AT_ONCE: Final = 1024
+"""Batches that one turn drops for a decision; it may end any number of them."""
 
 
 class _Note(NamedTuple):
@@ -167,16 +169,19 @@ class ParkedQueue:
             if note.decided is not None:
                 if done:
                     break  # what it ends must be in the store
-                ended += self._decide(note.decided, note.at, fresh, storage, writes)
+                if not self._drop(note.decided, fresh, ended, storage, writes):
+                    break  # the entry is applied once all that it drops is gone
+                self._decide(note.decided, note.at, storage, writes)
             else:
                 self._settle(note, fresh, ended, storage, writes)
             noted.popleft()
             done += 1
-        if done:
+        changed = done > 0 or bool(ended)
+        if changed:
             self._put_counts(writes)
         more = bool(noted) and noted[0].at < hw
         reach = noted[0].at if more else hw
-        return Applied(reach, more, done > 0, ended, self.done > before)
+        return Applied(reach, more, changed, ended, self.done > before)
 
     def _settle(
         self,
@@ -202,25 +207,37 @@ class ParkedQueue:
         if note.kind == Kind.PARKED:
             self._park(note, fresh, writes)
 
-    def _decide(
+    def _drop(
         self,
         decided: Decided,
-        at: Position,
         fresh: dict[Position, rows.Standing | None],
+        ended: list[Position],
         storage: Storage,
         writes: WriteSet,
-    ) -> list[Position]:
-        """Drop what a decision ends and does not list (T1); where that was parked."""
-        if decided.places:
-            self._releases.popleft()
+    ) -> bool:
+        """Drop what a decision ends and does not list (T1); False: there is more than one turn drops.
+
+        What is dropped has no rows any more: the next turn, or the next process, goes on.
+        """
         listed = {Position(*place) for place in decided.places}
-        dropped = []
+        dropped = 0
         for place in decided_rows.ended_by(storage, self.ids, decided):
+            if place in listed:
+                continue
+            if dropped == DROPPED_AT_ONCE:
+                return False
             standing = rows.standing_at(storage, self.ids, place)
-            if place not in listed and standing is not None:
+            if standing is not None:
                 self._end(place, standing, writes)
                 fresh[place] = None
-                dropped.append(place)
+                ended.append(place)
+                dropped += 1
+        return True
+
+    def _decide(self, decided: Decided, at: Position, storage: Storage, writes: WriteSet) -> None:
+        """A decision whose drops are done."""
+        if decided.places:
+            self._releases.popleft()
         before = decided_rows.closed(storage, self.ids, decided.app_id)
         decided_rows.put_closed(writes, self.ids, before, decided)
         if decided.places:
@@ -228,7 +245,6 @@ class ParkedQueue:
             self.release = Open(decided.number, at, places)
         else:
             self.done = max(self.done, decided.number)
-        return dropped
 
     def _released(self, release: Open, place: Position) -> None:
         """A batch was released: that of the decision under way, or one whose time has come."""

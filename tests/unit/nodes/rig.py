@@ -122,7 +122,8 @@ class Rig:
         **settings: Any,
     ) -> None:
         self.storage = storage or SimulatedStorage("store-1")
-        config = BrokerConfig(id=ME, name_servers=[NAME_SERVER], advertise="b1:7711", **settings)
+        settings = {"name_servers": [NAME_SERVER], **settings}
+        config = BrokerConfig(id=ME, advertise="b1:7711", **settings)
         self.mono = mono
         self.wall_ms = 1_700_000_000_000
         self.broker = Broker(config, self.storage, random.Random(3), incarnation, KEY)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
+from logboom.nodes import parked
 from logboom.nodes.keys import Position
+from logboom.nodes.parked import Applied, ParkedQueue
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import peek, released_from
 from logboom.wire.errors import (
@@ -39,6 +43,7 @@ from logboom.wire.transactions import (
     UnendedListed,
 )
 from logboom.wire.view import TopicConfig
+from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
 from tests.unit.nodes.test_parked import pass_time
 from tests.unit.nodes.transactions_rig import (
@@ -118,6 +123,47 @@ def test_a_commit_drops_what_older_sequences_left() -> None:
     rig.settle()
     assert read(client) == [b"new"]
     assert rig.replica().parked.count == 0
+
+
+def test_a_decision_that_drops_very_much_takes_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parked, "DROPPED_AT_ONCE", 3)
+    rig, client = alone()
+    left = [park(client, b"x", of(attempt=7)) for _ in range(10)]
+    place = park(client, b"1")
+    apply, dropped, halfway = ParkedQueue.apply, list[int](), list[SimulatedStorage]()
+
+    def seen(
+        self: ParkedQueue, hw: Position, storage: SimulatedStorage, writes: WriteSet
+    ) -> Applied:
+        if len(dropped) == 2:
+            halfway.append(copy.deepcopy(storage))
+        applied = apply(self, hw, storage, writes)
+        if applied.ended:
+            dropped.append(len(applied.ended))
+        return applied
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParkedQueue, "apply", seen)
+        rig.announce(commit(5, place))
+        rig.settle()
+    assert dropped == [3, 3, 3, 2], "the last with the release"
+    assert read(client) == [b"1"]
+    # A process that begins in the middle goes on.
+    rows = [key for key in halfway[0].content("parked") if key[8:9] == b"p"]
+    assert len(rows) == 11 - 6
+    again = Rig(halfway[0], incarnation="two", mono=rig.mono)
+    again.lead(epoch=2)
+    again.announce(commit(5, place))
+    again.settle()
+    assert read(again.client()) == [b"1"]
+    for each in (rig, again):
+        assert each.replica().parked.count == each.replica().parked.undecided == 0
+        assert letters(each) == [b"c", b"n", b"x"]
+        reader = each.client()
+        reader.ask(CheckParked(0, 1_000, "flights", 0, of(attempt=7), left))
+        assert reader.answer().unknown == left
 
 
 def test_an_abort_ends_its_attempt_alone() -> None:

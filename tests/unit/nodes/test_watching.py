@@ -8,7 +8,7 @@ import pytest
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.view import TopicConfig, TopicView, View
-from tests.unit.nodes.rig import Rig
+from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
 
 
 def topic(name: str, number: int, version: int = 1) -> TopicView:
@@ -161,3 +161,20 @@ def test_a_name_server_that_holds_back_what_the_raft_leader_knows_is_left() -> N
     rig.settle(1.1)
     assert rig.ns.count(Watch) == 1
     assert rig.ns.take(Watch).id != before.id
+
+
+def test_the_raft_leader_is_watched_once_it_is_heard() -> None:
+    rig = Rig(name_servers=[NAME_SERVER, "ns2:7701"])
+    rig.lead()
+    leader = rig.stations["ns2:7701"] = Station("ns2:7701", "name-2")
+    rig.broker.servers.accepted("ns2:7701")
+    rig.lead()
+    assert (rig.ns.count(Watch), leader.count(Watch)) == (1, 0), "no session with it yet"
+    rig.settle(2.0)  # a heartbeat begins one
+    rig.lead()
+    assert (rig.ns.count(Watch), leader.count(Watch)) == (0, 1)
+    # Who does not answer is left as any other is.
+    cut_off = Unavailable("name-2 reaches no raft leader: ask another name server")
+    rig.refuse(leader.take(Watch), cut_off, "ns2:7701")
+    rig.settle(0.1)
+    assert (rig.ns.count(Watch), leader.count(Watch)) == (1, 0)

@@ -18,7 +18,7 @@ from logboom.client.halves import HalfOutcome, end_half
 from logboom.client.io_thread import IoThread
 from logboom.client.parking import Parking
 from logboom.client.results import Message, NodeStats
-from logboom.client.unended import OpenTransactions, open_transactions
+from logboom.client.unended import MOST, OpenTransactions, open_transactions
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
@@ -170,9 +170,9 @@ class Admin:
         flow = reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run)
         return await drive(self._io, flow)
 
-    async def transactions(self, app_id: str = "") -> OpenTransactions:
+    async def transactions(self, app_id: str = "", *, most: int = MOST) -> OpenTransactions:
         """Transactions and half messages that nobody has decided."""
-        return await drive(self._io, open_transactions(app_id, self._timeout_s))
+        return await drive(self._io, open_transactions(app_id, self._timeout_s, most))
 
     async def end_half(self, half: Parking, *, commit: bool) -> HalfOutcome:
         """Decide on a half message; tells what became of it."""
