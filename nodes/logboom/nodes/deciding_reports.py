@@ -30,7 +30,7 @@ UNDER_WAY: Final = 4
 """Commands under way; what is done meanwhile shares the next one."""
 REFUSED_PAUSE: Final = 1.0
 """Seconds before a refused report is repeated."""
-GATHER: Final = 0.25
+GATHER: Final = 0.5
 """Seconds between two commands, while there are many decisions. Nobody waits for a report: who awaits
 a decision is answered here. The first one after a rest goes at once."""
 LONGEST_HOLD_MS: Final = 60_000

@@ -219,7 +219,7 @@ def is_certain(replica: Replica, leading: Leadership) -> bool:
 
 
 def parked_entry(replica: Replica, queues: Queues, at: Position) -> bytes:
-    """The PARKED entry at a position, checked.
+    """The PARKED entry at a position, checked; what lies in memory was when it came.
 
     Raises:
         Damaged: there is none, or it cannot be read.
@@ -229,7 +229,7 @@ def parked_entry(replica: Replica, queues: Queues, at: Position) -> bytes:
         entry = queues.storage.get("log", log_key(*replica.key, *at)) if held is None else held[0]
         if entry is None:
             raise Damaged(f"the batch parked at {at.offset}.{at.side} is missing", at)
-        if check(entry).kind != Kind.PARKED:
+        if (check(entry) if held is None else peek(entry)).kind != Kind.PARKED:
             raise Damaged(f"what is parked at {at.offset}.{at.side} is something else", at)
     except DamagedBatch as error:
         raise Damaged(error.text, at) from None
