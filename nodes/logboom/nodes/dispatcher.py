@@ -356,11 +356,11 @@ class Dispatcher(ABC):
         batches = 1 if consumer.blocked else READ_BATCHES
         return max(1, messages), min(size, permits.left_bytes, READ_BYTES), batches
 
-    def _judge(self, entry: Entry, only: int = -1, *, opened: bool = False) -> int:
+    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
         """Which messages of an entry (of `only` these bits) are to be delivered, of those not
         acknowledged."""
         missing = self.acks.missing(entry.base, entry.next) & only
-        verdict = self._filter.judge(entry, missing, opened=opened)
+        verdict = self._filter.judge(entry, missing, damaged=damaged)
         if verdict.acked:
             self._acked(entry.base, verdict.acked)
         for first, stop in spans_of(verdict.later, entry.base):

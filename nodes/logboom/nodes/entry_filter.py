@@ -51,13 +51,13 @@ class EntryFilter:
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
 
-    def judge(self, entry: Entry, missing: int, *, opened: bool = False) -> Verdict:
+    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> Verdict:
         """What to do with the messages of an entry that are not acknowledged (`missing`, bits).
 
-        `opened`: the dispatcher needs the columns; a batch that cannot be opened is damaged.
+        `damaged`: the dispatcher needs the columns, and they do not hold together.
         """
         head = entry.head
-        if opened and head.count and not self._opens(entry):
+        if damaged:
             self.stats.count("dispatch_damaged", missing.bit_count())
             return Verdict(acked=missing)
         if head.is_control:
@@ -75,14 +75,6 @@ class EntryFilter:
             self.stats.count("dispatch_rescheduled", missing.bit_count())
             return Verdict(later=missing)
         return self._match(entry, missing)
-
-    @staticmethod
-    def _opens(entry: Entry) -> bool:
-        try:
-            open_batch(entry.frame, entry.head).keys()
-        except DamagedBatch:
-            return False
-        return True
 
     def _ask(self, entry: Entry) -> Said:
         for plug_in in self._plug_ins:

@@ -46,6 +46,11 @@ class OffsetSet:
         for number, part in _split(start, bits):
             self._put(number, part)
 
+    def add_each(self, offsets: Iterable[int]) -> None:
+        """Put in single offsets."""
+        for number, bits in blocks_of((offset, offset + 1) for offset in offsets).items():
+            self._put(number, bits)
+
     def _put(self, number: int, part: int) -> None:
         old = self.blocks.get(number, 0)
         new = old | part
@@ -115,6 +120,10 @@ class OffsetSet:
         if begun is not None:
             yield begun
 
+    def shifted(self) -> Iterator[tuple[int, int]]:
+        """What is in, block by block: (first offset of the block, its bits), lowest first."""
+        return ((number << BLOCK_BITS, bits) for number, bits in sorted(self.blocks.items()))
+
     def copy(self) -> OffsetSet:
         """A set of its own."""
         made = OffsetSet()
@@ -147,6 +156,17 @@ def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
         for each, first, length in pieces(start, stop):
             found[each] = found.get(each, 0) | ((1 << length) - 1) << first
     return found
+
+
+def bits_of(places: Iterable[int]) -> int:
+    """The bits of these numbers."""
+    listed = sorted(places)
+    if not listed:
+        return 0
+    found = bytearray(listed[-1] + 1)
+    for place in listed:
+        found[place] = 1
+    return int(found[::-1].translate(_DIGITS), 2)
 
 
 def spans_of(bits: int, base: int) -> Iterator[Span]:
@@ -200,3 +220,4 @@ def _split(start: int, bits: int) -> Iterator[tuple[int, int]]:
 _SPARSE: Final = 20
 """Digits for each set bit from which on looking for them one by one is faster."""
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
+_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")
