@@ -75,6 +75,11 @@ class Parcel:
         bits = int.from_bytes(self.chosen, "little")
         return self.columns.head.base_offset + ((bits & -bits).bit_length() - 1 if bits else 0)
 
+    @property
+    def offsets(self) -> range:
+        """From the first that is meant on; not all of these need be."""
+        return range(self.first, self.columns.head.next_offset)
+
 
 class Place:
     """One queue of a subscriber."""
@@ -83,6 +88,7 @@ class Place:
         "active",
         "again",
         "done",
+        "doubled",
         "expected",
         "freed",
         "freed_bytes",
@@ -104,6 +110,8 @@ class Place:
         """Permits to give back."""
         self.out: set[int] = set()
         """Offsets that the reader has and has not settled."""
+        self.doubled: set[int] = set()
+        """Of these, what came once more and was not handed out again yet."""
         self.done: set[int] = set()
         """Offsets that the reader acknowledged; the leader has not confirmed them yet."""
         self.known: set[int] = set()
@@ -136,6 +144,7 @@ class Place:
         self.freed = self.freed_bytes = 0
         self.to_ack, self.again, self.up_to = list(self.done), [], -1
         self.rewound = None
+        self.doubled.clear()
 
     def confirm(self, offsets: Iterable[int], up_to: int, refused: list[Span]) -> None:
         """The leader answered."""
@@ -177,7 +186,9 @@ class Subscriber:
         """Queues that were attached anew: what the reader has of them and did not hand out comes
         again."""
         self.woken = False
-        """The core was told to look for permits and settlements."""
+        """The core was told to look for settlements."""
+        self.hungry = False
+        """The core was told that half a window is free."""
         self.error: LogboomError | None = None
         """Why a queue cannot be had; the reader raises it once."""
 
@@ -212,6 +223,8 @@ class Subscriber:
                 return
             place.rewound = None
             place.expected = parcel.columns.head.next_offset
+            if place.out:
+                place.doubled.update(place.out.intersection(parcel.offsets))
             self.arrivals.append(parcel)
         self.ring()
 

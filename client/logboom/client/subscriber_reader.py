@@ -43,12 +43,13 @@ class SubscriberReader:
                 subscriber.void.clear()
             ready = self._ready
             while len(ready) < most and subscriber.arrivals:
-                parcel = subscriber.arrivals.popleft()
-                if parcel.session == parcel.place.session:
-                    ready.extend(self._opened(parcel))
+                self._open_next()
             taken = [ready.popleft() for _ in range(min(most, len(ready)))]
             for message in taken:
-                subscriber.places[message.queue].out.add(message.offset)
+                place = subscriber.places[message.queue]
+                place.out.add(message.offset)
+                if place.doubled:
+                    place.doubled.discard(message.offset)
         error, subscriber.error = subscriber.error, None
         if error is not None and not taken:
             raise error
@@ -57,6 +58,23 @@ class SubscriberReader:
     def _drop(self, queues: set[int]) -> None:
         """Forget what is here of queues: it comes again."""
         self._ready = deque(each for each in self._ready if each.queue not in queues)
+
+    def _open_next(self) -> None:
+        parcel = self._subscriber.arrivals.popleft()
+        if parcel.session == parcel.place.session:
+            self._ready.extend(self._opened(parcel))
+
+    def _drop_copies(self, place: Place, offsets: set[int]) -> None:
+        """These are settled: what came of them a second time meanwhile is void."""
+        copies = place.doubled & offsets
+        if not copies:
+            return
+        while self._subscriber.arrivals:
+            self._open_next()
+        place.doubled -= copies
+        self._ready = deque(
+            each for each in self._ready if each.queue != place.queue or each.offset not in copies
+        )
 
     def _opened(self, parcel: Parcel) -> list[Message]:
         place, subscriber = parcel.place, self._subscriber
@@ -68,8 +86,9 @@ class SubscriberReader:
         if parcel.attempts:
             messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
         place.free(parcel)
-        if place.freed * 2 >= subscriber.window():
-            self._wake()
+        if place.freed * 2 >= subscriber.window() and not subscriber.hungry:
+            subscriber.hungry = True
+            self._submit(WakeSubscriber(subscriber))
         return messages
 
     def _without_known(self, place: Place, messages: list[Message]) -> list[Message]:
@@ -104,6 +123,8 @@ class SubscriberReader:
                 place.out.discard(message.offset)
                 place.done.add(message.offset)
                 place.to_ack.append(message.offset)
+                if place.doubled:
+                    self._drop_copies(place, {message.offset})
             self._wake()
 
     def ack_cumulative(self, message: Message) -> None:
@@ -122,6 +143,7 @@ class SubscriberReader:
             below = [offset for offset in place.out if offset <= message.offset]
             place.out.difference_update(below)
             place.done.update(below)
+            self._drop_copies(place, set(below))
             self._wake()
 
     def nack(self, given: Message | Iterable[Message], delay_s: float) -> None:
@@ -138,6 +160,8 @@ class SubscriberReader:
                 place = self._place(message)
                 place.out.discard(message.offset)
                 place.again.append((message.offset, round(delay_s * 1000)))
+                if place.doubled:
+                    self._drop_copies(place, {message.offset})
                 if self._subscriber.options.ordered:
                     self._rewind(place)
             self._wake()
@@ -146,6 +170,7 @@ class SubscriberReader:
         """All that is not acknowledged comes again, in order: what is here of it is void."""
         subscriber = self._subscriber
         place.rewound = place.expected
+        place.doubled.clear()
         kept: deque[Parcel] = deque()
         for parcel in subscriber.arrivals:
             if parcel.place is place:

@@ -86,7 +86,10 @@ class Subscribing:
             elif isinstance(call, CloseSubscriber):
                 call.outcome.resolve(None)
         elif isinstance(call, WakeSubscriber):
-            self._turn.after(0 if call.subscriber.paused else GATHER_S, lambda: self._woken(name))
+            # Permits leave at once, or the broker would wait for them; settlements gather.
+            self._grant(name)
+            if call.subscriber.woken:
+                self._turn.after(GATHER_S, lambda: self._woken(name))
         elif isinstance(call, FlushSubscriber):
             self._flush(name, call.outcome, call.timeout)
         else:
@@ -286,6 +289,16 @@ class Subscribing:
             place.freed = place.freed_bytes = 0
         return freed
 
+    def _grant(self, name: int) -> None:
+        """Give permits back where half a window is free."""
+        subscriber = self._subscribers[name]
+        subscriber.hungry = False
+        least = max(1, subscriber.window() // 2)
+        for sitting in self._sittings.get(name, {}).values():
+            freed = self._freed(sitting, least) if sitting.open else (0, 0)
+            if freed[0]:
+                self._receive(sitting, *freed)
+
     def _woken(self, name: int) -> None:
         subscriber = self._subscribers.get(name)
         if subscriber is None:
@@ -293,12 +306,8 @@ class Subscribing:
         with subscriber.lock:
             subscriber.woken = False
         for sitting in self._sittings.get(name, {}).values():
-            if not sitting.open:
-                continue
             self._settle(sitting)
-            freed = self._freed(sitting, max(1, subscriber.window() // 2))
-            if freed[0]:
-                self._receive(sitting, *freed)
+        self._grant(name)
 
     # Settling.
 
