@@ -96,6 +96,7 @@ class Place:
         "out",
         "queue",
         "rewound",
+        "sending",
         "session",
         "to_ack",
         "up_to",
@@ -117,6 +118,8 @@ class Place:
         self.known: set[int] = set()
         """Offsets that the reader acknowledged when they were not this consumer's any more: should
         they come again, they are acknowledged without being handed out."""
+        self.sending: set[int] = set()
+        """Offsets of which a copy is on its way, to the retries or the dead letters."""
         self.to_ack: list[int] = []
         self.up_to = -1
         """All up to here is to be acknowledged (cumulative)."""
@@ -135,7 +138,7 @@ class Place:
     @property
     def idle(self) -> bool:
         """Whether the leader has confirmed everything."""
-        return not (self.unsettled or self.done)
+        return not (self.unsettled or self.done or self.sending)
 
     def renew(self, session: int) -> None:
         """Attached anew: what was under way comes again. Whether what was acknowledged and not
@@ -154,7 +157,10 @@ class Place:
             self.known |= missed
         self.done.difference_update(offsets)
         if up_to >= 0:
-            self.done = {offset for offset in self.done if offset > up_to}
+            below = {offset for offset in self.done if offset <= up_to}
+            if up_to in missed and len(self.known) < MOST_KNOWN:
+                self.known |= below
+            self.done -= below
 
     def free(self, parcel: Parcel) -> None:
         """A parcel needs no room any more."""
@@ -208,7 +214,7 @@ class Subscriber:
     def forget(self, place: Place) -> None:
         """The messages of a queue are gone: nothing of it is to be settled."""
         with self.lock:
-            for offsets in (place.out, place.done, place.known):
+            for offsets in (place.out, place.done, place.known, place.sending):
                 offsets.clear()
         self.renew(place, place.session)
 

@@ -149,6 +149,20 @@ def test_all_before_is_settled_in_copies_too() -> None:
     assert bench.place.doubled == set()
 
 
+def test_what_was_acknowledged_in_vain_is_not_handed_out_when_it_comes_again() -> None:
+    bench = Bench("exclusive")
+    bench.deliver(0, 3)
+    messages = bench.reader.take(3)
+    bench.reader.ack_cumulative(messages[1])
+    bench.place.up_to = -1
+    # The leader had taken all of it back.
+    bench.place.confirm([], 1, [(1, 2)])
+    assert bench.place.done == set()
+    bench.deliver(0, 3)
+    assert bench.offsets() == [2]
+    assert bench.place.to_ack == [0, 1]
+
+
 def test_an_error_is_raised_once() -> None:
     bench = Bench()
     bench.subscriber.wanted = True

@@ -50,6 +50,8 @@ class SubscriptionConfig(Struct, frozen=True, array_like=True):
     """Dispatch rate of each queue; 0: no limit."""
     session_ms: int = 10_000
     """A consumer that is not heard for so long is gone."""
+    max_attempts: int = 0
+    """Of shared and key_shared: deliveries after which a message becomes a dead letter; 0: never."""
 
 
 class Subscribe(Request, array_like=True):
