@@ -128,6 +128,7 @@ class WireProducer(WireClient):
 
         batch.encoded = batch.encoded or encode_batch(
             batch.values,
+            self.keys_of(batch.values),
             now_ms=self.now.wall_ms,
             producer_id=self._producer_id,
             producer_epoch=0,
@@ -162,6 +163,10 @@ class WireProducer(WireClient):
             lane.resting = True
             self.later(lane.rest_s * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
             lane.rest_s = min(2 * lane.rest_s, RETRY_S[1])
+
+    def keys_of(self, values: Sequence[bytes]) -> list[bytes | None] | None:
+        """Keys of a batch that is sent; None: it has none."""
+        return None
 
     def stored(self, queue: Queue, values: list[bytes], answer: Produced) -> None:
         """A batch was acknowledged."""

@@ -226,7 +226,13 @@ class Broker:
         )
         self.orphans = Orphans(config, storage, self.decisions, stats, self.damages.found)
         self.desk = Desk(
-            config.id, self.queues, self.routes, stats, self.feeder.appended, self.damages.found
+            config.id,
+            self.queues,
+            self.routes,
+            lease,
+            stats,
+            self.feeder.appended,
+            self.damages.found,
         )
         self.subscriptions = Subscriptions(
             config.id,

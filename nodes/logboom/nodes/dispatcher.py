@@ -79,6 +79,8 @@ class Dispatcher(ABC):
         """Messages below can be read."""
         self.read_at = acks.floor
         """What was never read for delivery begins here."""
+        self.halted = False
+        """Somebody else may serve this by now: nothing is sent."""
         self.full = False
         """All consumers together hold too much."""
         self.unacked = 0
@@ -334,7 +336,9 @@ class Dispatcher(ABC):
 
     def may_take(self, consumer: Consumer) -> bool:
         """Whether anything may be sent to a consumer now."""
-        return consumer.ready and consumer.permits.open and not consumer.full and not self.full
+        if self.halted or self.full or consumer.full:
+            return False
+        return consumer.ready and consumer.permits.open
 
     def _room(self) -> tuple[int, int]:
         """Messages and bytes that the rates allow now."""

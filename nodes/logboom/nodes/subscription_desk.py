@@ -2,7 +2,8 @@
 
 What dispatchers say is to be written down goes into the queue's log once a turn, as one CURSOR_DELTA
 entry, and whoever waits for it is answered when that lies below the HW. All of it ends with the
-leadership: the next leader begins with the cursors that it has derived (Q12).
+leadership: the next leader begins with the cursors that it has derived (Q12). Past its lease a
+leader delivers nothing (Q11): what it holds for unacknowledged may be acknowledged elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from logboom.nodes.dispatchers import made
 from logboom.nodes.entry_filter import EntryFilter
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
+from logboom.nodes.lease import Lease
 from logboom.nodes.offset_set import Span
 from logboom.nodes.parked_release import is_certain
 from logboom.nodes.queues import Queues
@@ -60,6 +62,7 @@ class Desk:
         me: str,
         queues: Queues,
         routes: Routes,
+        lease: Lease,
         stats: Statistics,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, Damaged], None],
@@ -68,6 +71,7 @@ class Desk:
         self._me = me
         self._queues = queues
         self._routes = routes
+        self._lease = lease
         self._stats = stats
         self._appended = appended
         self._on_damage = on_damage
@@ -156,6 +160,7 @@ class Desk:
         Raises:
             LogboomError: the event was refused.
         """
+        served.dispatcher.halted = not self._lease.holds(turn.mono)
         effects = served.dispatcher.handle(event, turn.mono)
         for delivery in served.take(effects):
             self._send(served, delivery, turn)
@@ -293,7 +298,7 @@ class Desk:
                     not_leader(self._routes, replica.topic, replica.queue, self._me),
                     turn,
                 )
-            elif served.deadline() <= turn.mono:
+            elif served.deadline() <= turn.mono or served.dispatcher.halted:
                 self._step_one(served, turn)
         for key, waiting in list(self._answers.items()):
             known = self._queues.replicas.get(key)

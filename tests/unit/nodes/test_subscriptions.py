@@ -407,6 +407,25 @@ def test_a_subscription_begins_where_it_is_told_to() -> None:
     assert reader.taken() == [b"b"]
 
 
+def test_q11_past_the_lease_nothing_is_delivered() -> None:
+    """Another may lead, and have confirmed what is not known to be acknowledged here."""
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    send(rig, b"a")
+    assert reader.receive() == [b"a"]
+    rig.granting = False
+    rig.settle(2.5)
+    reader.settle(again=[(0, 1, 0)])
+    send(rig, b"b")
+    assert reader.receive(wait_ms=60_000) == []
+    rig.settle(1.0)
+    rig.granting = True
+    rig.settle(1.5)
+    assert reader.taken() == [b"a"]
+    assert reader.receive() == [b"b"]
+
+
 def test_a_leadership_that_ends_sends_its_consumers_away() -> None:
     rig = alone()
     reader = Reader(rig)
