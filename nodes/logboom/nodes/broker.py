@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from logboom.nodes.compacting import Compacting
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.coordinator import Coordinator
 from logboom.nodes.coordinator_standing import Standing
@@ -162,6 +163,14 @@ class Broker:
         self.producing = Producing(
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
+        self.compacting = Compacting(
+            self.queues,
+            self.routes,
+            config.compaction_messages_per_s,
+            stats,
+            self.damages.found,
+            self._lacking,
+        )
         self.pulling = Pulling(
             config,
             self.queues,
@@ -171,6 +180,7 @@ class Broker:
             self.damages,
             stats,
             self._hw_moved,
+            self.compacting.broken,
         )
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
@@ -272,6 +282,7 @@ class Broker:
             stats,
             Carrying(self.queues, stats, self.feeder.appended).carry,
             self.desk.refresh,
+            self.compacting,
         )
         self.coordinator = Coordinator(
             Standing(config.id, self.routes, self.groups, lease),
@@ -301,6 +312,8 @@ class Broker:
         self._to_index: dict[QueueKey, Replica] = {
             replica.key: replica for replica in self.queues if replica.damage is None
         }
+        for replica in self.queues:
+            self.compacting.moved(replica)
         self._more = False
         self._syncing: deque[tuple[int, float]] = deque()
         """(token, when) of turns that are not on disk yet."""
@@ -449,6 +462,7 @@ class Broker:
             self.desk.hw_moved(replica, turn)
             self._to_index[replica.key] = replica
             self._to_apply[replica.key] = replica
+            self.compacting.moved(replica)
         self._moved.clear()
         self.desk.flush(turn)
         self._apply(turn)
@@ -459,6 +473,7 @@ class Broker:
         self.coordinator.requests.flush(turn)
         self.reports.flush(turn)
         self._index(turn)
+        self.compacting.step(turn)
         self.scrub.step(turn)
 
     def _apply(self, turn: Turn) -> None:
@@ -483,6 +498,7 @@ class Broker:
                 self.queues.touch(replica)
             replica.applied = reach
             if decided:
+                self.compacting.moved(replica)
                 self.pulling.hw_moved(replica, turn)
                 self.desk.hw_moved(replica, turn)
             self._decided(replica, turn)
@@ -527,6 +543,7 @@ class Broker:
             self.watcher.deadline(),
             self.proposals.deadline(),
             self.damages.deadline(),
+            self.compacting.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
             self.releasing.deadline(),
@@ -551,6 +568,9 @@ class Broker:
 
     def _hw_moved(self, replica: Replica) -> None:
         self._moved[replica.key] = replica
+
+    def _lacking(self, replica: Replica) -> None:
+        self.fetching.name_anew(replica)
 
     def _halt(self, replica: Replica) -> None:
         self.fetching.unfollow(replica)
@@ -595,6 +615,7 @@ class Broker:
                 self.proposals.propose(command, lambda _result, _later: None, turn)
         self.damages.step(turn)
         self.roles.apply_all(turn)
+        self.compacting.configure(self.routes.topics, turn)
 
     def _fenced(self, turn: Turn) -> None:
         self.stats.count("fencings")
@@ -611,6 +632,7 @@ class Broker:
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
         self.roles.apply(names, turn)
+        self.compacting.configure(names, turn)
         self._learned_decisions(turn)
         self.fetching.moved(self.routes)
         self.isr.settle()
@@ -705,6 +727,7 @@ class Broker:
                 len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
             ),
             damaged=len(self.damages),
+            copies_lacking=self.compacting.copying(),
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
