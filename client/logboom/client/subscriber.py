@@ -75,10 +75,14 @@ class Parcel:
         bits = int.from_bytes(self.chosen, "little")
         return self.columns.head.base_offset + ((bits & -bits).bit_length() - 1 if bits else 0)
 
-    @property
-    def offsets(self) -> range:
-        """From the first that is meant on; not all of these need be."""
-        return range(self.first, self.columns.head.next_offset)
+    def among(self, offsets: set[int]) -> set[int]:
+        """Which of these offsets are meant."""
+        base = self.columns.head.base_offset
+        found = offsets.intersection(range(self.first, self.columns.head.next_offset))
+        if found and self.chosen:
+            bits = int.from_bytes(self.chosen, "little")
+            found = {offset for offset in found if bits >> (offset - base) & 1}
+        return found
 
 
 class Place:
@@ -230,7 +234,10 @@ class Subscriber:
             place.rewound = None
             place.expected = parcel.columns.head.next_offset
             if place.out:
-                place.doubled.update(place.out.intersection(parcel.offsets))
+                place.doubled |= parcel.among(place.out)
+            if place.done:
+                # By the time that it is looked at, these may be confirmed, and forgotten.
+                place.known |= parcel.among(place.done)
             self.arrivals.append(parcel)
         self.ring()
 

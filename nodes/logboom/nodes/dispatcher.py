@@ -206,9 +206,11 @@ class Dispatcher(ABC):
 
     # ── acknowledgements ────────────────────────────────────────────────────────────────────────
 
-    def _held(self, consumer: Consumer, spans: Sequence[Span]) -> list[tuple[int, int]]:
+    def _held(
+        self, consumer: Consumer, spans: Sequence[Span], *, again: bool = False
+    ) -> list[tuple[int, int]]:
         """(start, bits) of what the consumer holds of spans; the rest is refused, unless it is
-        acknowledged already."""
+        acknowledged already and not to come `again`."""
         found = []
         for start, stop in spans:
             if not 0 <= start < stop or stop - start > LONGEST_SPAN:
@@ -218,7 +220,7 @@ class Dispatcher(ABC):
             start = number << BLOCK_BITS
             stop = start + asked.bit_length()
             bits = consumer.held.bits(start, stop) & asked
-            rest = self.acks.missing(start, stop) & asked & ~bits
+            rest = asked & ~bits if again else self.acks.missing(start, stop) & asked & ~bits
             if rest:
                 self._out.refused += spans_of(rest, start)
             if bits:
@@ -269,9 +271,8 @@ class Dispatcher(ABC):
     def _nack(self, consumer: Consumer, spans: Sequence[Span], delay_s: float) -> None:
         if not 0 <= delay_s < float("inf"):
             raise InvalidRequest(f"a delay is 0 or more seconds, not {delay_s!r}")
-        held = [
-            span for start, bits in self._held(consumer, spans) for span in spans_of(bits, start)
-        ]
+        found = self._held(consumer, spans, again=True)
+        held = [span for start, bits in found for span in spans_of(bits, start)]
         if held:
             self._take_back(consumer, held, delay_s)
 

@@ -163,6 +163,18 @@ def test_what_was_acknowledged_in_vain_is_not_handed_out_when_it_comes_again() -
     assert bench.place.to_ack == [0, 1]
 
 
+def test_what_came_before_its_acknowledgement_was_confirmed_is_not_handed_out() -> None:
+    bench = Bench("key_shared")
+    bench.deliver(0, 4, chosen=[0, 1])
+    bench.reader.ack(bench.reader.take(2))
+    # The other half of the batch is nobody's copy.
+    bench.deliver(0, 4, chosen=[2])
+    assert bench.place.known == set()
+    bench.deliver(0, 4, chosen=[1, 3], attempts={1: 1})
+    bench.place.confirm([0, 1], -1, [])
+    assert bench.offsets() == [2, 3]
+
+
 def test_an_error_is_raised_once() -> None:
     bench = Bench()
     bench.subscriber.wanted = True

@@ -144,7 +144,8 @@ class Settled(Message, array_like=True):
     """Done, but for what the consumer does not hold."""
 
     refused: list[Span]
-    """Never delivered to it, or taken back meanwhile."""
+    """Never delivered to it, or taken back meanwhile; of what was given back also what is
+    acknowledged."""
 
 
 class Detach(Request, array_like=True):
@@ -227,6 +228,8 @@ class SubscriptionState(Struct, frozen=True, array_like=True):
     """(offset, deliveries that came to nothing) of the first 100 messages that have any."""
     acked: list[Span]
     """The first 100 spans of acknowledged messages above the floor."""
+    config: SubscriptionConfig | None = None
+    """Its settings; None without consumers."""
 
 
 class SubscriptionsDescribed(Message, array_like=True):
