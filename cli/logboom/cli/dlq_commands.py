@@ -177,7 +177,7 @@ def _send_again(
 ) -> int:
     """Send up to `most`, keeping after each bunch how far we are; how many were sent."""
     sent = 0
-    known = _begun(boom, group)
+    known = _committed(boom, group)
     with boom.producer() as producer:
         for queue, start in starts.items():
             at, begun = start, known.get(queue, 0)
@@ -227,13 +227,19 @@ def _remember(boom: Client, group: str, queue: int, at: int) -> None:
 def _begun(boom: Client, group: str) -> dict[int, int]:
     """How far the dead letters of a group or subscription were sent again, by queue."""
     try:
-        if "%" in group:
-            found = boom.admin.subscriptions.describe(DLQ_PREFIX + group, REDRIVE)
-            return {each.queue: each.state.floor for each in found}
-        committed = boom.admin.committed(group, DLQ_PREFIX + group)
+        return _committed(boom, group)
     except UnknownResource:
-        return {}  # nothing was sent again; or the group was deleted, its dead letters were not
-    return {queue: offset for queue, offset in committed.items() if offset is not None}
+        return {}  # the group was deleted, its dead letters were not
+
+
+def _committed(boom: Client, group: str) -> dict[int, int]:
+    """The same, of a group that exists."""
+    topic = DLQ_PREFIX + group
+    if "%" not in group:
+        committed = boom.admin.committed(group, topic)
+        return {queue: offset for queue, offset in committed.items() if offset is not None}
+    found = [e for e in boom.admin.subscriptions.all(topic) if e.state.name == REDRIVE]
+    return {each.queue: each.state.floor for each in found}
 
 
 def _open(

@@ -35,6 +35,8 @@ def create(
     retention_bytes: str = "any",
     max_message: str = "4m",
     unclean_election: Annotated[bool, Parameter(negative="")] = False,
+    dispatch_messages: int = 0,
+    dispatch_bytes: str = "any",
     servers: Servers = None,
 ) -> None:
     """Create a topic.
@@ -61,6 +63,10 @@ def create(
         Largest message.
     unclean_election
         Let a replica lead that lacks messages when no other lives: loses messages.
+    dispatch_messages
+        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
+    dispatch_bytes
+        The same in bytes: 512k, 10m, any.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -70,6 +76,8 @@ def create(
         retention_bytes=size_bytes(retention_bytes),
         max_message_bytes=size_bytes(max_message),
         unclean_election=unclean_election,
+        dispatch_messages_per_s=dispatch_messages,
+        dispatch_bytes_per_s=max(0, size_bytes(dispatch_bytes)),
     )
     with open_client(servers) as boom:
         boom.admin.create_topic(
@@ -169,7 +177,15 @@ def _settings_line(topic: TopicView) -> str:
         f"messages up to {bytes_text(config.max_message_bytes)}, "
         f"min in sync {config.min_in_sync or 'majority'}"
         f"{', unclean election' if config.unclean_election else ''}"
+        f"{_dispatch_text(config)}"
     )
+
+
+def _dispatch_text(config: TopicConfig) -> str:
+    """The dispatch rate of each queue, if it has any."""
+    messages, size = config.dispatch_messages_per_s, config.dispatch_bytes_per_s
+    said = [f"{messages:,} messages/s"] * (messages > 0) + [f"{bytes_text(size)}/s"] * (size > 0)
+    return f", each queue delivers up to {' and '.join(said)} to subscriptions" if said else ""
 
 
 @app.command
@@ -182,6 +198,8 @@ def alter(
     retention_bytes: str | None = None,
     max_message: str | None = None,
     unclean_election: bool | None = None,
+    dispatch_messages: int | None = None,
+    dispatch_bytes: str | None = None,
     servers: Servers = None,
 ) -> None:
     """Change a topic's settings, or give it more queues; what is not named stays.
@@ -206,6 +224,10 @@ def alter(
         Largest message.
     unclean_election
         Let a replica lead that lacks messages when no other lives: loses messages.
+    dispatch_messages
+        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
+    dispatch_bytes
+        The same in bytes: 512k, 10m, any.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -215,6 +237,10 @@ def alter(
         "retention_bytes": None if retention_bytes is None else size_bytes(retention_bytes),
         "max_message_bytes": None if max_message is None else size_bytes(max_message),
         "unclean_election": unclean_election,
+        "dispatch_messages_per_s": dispatch_messages,
+        "dispatch_bytes_per_s": (
+            None if dispatch_bytes is None else max(0, size_bytes(dispatch_bytes))
+        ),
     }
     changed = {key: value for key, value in settings.items() if value is not None}
     if not changed and queues is None:

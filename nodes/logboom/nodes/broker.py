@@ -31,6 +31,7 @@ from logboom.nodes.orphans import Orphans
 from logboom.nodes.parked_carry import Carrying
 from logboom.nodes.parked_recall import Recalling
 from logboom.nodes.parked_release import Releasing
+from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.producing import Producing
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.pulling import Pulling
@@ -111,10 +112,12 @@ class Broker:
         rng: random.Random,
         incarnation: str,
         cluster_key: bytes = b"",
+        plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
         """Open all queues that `storage` holds; `config.advertise` must be filled in.
 
-        `incarnation` is random per process. The storage's content counts as on disk.
+        `incarnation` is random per process. The storage's content counts as on disk. `plug_ins`:
+        those that `config.dispatch_filters` names.
         """
         self.config = config
         self.storage = storage
@@ -243,6 +246,7 @@ class Broker:
             stats,
             self.feeder.appended,
             self.damages.found,
+            plug_ins,
         )
         self.subscriptions = Subscriptions(
             config.id,

@@ -62,6 +62,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Seconds from the beginning of one pass over everything to the next, at least."""
     compaction_messages_per_s: int = 25_000
     """Messages per second that the passes of compaction take in, all queues together."""
+    dispatch_filters: list[str] = []
+    """Plug-ins, as package.module:function, that judge batches before they are delivered to
+    subscriptions (`logboom.nodes.plug_ins`). (Only the skin reads it.)"""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
     transaction_timeout_ms: int = 60_000

@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from logboom.nodes.key_ranges import Range
 from logboom.nodes.offset_set import Span
+from logboom.wire.batch import open_batch
+from logboom.wire.columns import Columns
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.subscription_messages import KINDS, Hashing, Kind, SubscriptionConfig
@@ -24,6 +26,10 @@ class Entry(NamedTuple):
 
     head: BatchHead
     frame: Frame
+
+    def columns(self) -> Columns:
+        """Its messages; any look at them raises DamagedBatch if they do not hold together."""
+        return open_batch(self.frame, self.head)
 
     @property
     def base(self) -> int:

@@ -84,8 +84,13 @@ class EntryFilter:
                 self.stats.count("dispatch_plug_in_errors")
                 LOG.warning("a dispatch plug-in failed at offset %d: %r", entry.base, error)
                 return "reschedule"
-            if said != "accept":
-                return "reject" if said == "reject" else "reschedule"
+            if said == "accept":
+                continue
+            if said not in ("reject", "reschedule"):
+                self.stats.count("dispatch_plug_in_errors")
+                LOG.warning("a dispatch plug-in said %r at offset %d", said, entry.base)
+                return "reschedule"
+            return said
         return "accept"
 
     def _match(self, entry: Entry, missing: int) -> Verdict:

@@ -9,7 +9,8 @@ leader delivers nothing (Q11): what it holds for unacknowledged may be acknowled
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from logboom.nodes.ack_set import AckSet
@@ -22,11 +23,13 @@ from logboom.nodes.leading import Leadership
 from logboom.nodes.lease import Lease
 from logboom.nodes.offset_set import Span
 from logboom.nodes.parked_release import is_certain
+from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged
 from logboom.nodes.refusals import not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
+from logboom.nodes.subscription_rates import TopicRates
 from logboom.nodes.subscription_seats import Answer, Served
 from logboom.nodes.subscription_source import LogSource
 from logboom.nodes.turn import Turn
@@ -66,8 +69,9 @@ class Desk:
         stats: Statistics,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, Damaged], None],
+        plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
-        """`appended`: a log grew."""
+        """`appended`: a log grew. `plug_ins` judge every batch before it is delivered."""
         self._me = me
         self._queues = queues
         self._routes = routes
@@ -75,6 +79,8 @@ class Desk:
         self._stats = stats
         self._appended = appended
         self._on_damage = on_damage
+        self._plug_ins = plug_ins
+        self._rates = TopicRates(routes)
         self.served: dict[Place, Served] = {}
         self._of: dict[QueueKey, dict[str, Served]] = {}
         """The same by queue."""
@@ -138,9 +144,11 @@ class Desk:
             LogboomError: settings that cannot be.
         """
         source = LogSource(replica, self._queues.storage, self._on_damage)
-        entry_filter = EntryFilter(settings.filter, (), self._stats)
+        plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
+        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
+        rates = (self._rates.of(replica),)
         queue = replica.queue
-        dispatcher = made(settings, source, acks, counts, entry_filter, queue=queue)
+        dispatcher = made(settings, source, acks, counts, entry_filter, rates, queue)
         served = Served(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
         if before is not None:
@@ -211,6 +219,7 @@ class Desk:
             del of[served.name]
             if not of:
                 del self._of[place[0]]
+                self._rates.forget(place[0])
         self._touched.pop(place, None)
         for seat in served.seats.values():
             if seat.held is not None:
@@ -300,6 +309,11 @@ class Desk:
                 )
             elif served.deadline() <= turn.mono or served.dispatcher.halted:
                 self._step_one(served, turn)
+        for of in list(self._of.values()):
+            everyone = list(of.values())
+            if self._rates.changed(everyone[0].replica):
+                for served in everyone:
+                    self.tell(served, Tick(), turn)
         for key, waiting in list(self._answers.items()):
             known = self._queues.replicas.get(key)
             if known is not None and waiting[0][0] is known.leading:

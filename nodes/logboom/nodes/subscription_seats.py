@@ -132,4 +132,5 @@ class Served:
             sorted(keys.draining().items())[:100] if keys is not None else [],
             sorted(dispatcher.counts.items())[:100],
             list(islice(acks.spans(), 100)),
+            self.settings if consumers else None,
         )
