@@ -20,7 +20,7 @@ from logboom.wire.errors import DamagedBatch
 from logboom.wire.frames import Frame
 from logboom.wire.head import Attribute, BatchHead
 
-WINDOW_BYTES: Final = 4 * 1024 * 1024
+WINDOW_BYTES: Final = 16 * 1024 * 1024
 """Bytes of batches that one call copies, about; at least one batch."""
 WINDOW_MESSAGES: Final = 65_536
 """Survivors that it looks at, about."""
@@ -30,8 +30,9 @@ PAGE_MESSAGES: Final = 2_048
 """Survivors in it, at most."""
 
 
-def window(replica: Replica, storage: Storage, until: int) -> int:
-    """Up to where one call of `keep` may go, of what retention may remove before `until`.
+def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
+    """Up to where one call of `keep` may go, of what retention may remove before `until`, and how
+    many bytes it will read.
 
     Raises:
         Damaged, DataDamaged: as `collect`.
@@ -39,7 +40,7 @@ def window(replica: Replica, storage: Storage, until: int) -> int:
     # What is compacted is below the HW: it can be read.
     limit = min(replica.hw, replica.written)
     found = collect(replica, storage, replica.start, until, limit, WINDOW_BYTES, WINDOW_MESSAGES)
-    return min(until, found.next_offset)
+    return min(until, found.next_offset), sum(map(len, found.batches))
 
 
 def keep(replica: Replica, storage: Storage, writes: WriteSet, until: int) -> bool:

@@ -122,10 +122,13 @@ def _again(replica: Replica, changes: Changes, units: int) -> int:
     """Through the copies, when everything is derived anew."""
     compaction, start = replica.compaction, replica.start
     held = changes.copy_over(compaction.reach)
-    base = held[0] if held is not None else _next_copy(changes, compaction.reach, start)
-    if base is None:
+    if held is None:
+        following = _next_copy(changes, compaction.reach, start)
+        held = None if following is None else changes.copy_over(following)
+    if held is None:
         compaction.reach, compaction.at = start, None
         return ENTRY_COST
+    base = held[0]
     batch, head = copy_at(changes, base)
     first = max(0, compaction.reach - base)
     live = changes.bits(base + first, base + head.count)

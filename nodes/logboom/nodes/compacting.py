@@ -49,6 +49,10 @@ class Compacting:
         self._lacking = lacking
         self._due: dict[QueueKey, Replica] = {}
         self._next_at = float("-inf")
+        self._turn: Turn | None = None
+        """The last one that made copies."""
+        self._copied = 0
+        """Bytes of batches that it read for them."""
 
     def moved(self, replica: Replica) -> None:
         """There may be more below the HW of a queue."""
@@ -136,7 +140,7 @@ class Compacting:
         """Queues here that have yet to fetch copies, for STATS."""
         return sum(replica.compaction.lacks is not None for replica in self._queues)
 
-    def make_room(self, replica: Replica, until: int) -> int:
+    def make_room(self, replica: Replica, until: int, turn: Turn) -> int:
         """Up to where retention may remove now, of what it would remove before `until`.
 
         Raises:
@@ -150,7 +154,13 @@ class Compacting:
         lacking = compaction.lacks is not None and replica.leading is None
         if lacking or until <= replica.start:
             return replica.start
-        return compact_copies.window(replica, self._queues.storage, until)
+        if self._turn is not turn:
+            self._turn, self._copied = turn, 0
+        if self._copied >= compact_copies.WINDOW_BYTES:
+            return replica.start
+        room, size = compact_copies.window(replica, self._queues.storage, until)
+        self._copied += size
+        return room
 
     def keep(self, replica: Replica, until: int, turn: Turn) -> bool:
         """Copy what survives before `until`, which retention is about to remove; whether it may.

@@ -187,6 +187,7 @@ class Upkeep:
         self._stats.count("trims")
         if replica.role == "leader":
             self._feeder.hw_moved(replica, turn.mono)
+            self._retell(replica, turn)
         return True
 
     def _expire(
@@ -209,7 +210,7 @@ class Upkeep:
         if record is None:
             return None
         try:
-            room = self._compacting.make_room(replica, record.start)
+            room = self._compacting.make_room(replica, record.start, turn)
             if room < record.start:
                 record = reckon(room) if room > replica.start else None
             if record is None or not self._compacting.keep(replica, record.start, turn):

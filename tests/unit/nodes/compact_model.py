@@ -73,7 +73,7 @@ class CompactedLog(Log):
         until = min(until, replica.compaction.reach, replica.hw.offset)
         if replica.compaction.lacks is not None or until <= replica.start:
             return
-        until = min(until, compact_copies.window(replica, storage, until))
+        until = min(until, compact_copies.window(replica, storage, until)[0])
         found = [*collect_log(replica, storage, replica.start, 1 << 30, 0).batches]
         ends = [head.next_offset for head in map(check, found) if head.next_offset <= until]
         if not ends:
