@@ -174,7 +174,8 @@ class Subscriptions:
         for name in self._names:
             topic = KINDS[name][1]
             for number in range(QUEUES[topic]):
-                if why := self._why_of(name, Queue(topic, number)):
+                queue = Queue(topic, number)
+                if why := self._why_of(name, queue) or self._why_unlike(name, queue):
                     return f"{name} {topic}/{number}: {why}"
             if missing := self.ledger.missing(name, topic):
                 return f"{len(missing)} messages are not consumed by {name}: {missing[:5]}"
@@ -215,9 +216,11 @@ class Subscriptions:
             topic = KINDS[name][1]
             self.ledger.compare(name, topic)
             for number in range(QUEUES[topic]):
-                self._compare_cursors(name, Queue(topic, number))
+                if unlike := self._why_unlike(name, Queue(topic, number)):
+                    raise BrokenProperty("replicas have the same cursors", f"{name}: {unlike}")
 
-    def _compare_cursors(self, name: str, queue: Queue) -> None:
+    def _why_unlike(self, name: str, queue: Queue) -> str:
+        """What replicas know of a subscription, if it is not the same."""
         known: dict[str, tuple[int, list[tuple[int, int]], dict[int, int]]] = {}
         for machine in self._world.nodes("broker"):
             broker = self._world.broker(machine.name)
@@ -226,8 +229,7 @@ class Subscriptions:
                 cursor = replica.cursors.cursors[name]
                 spans = list(cursor.acks.spans())
                 known[machine.name] = cursor.acks.floor, spans, cursor.counts
-        if len({repr(cursor) for cursor in known.values()}) != 1:
-            raise BrokenProperty("replicas have the same cursors", f"{name} {queue}: {known}")
+        return str(known) if len({repr(cursor) for cursor in known.values()}) != 1 else ""
 
     # -- what happens -----------------------------------------------------------------------
 

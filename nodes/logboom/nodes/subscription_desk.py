@@ -334,8 +334,11 @@ class Desk:
         self.tell(served, Tick(), turn)
 
     def refresh(self, replica: Replica, turn: Turn) -> None:
-        """Tell cursors as a whole where the log's start has come to their last such telling, so
-        that retention can go on."""
+        """Let dispatchers know of what retention removed, and tell cursors as a whole where the
+        log's start has come to their last such telling, so that it can go on."""
+        for served in list(self._of.get(replica.key, {}).values()):
+            if served.dispatcher.acks.floor < replica.start and not served.stale:
+                self.tell(served, Grown(replica.start, replica.readable.offset), turn)
         leading = replica.leading
         if leading is None or not is_certain(replica, leading) or replica.cursors.behind:
             return

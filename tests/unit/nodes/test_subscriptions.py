@@ -458,6 +458,22 @@ def test_retention_goes_on_and_cursors_are_told_anew() -> None:
     assert state(fresh).floor >= 3
 
 
+def test_what_retention_removed_is_done_with_though_nothing_new_comes() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=60_000))
+    reader = Reader(rig)
+    reader.subscribe()
+    rig.client("writer").ask(produce(), [batch(3)])
+    reader.receive()
+    reader.settle(again=[(0, 3, 3_600_000)])
+    for _ in range(20):
+        rig.wall_ms += 8_000
+        rig.settle(8.0)
+        reader.receive(wait_ms=0)
+    assert rig.replica().start == 3
+    assert (state(rig).floor, state(rig).unacked) == (3, 0)
+
+
 def test_an_ack_among_a_hundred_thousand_holes_writes_little() -> None:
     rig = alone()
     reader = Reader(rig)
