@@ -251,7 +251,7 @@ class Dispatcher(ABC):
 
     def _acked(self, start: int, bits: int) -> None:
         if self.acks.add_bits(start, bits):
-            self._out.acked += spans_of(bits, start)
+            self._out.done.append((start, bits))
         if self.counts:
             for offset in offsets_of(bits, start):
                 self.counts.pop(offset, None)

@@ -147,8 +147,14 @@ def pieces(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
 
 def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
     """Spans as bits by the numbers of their blocks: many that are short are handled together."""
+    listed = list(spans)
+    if len(listed) >= _MANY:
+        edges = list(chain.from_iterable(listed))
+        near = edges[-1] - edges[0] < _SCATTERED * len(listed)
+        if near and edges[0] >= 0 and edges == sorted(edges):
+            return _between(edges)
     found: dict[int, int] = {}
-    for start, stop in spans:
+    for start, stop in listed:
         at, number = start & (BLOCK - 1), start >> BLOCK_BITS
         if stop - start == 1:
             found[number] = found.get(number, 0) | 1 << at
@@ -156,6 +162,20 @@ def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
         for each, first, length in pieces(start, stop):
             found[each] = found.get(each, 0) | ((1 << length) - 1) << first
     return found
+
+
+def _between(edges: list[int]) -> dict[int, int]:
+    """`blocks_of` spans that are in order, by all their starts and stops."""
+    first, length = edges[0], edges[-1] - edges[0]
+    marks = bytearray(length + 1)
+    for edge in edges:
+        marks[edge - first] ^= 1
+    bits, shift = int(marks[::-1].translate(_DIGITS), 2), 1
+    while shift <= length:
+        # An offset is in if the edges up to it are odd: each step adds up twice as many.
+        bits ^= bits << shift
+        shift *= 2
+    return dict(_split(first, bits & ((1 << length) - 1)))
 
 
 def bits_of(places: Iterable[int]) -> int:
@@ -219,5 +239,9 @@ def _split(start: int, bits: int) -> Iterator[tuple[int, int]]:
 
 _SPARSE: Final = 20
 """Digits for each set bit from which on looking for them one by one is faster."""
+_MANY: Final = 32
+"""Spans from which on it is worth to handle them together …"""
+_SCATTERED: Final = 256
+"""… and offsets for each of them at which it is not any more."""
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")

@@ -21,7 +21,7 @@ from logboom.nodes.entry_filter import EntryFilter
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
 from logboom.nodes.lease import Lease
-from logboom.nodes.offset_set import Span
+from logboom.nodes.offset_set import OffsetSet, Span
 from logboom.nodes.parked_release import is_certain
 from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.queues import Queues
@@ -37,7 +37,6 @@ from logboom.wire.actor import Inbound
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
-    merged,
     pack_counts,
     pack_spans,
 )
@@ -336,9 +335,9 @@ class Desk:
     def refresh(self, replica: Replica, turn: Turn) -> None:
         """Let dispatchers know of what retention removed, and tell cursors as a whole where the
         log's start has come to their last such telling, so that it can go on."""
-        for served in list(self._of.get(replica.key, {}).values()):
-            if served.dispatcher.acks.floor < replica.start and not served.stale:
-                self.tell(served, Grown(replica.start, replica.readable.offset), turn)
+        for each in list(self._of.get(replica.key, {}).values()):
+            if each.dispatcher.acks.floor < replica.start and not each.stale:
+                self.tell(each, Grown(replica.start, replica.readable.offset), turn)
         leading = replica.leading
         if leading is None or not is_certain(replica, leading) or replica.cursors.behind:
             return
@@ -366,8 +365,8 @@ class Desk:
 
 def _delta(served: Served) -> CursorDelta:
     """What is to be written down of a subscription; it is not any more."""
-    spans, counts = merged(served.acked), served.counts
-    served.acked, served.counts = [], {}
+    spans, counts = served.acked.spans(), served.counts
+    served.acked, served.counts = OffsetSet(), {}
     left = {offset: n for offset, n in counts.items() if offset not in served.dispatcher.acks}
     return CursorDelta(served.name, "acked", 0, pack_spans(spans), pack_counts(left))
 

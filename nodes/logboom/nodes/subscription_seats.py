@@ -10,7 +10,7 @@ from logboom.nodes.dispatch_keys import KeysDispatcher
 from logboom.nodes.dispatcher import Dispatcher
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
-from logboom.nodes.offset_set import Span
+from logboom.nodes.offset_set import OffsetSet
 from logboom.nodes.replica import Replica
 from logboom.wire.actor import Inbound
 from logboom.wire.messages import Message
@@ -65,7 +65,7 @@ class Served:
         self.settings = settings
         self.dispatcher = dispatcher
         self.seats: dict[str, Seat] = {}
-        self.acked: list[Span] = []
+        self.acked = OffsetSet()
         """To be written down with the next delta."""
         self.counts: dict[int, int] = {}
         """The same: offset → deliveries that came to nothing."""
@@ -78,11 +78,12 @@ class Served:
     @property
     def changed(self) -> bool:
         """Whether there is anything to be written down."""
-        return bool(self.acked or self.counts)
+        return bool(self.acked.count or self.counts)
 
     def take(self, effects: DispatchEffects) -> list[Delivery]:
         """Note what follows; what is to be sent."""
-        self.acked += effects.acked
+        for start, bits in effects.done:
+            self.acked.add_bits(start, bits)
         self.counts.update(effects.counts)
         for name, active in effects.active:
             if name in self.seats:
