@@ -22,6 +22,7 @@ from tests.sim import breaks_parked as p
 from tests.sim import breaks_queues as q
 from tests.sim import breaks_raft as r
 from tests.sim import breaks_stores as s
+from tests.sim import breaks_subscriptions as u
 from tests.sim import breaks_transactions as t
 from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
@@ -34,6 +35,7 @@ from tests.sim.harnesses import (
     Members,
     Raft,
     Script,
+    Subscribers,
     Waiting,
     verdict,
 )
@@ -235,6 +237,21 @@ BREAKS: Final = (
     Break("T3", t.one_report_is_enough, Deciding(), within=20),
     Break("T3", t.parts_are_seen, Deciding(), within=20),
     Break("T3", d.snapshots_forget_decisions, Directed(RESTORED)),
+    Break("P10", u.acks_are_answered_at_once, Subscribers(), within=20),
+    Break("P10", u.acks_are_not_written_down, Subscribers(), within=20),
+    Break("P10", u.counts_are_not_written_down, Subscribers(), within=20),
+    Break("P10", u.the_floor_is_all_that_is_known, Subscribers(), within=20),
+    Break("P10", u.new_leaders_serve_at_once, Subscribers(), within=20),
+    Break("P10", u.deliveries_need_no_lease, Subscribers(), within=20),
+    Break("P10", u.permits_outlive_their_session, Subscribers(), within=20),
+    Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20),
+    Break("P10", u.moving_slots_are_not_drained, Subscribers(), within=20),
+    Break("P10", u.what_is_postponed_holds_nothing_up, Subscribers(), within=20),
+    Break("P10", u.anybody_is_exclusive, Subscribers(), within=20),
+    Break("P10", u.the_next_one_does_not_wait, Subscribers(), within=20),
+    Break("P10", u.what_comes_again_is_not_judged, Subscribers(), within=20),
+    Break("P10", u.what_a_consumer_had_is_forgotten, Subscribers(), within=20),
+    Break("P10", u.time_outs_come_to_nothing, Subscribers(), within=20),
     Break(
         "W1",
         w.strangers_get_no_answer,
