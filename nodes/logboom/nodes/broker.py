@@ -45,7 +45,9 @@ from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
+from logboom.nodes.subscription_access import Access
 from logboom.nodes.subscription_desk import Desk
+from logboom.nodes.subscription_operators import Operators
 from logboom.nodes.subscriptions import Subscriptions
 from logboom.nodes.turn import Turn
 from logboom.nodes.unended import UnendedRequests
@@ -248,15 +250,9 @@ class Broker:
             self.damages.found,
             plug_ins,
         )
-        self.subscriptions = Subscriptions(
-            config.id,
-            self.queues,
-            self.routes,
-            self.desk,
-            stats,
-            self.damages.refusal,
-            self.pulling.offset_at,
-        )
+        access = Access(config.id, self.queues, self.routes, self.desk, self.damages.refusal)
+        self.subscriptions = Subscriptions(access, self.desk, stats, self.pulling.offset_at)
+        self.operators = Operators(access, self.desk, stats)
         self.roles = Roles(
             config.id,
             self.queues,
@@ -347,8 +343,8 @@ class Broker:
             Receive: self._on_subscription(self.subscriptions.receive),
             SettleMessages: self._on_subscription(self.subscriptions.settle),
             Detach: self._on_subscription(self.subscriptions.detach),
-            AlterSubscription: self._on_subscription(self.subscriptions.alter),
-            DescribeSubscriptions: self._on_subscription(self.subscriptions.describe),
+            AlterSubscription: self._on_subscription(self.operators.alter),
+            DescribeSubscriptions: self._on_subscription(self.operators.describe),
         }
 
     @property

@@ -8,7 +8,6 @@ leader delivers nothing (Q11): what it holds for unacknowledged may be acknowled
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -29,11 +28,11 @@ from logboom.nodes.reading import Damaged
 from logboom.nodes.refusals import not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
+from logboom.nodes.subscription_answers import Answers
 from logboom.nodes.subscription_rates import TopicRates
-from logboom.nodes.subscription_seats import Answer, Served
+from logboom.nodes.subscription_seats import Served
 from logboom.nodes.subscription_source import LogSource
 from logboom.nodes.turn import Turn
-from logboom.wire.actor import Inbound
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
@@ -42,7 +41,6 @@ from logboom.wire.cursor_deltas import (
 )
 from logboom.wire.errors import GroupError, LogboomError
 from logboom.wire.head import Kind
-from logboom.wire.messages import Message
 from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import Delivered
 
@@ -87,9 +85,7 @@ class Desk:
         """Subscriptions that were ended, and where their entry ends."""
         self._touched: dict[Place, Served] = {}
         """Those of which something is to be written down."""
-        self._unwritten: list[tuple[Replica, Leadership, Inbound, Message]] = []
-        """Answers that wait for what this turn writes."""
-        self._answers: dict[QueueKey, deque[tuple[Leadership, Answer]]] = {}
+        self.answers = Answers(me, queues, routes)
         self._told_whole: dict[Place, float] = {}
         self._stepped = float("inf")
         """When time passed here last."""
@@ -225,17 +221,7 @@ class Desk:
                 turn.refuse(seat.held.address, seat.held.number, error)
         served.seats.clear()
 
-    # ── answers ─────────────────────────────────────────────────────────────────────────────────
-
-    def answer(
-        self,
-        replica: Replica,
-        leading: Leadership,
-        address: Inbound,
-        message: Message,
-    ) -> None:
-        """Answer once all that this turn writes is below the HW."""
-        self._unwritten.append((replica, leading, address, message))
+    # ── the log ─────────────────────────────────────────────────────────────────────────────────
 
     def flush(self, turn: Turn) -> None:
         """Write down what changed in this turn."""
@@ -250,13 +236,7 @@ class Desk:
                 self._touched[place] = served
         for changed in deltas.values():
             self._append(changed[0].replica, [_delta(served) for served in changed], turn)
-        unwritten, self._unwritten = self._unwritten, []
-        for replica, leading, address, message in unwritten:
-            if replica.hw >= replica.end:
-                turn.answer(address, message)
-                continue
-            answer = Answer(replica.end, address, message)
-            self._answers.setdefault(replica.key, deque()).append((leading, answer))
+        self.answers.written(turn)
 
     def _append(self, replica: Replica, deltas: list[CursorDelta], turn: Turn) -> Position:
         body = encode_deltas(deltas)
@@ -271,22 +251,10 @@ class Desk:
 
     def hw_moved(self, replica: Replica, turn: Turn) -> None:
         """More can be read, and more is safe."""
-        waiting = self._answers.get(replica.key)
-        while waiting and waiting[0][1].after <= replica.hw:
-            leading, answer = waiting.popleft()
-            if leading is replica.leading:
-                turn.answer(answer.address, answer.message)
-            else:
-                self._refuse(replica, answer, turn)
-        if waiting is not None and not waiting:
-            del self._answers[replica.key]
+        self.answers.hw_moved(replica, turn)
         for served in list(self._of.get(replica.key, {}).values()):
             if not served.stale:
                 self.tell(served, Grown(replica.start, replica.readable.offset), turn)
-
-    def _refuse(self, replica: Replica, answer: Answer, turn: Turn) -> None:
-        error = not_leader(self._routes, replica.topic, replica.queue, self._me)
-        turn.refuse(answer.address, answer.message.id, error)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,14 +281,7 @@ class Desk:
             if self._rates.changed(everyone[0].replica):
                 for served in everyone:
                     self.tell(served, Tick(), turn)
-        for key, waiting in list(self._answers.items()):
-            known = self._queues.replicas.get(key)
-            if known is not None and waiting[0][0] is known.leading:
-                continue
-            for _, answer in waiting:
-                if known is not None:
-                    self._refuse(known, answer, turn)
-            del self._answers[key]
+        self.answers.step(turn)
 
     def _step_one(self, served: Served, turn: Turn) -> None:
         session = served.settings.session_ms / 1000

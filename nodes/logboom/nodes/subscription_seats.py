@@ -8,12 +8,10 @@ from typing import NamedTuple
 from logboom.nodes.dispatch_events import Delivery, DispatchEffects, Settings
 from logboom.nodes.dispatch_keys import KeysDispatcher
 from logboom.nodes.dispatcher import Dispatcher
-from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
 from logboom.nodes.offset_set import OffsetSet
 from logboom.nodes.replica import Replica
 from logboom.wire.actor import Inbound
-from logboom.wire.messages import Message
 from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
 
 
@@ -38,14 +36,6 @@ class Seat:
         self.heard = now
         self.active = True
         """It is not one that waits for another's end (exclusive, failover)."""
-
-
-class Answer(NamedTuple):
-    """A message that leaves once the HW is at `after`."""
-
-    after: Position
-    address: Inbound
-    message: Message
 
 
 class Served:
