@@ -11,8 +11,8 @@ from logboom.nodes.cursors import QueueCursors
 from logboom.nodes.dispatch_lines import Lines
 from logboom.nodes.dispatch_single import SingleDispatcher
 from logboom.nodes.dispatcher import Dispatcher
+from logboom.nodes.subscription_access import Access
 from logboom.nodes.subscription_desk import Desk
-from logboom.nodes.subscriptions import Subscriptions
 from tests.sim.breaks_queues import Patch
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def acks_are_answered_at_once(patch: Patch) -> None:
     flush = Desk.flush
 
     def hasty(self: Desk, turn: Turn) -> None:
-        unwritten = vars(self)["_unwritten"]
+        unwritten = vars(self.answers)["_unwritten"]
         for _, _, address, message in unwritten:
             turn.answer(address, message)
         unwritten.clear()
@@ -75,34 +75,32 @@ def counts_are_not_written_down(patch: Patch) -> None:
 
 def the_floor_is_all_that_is_known(patch: Patch) -> None:
     """P10: a new leader knows the floor, and not what is acknowledged above it."""
-    known = vars(Subscriptions)["_known"]
+    known = Access.known
 
-    def less(self: Subscriptions, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
+    def less(self: Access, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
         acks, counts = known(self, replica, name)
         acks.above.clear()
         return acks, counts
 
-    patch.setattr(Subscriptions, "_known", less)
+    patch.setattr(Access, "known", less)
 
 
 def new_leaders_serve_at_once(patch: Patch) -> None:
     """P10: a new leader serves before it has applied what earlier ones wrote down."""
-    led = vars(Subscriptions)["_led"]
+    led = Access.led
 
-    def hasty(self: Subscriptions, message: Receive) -> tuple[Replica, Leadership]:
+    def hasty(self: Access, message: Receive) -> tuple[Replica, Leadership]:
         replica = vars(self)["_queues"].by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if leading is None:
-            found: tuple[Replica, Leadership] = led(self, message)
-            return found
+            return led(self, message)
         end, leading.election_end = leading.election_end, replica.applied
         try:
-            found = led(self, message)
+            return led(self, message)
         finally:
             leading.election_end = end
-        return found
 
-    patch.setattr(Subscriptions, "_led", hasty)
+    patch.setattr(Access, "led", hasty)
     patch.setattr(QueueCursors, "behind", property(lambda _self: False))
 
 
