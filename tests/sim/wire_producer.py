@@ -127,7 +127,7 @@ class WireProducer(WireClient):
                 self._answered(lane, batch, message, error)
 
         batch.encoded = batch.encoded or encode_batch(
-            batch.values,
+            self.bodies_of(batch.values),
             self.keys_of(batch.values),
             now_ms=self.now.wall_ms,
             producer_id=self._producer_id,
@@ -167,6 +167,10 @@ class WireProducer(WireClient):
     def keys_of(self, values: Sequence[bytes]) -> list[bytes | None] | None:
         """Keys of a batch that is sent; None: it has none."""
         return None
+
+    def bodies_of(self, values: Sequence[bytes]) -> Sequence[bytes | None]:
+        """What a batch carries for the values that are sent; None: a tombstone."""
+        return values
 
     def stored(self, queue: Queue, values: list[bytes], answer: Produced) -> None:
         """A batch was acknowledged."""
