@@ -74,6 +74,7 @@ RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
 COORDINATORS: Final = "nodes.test_coordinator:"
 REQUESTS: Final = "nodes.test_coordinator_requests:"
+SUBSCRIPTIONS: Final = "nodes.test_subscriptions:"
 DECISIONS: Final = "metadata.test_transactions:"
 RESTORED: Final = "metadata.test_transaction_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
@@ -241,11 +242,18 @@ BREAKS: Final = (
     Break("P10", u.acks_are_not_written_down, Subscribers(), within=20),
     Break("P10", u.counts_are_not_written_down, Subscribers(), within=20),
     Break("P10", u.the_floor_is_all_that_is_known, Subscribers(), within=20),
-    Break("P10", u.new_leaders_serve_at_once, Subscribers(), within=20),
-    Break("P10", u.deliveries_need_no_lease, Subscribers(), within=20),
+    Break(
+        "P10",
+        u.new_leaders_serve_at_once,
+        Directed(
+            SUBSCRIPTIONS
+            + "test_a_new_leader_serves_nobody_before_it_knows_all_that_was_acknowledged"
+        ),
+    ),
+    Break("P10", u.deliveries_need_no_lease, Subscribers(), seeds=(4,), within=20),
     Break("P10", u.permits_outlive_their_session, Subscribers(), within=20),
     Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20),
-    Break("P10", u.moving_slots_are_not_drained, Subscribers(), within=20),
+    Break("P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20),
     Break("P10", u.what_is_postponed_holds_nothing_up, Subscribers(), within=20),
     Break("P10", u.anybody_is_exclusive, Subscribers(), within=20),
     Break("P10", u.the_next_one_does_not_wait, Subscribers(), within=20),

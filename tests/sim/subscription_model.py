@@ -133,7 +133,8 @@ class DispatchModel:
             case Ack(name, _, spans):
                 self._ack(name, _offsets(spans), refused, effects.acked)
             case AckCumulative(name, _, last):
-                due = self._holders[name].due
+                # Another may have become active, and what this one had been taken back.
+                due = {} if last in refused else self._holders[name].due
                 offsets = [offset for offset in due if offset <= last] if last in due else [last]
                 self._ack(name, offsets, refused, effects.acked)
             case Nack(name, _, spans):
