@@ -67,6 +67,9 @@ class SubscriptionReaders:
 
     def ack(self, given: Message | Iterable[Message]) -> None:
         """As `SubscriberReader.ack`."""
+        if len(self._readers) == 1:
+            self._readers[0].ack(given)  # at once: it is called for each message
+            return
         for reader, messages in self._sorted(given):
             reader.ack(messages)
 
