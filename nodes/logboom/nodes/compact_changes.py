@@ -129,13 +129,22 @@ def copy_at(found: Rows, base: int) -> tuple[bytes, BatchHead]:
     batch = found.copied(base)
     if batch is None:
         raise DataDamaged(f"the copy of what compaction keeps at offset {base} is missing")
+    return batch, check_copy(base, batch)
+
+
+def check_copy(base: int, batch: bytes) -> BatchHead:
+    """The head of the copy that begins at `base`.
+
+    Raises:
+        DataDamaged: it does not hold.
+    """
     try:
         head = check(batch)
     except DamagedBatch as error:
         raise DataDamaged(error.text) from None
     if head.base_offset != base or head.is_control:
         raise DataDamaged(f"the copy of what compaction keeps at offset {base} is another batch")
-    return batch, head
+    return head
 
 
 def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:

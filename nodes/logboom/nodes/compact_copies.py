@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from logboom.nodes.compact_changes import Changes
+from logboom.nodes.compact_changes import Changes, check_copy
 from logboom.nodes.compact_reading import collect
+from logboom.nodes.compact_rows import offset_key, offset_of
+from logboom.nodes.keys import queue_key
 from logboom.nodes.offset_set import offsets_of
 from logboom.nodes.replica import Replica
 from logboom.nodes.storage import Storage, WriteSet
@@ -78,6 +80,24 @@ def _forget_mortal(changes: Changes, batch: bytes, head: BatchHead, log_start: i
             changes.clear(offset, 0)
             if key is not None:
                 changes.forget(key)
+
+
+def check_copies(replica: Replica, storage: Storage, offset: int, room: int) -> tuple[int, int]:
+    """Read and check copies from an offset on, about `room` bytes: how many it were, and where to go
+    on; -1: these were all.
+
+    Raises:
+        DataDamaged: one cannot be read, or does not hold.
+    """
+    ids, spent = replica.key, 0
+    first, last = offset_key(ids, b"m", offset), queue_key(*ids, b"n")
+    for key, batch in storage.scan("compact", first, last):
+        base = offset_of(key)
+        check_copy(base, batch)
+        spent += len(batch)
+        if spent >= room:
+            return spent, base + 1
+    return spent, -1
 
 
 class Page(NamedTuple):

@@ -339,9 +339,11 @@ class Feeder:
             return None
         try:
             return page(replica, self._queues.storage, asked.lacks, max(1, room))
-        except DataDamaged:
-            # The pass over the queue, or its readers, find it too, and know what to do.
-            return None
+        except Damaged as error:
+            self._on_damage(replica, error)
+        except DataDamaged as error:
+            self._on_damage(replica, Damaged(error.text, Position(replica.start)))
+        return None
 
 
 def difference(replica: Replica, asked: QueueFetch) -> QueueAnswer | None:

@@ -10,7 +10,7 @@ from logboom.nodes.keys import Position, queue_key
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.errors import NotLeader, Unavailable
-from logboom.wire.messages import Offsets, Pull, QueueAnswer, QueueFetch
+from logboom.wire.messages import Offsets, Pull, Pulled, QueueAnswer, QueueFetch, Replicated
 from logboom.wire.view import TopicConfig
 from tests.unit.nodes.rig import ME, Peer, Rig, fetch, produce
 from tests.unit.nodes.test_broker_rules import replicated
@@ -38,6 +38,7 @@ def offsets_of(client: Peer) -> list[int]:
     if reply.error is not None:
         raise reply.error
     found = []
+    assert isinstance(reply.message, Pulled)
     survivors = reply.message.survivors or []
     for place, batch in enumerate(reply.batches):
         columns = open_batch(batch)
@@ -103,14 +104,11 @@ def test_a_reader_is_moved_past_what_nothing_survives_of() -> None:
     assert rig.replica().start == 2
     client.ask(pulling(0))
     (reply,) = client.taken()
-    assert isinstance(reply.message.next_offset, int)
-    assert offsets_reply(reply) == ("FOUND", 3, 1)
+    assert isinstance(reply.message, Pulled)
+    assert (reply.message.status, reply.message.next_offset) == ("FOUND", 3)
+    assert len(reply.batches) == 1
     client.ask(pulling(3))
     assert client.answer().status == "NO_NEW_MESSAGE"
-
-
-def offsets_reply(reply: Any) -> tuple[str, int, int]:
-    return reply.message.status, reply.message.next_offset, len(reply.batches)
 
 
 def test_a_topic_that_is_not_compacted_is_read_as_it_is() -> None:
@@ -187,6 +185,35 @@ def test_copies_that_do_not_hold_are_damage(letter: bytes) -> None:
     assert rig.replica().damage is not None
 
 
+def test_the_scrub_finds_a_copy_that_has_rotten() -> None:
+    rig = filled(SHORT)
+    rig.settle(12.0)
+    assert rig.replica().start == 4
+    spoil(rig, b"m")
+    again = Rig(rig.storage, incarnation="two", scrub_every_s=1.0)
+    again.lead(epoch=2, config=SHORT)
+    again.settle(5.0)
+    assert again.broker.stats.counters["scrub_finds"] == 1
+    assert again.replica().damage is not None
+
+
+def test_a_leader_that_cannot_read_a_copy_for_a_follower_is_damaged() -> None:
+    rig = Rig()
+    short = TopicConfig(1, -1, 1, compaction=True)
+    rig.lead(isr=(ME,), replicas=BOTH, config=short)
+    client = rig.client()
+    for keys in ([b"a"], [b"b"], [b"c"]):
+        client.ask(produce(), [keyed([*keys])])
+    rig.settle(12.0)
+    assert rig.replica().start == 2
+    spoil(rig, b"m")
+    message = fetch(0, (Position(2), 1))
+    message.queues[0] = QueueFetch(1, 0, 1, 2, 0, 1, (0, 2))
+    rig.follower().ask(message)
+    rig.settle(1.0)
+    assert rig.replica().damage is not None
+
+
 def test_a_follower_without_the_copies_does_not_join_before_it_has_them() -> None:
     rig = Rig()
     short = TopicConfig(1, -1, 1, compaction=True)
@@ -206,6 +233,7 @@ def test_a_follower_without_the_copies_does_not_join_before_it_has_them() -> Non
         message.queues[0] = QueueFetch(1, 0, 1, *position, last, lacks)
         two.ask(message)
         (reply,) = two.taken()
+        assert isinstance(reply.message, Replicated)
         (found,) = reply.message.answers
         return found, reply.batches
 
