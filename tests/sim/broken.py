@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from tests.sim import breaks_compaction as c
 from tests.sim import breaks_decisions as d
 from tests.sim import breaks_groups as g
 from tests.sim import breaks_parked as p
@@ -84,6 +85,14 @@ BREAKS: Final = (
     Break("Q2", q.leads_by_old_metadata, Cluster("restart unseen"), within=20),
     Break("Q2", q.a_start_ends_no_leadership, Cluster("restart unseen"), within=20),
     Break("Q3", q.another_store_changes_nothing, Cluster("empty disk"), within=20),
+    Break(
+        "Q3",
+        c.copies_are_not_awaited,
+        Directed(
+            "nodes.test_compacting:"
+            "test_a_follower_without_the_copies_does_not_join_before_it_has_them"
+        ),
+    ),
     Break("Q4", q.positions_count_uncompared, Cluster("two histories"), within=20),
     Break("Q4", q.nothing_is_ever_cut, Cluster("two histories"), within=20),
     Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
@@ -113,6 +122,11 @@ BREAKS: Final = (
         "Q12",
         s.state_runs_ahead,
         Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
+    ),
+    Break(
+        "Q12",
+        c.compaction_runs_ahead,
+        Directed("nodes.test_compaction:test_what_lies_above_the_hw_supersedes_nothing"),
     ),
     Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
     Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(2,), within=20),

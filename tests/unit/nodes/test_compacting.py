@@ -241,8 +241,12 @@ def test_a_follower_without_the_copies_does_not_join_before_it_has_them() -> Non
     assert (found.frames, found.copied, found.compacts) == (1, 4, True)
     bases = [open_batch(frame).base_offset for frame in frames]
     assert bases == [4, 0, 2]
-    rig.commands.clear()
-    two.ask(fetch(2, (Position(5), 1)))
+    message = fetch(2, (Position(5), 1))
+    message.queues[0] = QueueFetch(1, 0, 1, 5, 0, 1, (3, 4))
+    two.ask(message)
+    rig.settle(0.2)
+    assert not rig.commands, "all of the log is not all"
+    two.ask(fetch(3, (Position(5), 1)))
     rig.settle(1.0)
     assert rig.commands, "now it may join"
 

@@ -217,6 +217,19 @@ def test_copies_shrink_with_what_survives_of_them() -> None:
     assert not [key for key in log.storage.content("compact") if key[8:9] in b"mn"]
 
 
+def test_what_lies_above_the_hw_supersedes_nothing() -> None:
+    log = CompactedLog()
+    log.send([b"k"], [b"one"], "none")
+    log.apply()
+    log.send([b"k"], [b"two"], "none")
+    log.finish()
+    assert log.replica.compaction.reach == 1
+    assert table_of(log.read_all(0)) == {b"k": b"one"}
+    log.apply()
+    log.finish()
+    assert table_of(log.read_all(0)) == {b"k": b"two"}
+
+
 def test_what_is_cut_below_the_hw_is_forgotten() -> None:
     log = CompactedLog()
     for value in (b"one", b"two"):
