@@ -31,6 +31,7 @@ from bench import (
     push,
     rolling,
     steady,
+    subscriptions,
     throughput,
     transactions,
 )
@@ -66,6 +67,9 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "commits": lambda: commits.rows(*((1.0, 1) if quick else (3.0, 5))),
         "steady": lambda: steady.rows(*((100, 10, 5.0) if quick else (1_000, 100, 20.0))),
         "transactions": lambda: transactions.rows(*((20, 20) if quick else (200, 200))),
+        "subscriptions": lambda: subscriptions.rows(
+            *((50_000, 1, 10_000) if quick else (500_000, 3, 100_000))
+        ),
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
         "spark": spark,

@@ -1,8 +1,9 @@
 """`python -m tests.chaos`: break a real cluster under load, write .logboom/chaos/report.html.
 
-Producers, readers and a consumer group are at work on three name servers and three brokers while one
+Producers, readers, a consumer group and two subscriptions are at work on three name servers and three brokers while one
 fault after the other strikes: each once, then at random until the minutes are over. Meanwhile the
-group's members join, leave, are killed and stop for longer than their session. At the end every
+group's members and the subscriptions' consumers join, leave, are killed and stop for longer than their
+session. At the end every
 message that was acknowledged must lie where it was said, once, in order, on all replicas, have been
 read by everybody and consumed by the group; and what a member had finished must not have come again
 unless it was killed or not heard. The exit code is 1 if it is otherwise.
@@ -91,6 +92,12 @@ def main() -> int:
         f"failed {group.failed:,}, copies of these delivered {group.copies:,}; "
         f"{group.owners} owners of queues; members: {befell}; "
         f"longest time without a message of a queue {group.longest_pause:.2f} s"
+    )
+    figures = result.subscriptions
+    print(
+        f"subscriptions: handed out {figures.handed:,}, of these again {figures.again:,}; "
+        f"given back {figures.given_back:,}, confirmed {figures.confirmed:,}; consumers: "
+        f"{figures.killed} killed, {figures.stopped} stopped"
     )
     for line in result.ended:
         print(f"by itself: {line}")

@@ -10,6 +10,7 @@ from tests.chaos.group_ledger import GroupFigures
 from tests.chaos.ledger import Verdict
 from tests.chaos.links import ProxyLinks
 from tests.chaos.outages import Event
+from tests.chaos.subscription_ledger import SubscriptionFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Result:
     acks_a_second: list[int]
     reads_a_second: list[int]
     group: GroupFigures
+    subscriptions: SubscriptionFigures
     ended: list[str] = field(default_factory=list)
     """Nodes that ended by themselves and were started again."""
     stores_set_aside: int = 0

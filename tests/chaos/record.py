@@ -109,6 +109,53 @@ class Fate(Struct, tag="m", array_like=True, frozen=True):
     at: float
 
 
+class Handed(Struct, tag="h", array_like=True, frozen=True):
+    """Messages that a consumer of a subscription was handed; written before it settles them."""
+
+    member: str
+    subscription: str
+    queue: int
+    offset: int
+    producer: str
+    sent_to: int
+    first: int
+    count: int
+    failed: bool
+    """Whether it gives them back."""
+    at: float
+
+    @property
+    def stream(self) -> Stream:
+        """What the messages say of themselves."""
+        return Stream(self.producer, self.sent_to)
+
+
+class Confirmed(Struct, tag="k", array_like=True, frozen=True):
+    """The brokers have confirmed all that a consumer acknowledged before a time."""
+
+    member: str
+    before: float
+    at: float
+
+
+class TooLate(Struct, tag="t", array_like=True, frozen=True):
+    """Acknowledgements of a consumer that its leader refused: the messages were not its own any
+    more."""
+
+    member: str
+    queue: int
+    spans: list[tuple[int, int]]
+    at: float
+
+
+class Befell(Struct, tag="b", array_like=True, frozen=True):
+    """What became of a consumer of a subscription; as `Fate` of members."""
+
+    member: str
+    what: str
+    at: float
+
+
 class Wrong(Struct, tag="w", array_like=True, frozen=True):
     """Something that a client must never see, in words."""
 
@@ -118,7 +165,20 @@ class Wrong(Struct, tag="w", array_like=True, frozen=True):
     at: float
 
 
-Record: TypeAlias = Sent | Acked | Failed | Read | Consumed | Committed | Fate | Wrong
+Record: TypeAlias = (
+    Sent
+    | Acked
+    | Failed
+    | Read
+    | Consumed
+    | Committed
+    | Fate
+    | Handed
+    | Confirmed
+    | TooLate
+    | Befell
+    | Wrong
+)
 
 
 class Writer:

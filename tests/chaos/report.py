@@ -12,6 +12,7 @@ import msgspec
 
 from tests.chaos.group_ledger import GroupFigures
 from tests.chaos.plan import Result
+from tests.chaos.subscription_ledger import SubscriptionFigures
 
 BAR_S: Final = 6.0
 """What a queue may be without service after one fault (the promise)."""
@@ -58,6 +59,7 @@ def as_data(result: Result) -> dict[str, Any]:
             "longest_pause_s_by_queue": result.group.pauses,
             "members": result.group.fates,
         },
+        "subscriptions": result.subscriptions,
         "broken": dict(verdict.broken),
         "details": verdict.details,
         "nodes_that_ended_by_themselves": result.ended,
@@ -103,7 +105,8 @@ def as_page(result: Result) -> str:
         f"<h1>logboom chaos: <span class={kind}>{word}</span></h1>"
         f"<p>seed {result.plan.seed}, {result.plan.links}, {result.seconds / 60:.1f} minutes of load, longest time "
         f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
-        f"{broken}<table>{rows}</table>{_group(result.group)}{picture(result)}{_table(result)}"
+        f"{broken}<table>{rows}</table>{_group(result.group)}"
+        f"{_subscriptions(result.subscriptions)}{picture(result)}{_table(result)}"
         f"{_list('Nodes that ended by themselves', result.ended)}\n"
     )
 
@@ -123,6 +126,19 @@ def _group(group: GroupFigures) -> str:
     ]
     rows = "".join(f"<tr><td>{name}<td class=n>{value}" for name, value in counts)
     return f"<h2>A consumer group meanwhile</h2><table>{rows}</table>"
+
+
+def _subscriptions(figures: SubscriptionFigures) -> str:
+    counts = [
+        ("handed to consumers", figures.handed),
+        ("of these again", figures.again),
+        ("given back", figures.given_back),
+        ("confirmed to be acknowledged", figures.confirmed),
+        ("consumers killed", figures.killed),
+        ("consumers stopped for longer than their session", figures.stopped),
+    ]
+    rows = "".join(f"<tr><td>{name}<td class=n>{times:,}" for name, times in counts)
+    return f"<h2>A shared and a key-shared subscription meanwhile</h2><table>{rows}</table>"
 
 
 def _list(title: str, lines: Sequence[str]) -> str:

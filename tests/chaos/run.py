@@ -23,6 +23,9 @@ from tests.chaos.plan import Plan, Result
 from tests.chaos.record import Acked, Read, Record, load
 from tests.chaos.replicas import stored
 from tests.chaos.rig import TOPIC, Rig
+from tests.chaos.squad import Squad
+from tests.chaos.subscriber import TYPES
+from tests.chaos.subscription_ledger import SubscriptionFigures, judge_subscriptions
 from tests.chaos.weather import Weather
 from tests.chaos.workers import PRODUCERS, READERS, THREADS, Workers
 
@@ -44,7 +47,7 @@ def run(plan: Plan) -> Result:
     scrub_every_s = 4.0 if plan.seconds else 0.5
     with Rig(plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s) as rig:
         plan.records.mkdir(parents=True)
-        workers, crew = Workers(plan, rig), Crew(plan, rig)
+        workers, crew, squad = Workers(plan, rig), Crew(plan, rig), Squad(plan, rig)
         try:
             producers = [f"p{n}" for n in range(PRODUCERS)]
             for name in producers:
@@ -52,6 +55,7 @@ def run(plan: Plan) -> Result:
             workers.start("reader", "r", READERS)
             workers.wait_ready()
             crew.begin()
+            squad.begin()
             weather = Weather(plan, rig)
             rig.sleep(WARM_UP_S)
             try:
@@ -60,6 +64,7 @@ def run(plan: Plan) -> Result:
                 verdict.found(HEALS, f"{error}; counters: {rig.health.counters()}")
             seconds = time.monotonic() - weather.began
             crew.rest()
+            squad.rest()
             workers.end(producers, "", verdict)
             ends = _ends(rig)
             workers.end(["r"], json.dumps(ends), verdict)
@@ -67,9 +72,11 @@ def run(plan: Plan) -> Result:
             workers.start("reader", "late", 1)
             workers.end(["late"], json.dumps(ends), verdict)
             crew.finish(ends, verdict)
+            squad.finish(verdict)
         finally:
             workers.kill()
             crew.kill()
+            squad.kill()
         try:
             rig.wait_whole()
             rig.wait_scrubbed()
@@ -83,7 +90,8 @@ def run(plan: Plan) -> Result:
     judge(records, held, _shares(plan), verdict)
     span = (weather.began, weather.began + seconds)
     group = judge_group(records, held, span, verdict)
-    return _result(plan, rig, weather, seconds, records, verdict, group)
+    subscriptions = judge_subscriptions(records, held, TYPES, verdict)
+    return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions)
 
 
 def _ends(rig: Rig) -> dict[int, int]:
@@ -131,6 +139,7 @@ def _result(
     records: list[Record],
     verdict: Verdict,
     group: GroupFigures,
+    subscriptions: SubscriptionFigures,
 ) -> Result:
     acks: defaultdict[int, list[float]] = defaultdict(list)
     rates: dict[type[Record], Counter[int]] = {Acked: Counter(), Read: Counter()}
@@ -153,6 +162,7 @@ def _result(
         [rates[Acked][second] for second in range(int(seconds) + 1)],
         [rates[Read][second] for second in range(int(seconds) + 1)],
         group,
+        subscriptions,
         rig.ended,
         rig.set_aside,
     )

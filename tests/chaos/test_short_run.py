@@ -57,6 +57,7 @@ def test_every_promise_is_kept(
         figures = f"{result.verdict.acked:,} acknowledged, longest outage {result.longest_outage} s"
         group = result.group
         figures += f"; group: {group.delivered:,} delivered, {group.again:,} of them again"
+        figures += f"; subscriptions: {result.subscriptions.again:,} again"
         instead = f" (by proxy: {reason})" if reason else ""
         print(f"\n{' '.join(faults)}: {figures}{instead}")  # noqa: T201 - what the run is for
     assert result.verdict.clean, result.verdict.details
@@ -64,6 +65,11 @@ def test_every_promise_is_kept(
     assert result.verdict.stored >= result.verdict.acked
     assert result.group.delivered - result.group.again == result.verdict.stored
     assert result.group.fates[fates.KILLED] > 0
+    shared = result.subscriptions
+    # Each of the two has had everything.
+    assert shared.handed - shared.again == 2 * result.verdict.stored
+    assert shared.killed > 0
+    assert shared.confirmed > 0
     assert [event.name for event in result.events] == list(faults)
     assert result.longest_outage < BUSY * BAR_S
     assert b'"kept": true' in data.read_bytes()

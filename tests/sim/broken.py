@@ -16,12 +16,14 @@ from typing import Final
 
 import pytest
 
+from tests.sim import breaks_compaction as c
 from tests.sim import breaks_decisions as d
 from tests.sim import breaks_groups as g
 from tests.sim import breaks_parked as p
 from tests.sim import breaks_queues as q
 from tests.sim import breaks_raft as r
 from tests.sim import breaks_stores as s
+from tests.sim import breaks_subscriptions as u
 from tests.sim import breaks_transactions as t
 from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
@@ -34,6 +36,7 @@ from tests.sim.harnesses import (
     Members,
     Raft,
     Script,
+    Subscribers,
     Waiting,
     verdict,
 )
@@ -72,6 +75,7 @@ RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
 COORDINATORS: Final = "nodes.test_coordinator:"
 REQUESTS: Final = "nodes.test_coordinator_requests:"
+SUBSCRIPTIONS: Final = "nodes.test_subscriptions:"
 DECISIONS: Final = "metadata.test_transactions:"
 RESTORED: Final = "metadata.test_transaction_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
@@ -81,6 +85,14 @@ BREAKS: Final = (
     Break("Q2", q.leads_by_old_metadata, Cluster("restart unseen"), within=20),
     Break("Q2", q.a_start_ends_no_leadership, Cluster("restart unseen"), within=20),
     Break("Q3", q.another_store_changes_nothing, Cluster("empty disk"), within=20),
+    Break(
+        "Q3",
+        c.copies_are_not_awaited,
+        Directed(
+            "nodes.test_compacting:"
+            "test_a_follower_without_the_copies_does_not_join_before_it_has_them"
+        ),
+    ),
     Break("Q4", q.positions_count_uncompared, Cluster("two histories"), within=20),
     Break("Q4", q.nothing_is_ever_cut, Cluster("two histories"), within=20),
     Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
@@ -110,6 +122,11 @@ BREAKS: Final = (
         "Q12",
         s.state_runs_ahead,
         Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
+    ),
+    Break(
+        "Q12",
+        c.compaction_runs_ahead,
+        Directed("nodes.test_compaction:test_what_lies_above_the_hw_supersedes_nothing"),
     ),
     Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
     Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(2,), within=20),
@@ -235,6 +252,28 @@ BREAKS: Final = (
     Break("T3", t.one_report_is_enough, Deciding(), within=20),
     Break("T3", t.parts_are_seen, Deciding(), within=20),
     Break("T3", d.snapshots_forget_decisions, Directed(RESTORED)),
+    Break("P10", u.acks_are_answered_at_once, Subscribers(), within=20),
+    Break("P10", u.acks_are_not_written_down, Subscribers(), within=20),
+    Break("P10", u.counts_are_not_written_down, Subscribers(), within=20),
+    Break("P10", u.the_floor_is_all_that_is_known, Subscribers(), within=20),
+    Break(
+        "P10",
+        u.new_leaders_serve_at_once,
+        Directed(
+            SUBSCRIPTIONS
+            + "test_a_new_leader_serves_nobody_before_it_knows_all_that_was_acknowledged"
+        ),
+    ),
+    Break("P10", u.deliveries_need_no_lease, Subscribers(), seeds=(4,), within=20),
+    Break("P10", u.permits_outlive_their_session, Subscribers(), within=20),
+    Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20),
+    Break("P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20),
+    Break("P10", u.what_is_postponed_holds_nothing_up, Subscribers(), within=20),
+    Break("P10", u.anybody_is_exclusive, Subscribers(), within=20),
+    Break("P10", u.the_next_one_does_not_wait, Subscribers(), within=20),
+    Break("P10", u.what_comes_again_is_not_judged, Subscribers(), within=20),
+    Break("P10", u.what_a_consumer_had_is_forgotten, Subscribers(), within=20),
+    Break("P10", u.time_outs_come_to_nothing, Subscribers(), within=20),
     Break(
         "W1",
         w.strangers_get_no_answer,

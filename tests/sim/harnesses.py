@@ -21,6 +21,7 @@ from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 from tests.sim.scenario import Scenario
+from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.trace import BrokenProperty
 from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Failed
@@ -85,6 +86,18 @@ class Deciding:
 
 
 @dataclass(frozen=True, slots=True)
+class Subscribers:
+    """The simulation of whole clusters with subscriptions."""
+
+    def __str__(self) -> str:
+        return "subscriptions"
+
+    def run(self, seed: int) -> None:
+        """Raises `Failed` if a promise is broken."""
+        SubscriptionScenario(seed).run()
+
+
+@dataclass(frozen=True, slots=True)
 class Raft:
     """The simulation of the raft group alone."""
 
@@ -144,7 +157,7 @@ class Directed:
                 raise AssertionError(f"{name} fails") from error
 
 
-Harness: TypeAlias = Cluster | Members | Waiting | Deciding | Raft | Script | Directed
+Harness: TypeAlias = Cluster | Members | Waiting | Deciding | Subscribers | Raft | Script | Directed
 RAFT_PROMISES: Final = {
     "acknowledged on": "what is acknowledged is on a majority's disks",
     "applied twice": "nothing is applied twice",

@@ -94,6 +94,8 @@ class Network:
         """Messages that a broken connection swallowed."""
         self.on_arrival: Watcher = lambda _host, _peer, _frames: None
         """Called for each message when it arrives."""
+        self.on_departure: Watcher = lambda _host, _peer, _frames: None
+        """Called for each message when it is sent, whatever becomes of it."""
 
     # -- what a process does ----------------------------------------------------------------
 
@@ -106,6 +108,7 @@ class Network:
     def send(self, host: Host, peer: Address, frames: Sequence[Frame]) -> None:
         """Send as ZeroMQ does: never blocks, tells nothing."""
         copied = tuple(map(bytes, frames))
+        self.on_departure(host, peer, copied)
         if isinstance(peer, Inbound):
             connection = self._connections.get((host, peer))
             if connection is None:

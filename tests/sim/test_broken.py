@@ -12,6 +12,7 @@ from tests.sim.harnesses import (
     Harness,
     Members,
     Raft,
+    Subscribers,
     Waiting,
     verdict,
 )
@@ -22,8 +23,9 @@ RULES = {
     *(f"G{number}" for number in range(1, 4)),
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
+    "P10",
 }
-"""Of queues, raft, groups, transactions and wire."""
+"""Of queues, raft, groups, transactions and wire; and the promise to subscriptions."""
 
 
 def sound() -> list[tuple[Harness, int]]:
@@ -36,6 +38,7 @@ def sound() -> list[tuple[Harness, int]]:
                 | Members()
                 | Waiting()
                 | Deciding()
+                | Subscribers()
                 | Directed()
                 | Raft(changing=False)
             ):

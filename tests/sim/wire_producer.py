@@ -127,7 +127,8 @@ class WireProducer(WireClient):
                 self._answered(lane, batch, message, error)
 
         batch.encoded = batch.encoded or encode_batch(
-            batch.values,
+            self.bodies_of(batch.values),
+            self.keys_of(batch.values),
             now_ms=self.now.wall_ms,
             producer_id=self._producer_id,
             producer_epoch=0,
@@ -162,6 +163,14 @@ class WireProducer(WireClient):
             lane.resting = True
             self.later(lane.rest_s * self.rng.uniform(0.5, 2), lambda: self._rested(lane))
             lane.rest_s = min(2 * lane.rest_s, RETRY_S[1])
+
+    def keys_of(self, values: Sequence[bytes]) -> list[bytes | None] | None:
+        """Keys of a batch that is sent; None: it has none."""
+        return None
+
+    def bodies_of(self, values: Sequence[bytes]) -> Sequence[bytes | None]:
+        """What a batch carries for the values that are sent; None: a tombstone."""
+        return values
 
     def stored(self, queue: Queue, values: list[bytes], answer: Produced) -> None:
         """A batch was acknowledged."""

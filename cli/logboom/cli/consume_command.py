@@ -31,6 +31,7 @@ def consume(
     count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
     line_format: Annotated[str, Parameter(name=["--format", "-f"])] = "%s\\n",
     json: Annotated[bool, Parameter(name=["--json", "-J"], negative="")] = False,
+    compacted: Annotated[bool, Parameter(negative="")] = False,
     servers: Servers = None,
 ) -> None:
     """Write a topic's messages to standard output, and go on as new ones come.
@@ -42,6 +43,7 @@ def consume(
         logboom consume flights --since 1h --json | jq .key
         logboom consume flights --tags 'late || lost' --filter "price > 3 AND region IS NOT NULL"
         logboom consume flights --group billing   # shares the queues, goes on where the group was
+        logboom consume prices --compacted -e   # the latest of each key
         logboom consume flights -f '%t[%q]@%o %k: %v\\n'
 
     Parameters
@@ -70,6 +72,9 @@ def consume(
         %K lengths of value and key; \\n \\t \\xHH.
     json
         One JSON object a line.
+    compacted
+        Of a compacted topic: only the latest message of each key, as far as the brokers have
+        compacted, then everything. What retention took is there too.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -77,6 +82,8 @@ def consume(
     end_of_line = b"\n" if json else b""
     if group is not None and queue is not None:
         raise InvalidRequest("a group gives its members their queues: say --group or --queue")
+    if group is not None and compacted:
+        raise InvalidRequest("a group reads every message: say --group or --compacted")
     with open_client(servers) as boom:
         if group is not None:
             begin = group_start(offset, since, int(time.time() * 1000))
@@ -94,10 +101,18 @@ def consume(
             _told(written)
             return
         offsets = _offsets(boom, topic, queue_numbers(queue))
+        if compacted:
+            # Copies of what is compacted stand below the first offset of the log.
+            offsets = {number: (0, end) for number, (_, end) in offsets.items()}
         starts = _starts(boom, topic, offsets, offset, since)
         ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None
         with boom.consumer(
-            topic, queues=list(offsets), start="first", tags=tags, filter=where
+            topic,
+            queues=list(offsets),
+            start="first",
+            tags=tags,
+            filter=where,
+            read_compacted=compacted,
         ) as consumer:
             for number, start in starts.items():
                 consumer.seek(topic, number, start)

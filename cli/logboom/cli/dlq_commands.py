@@ -1,7 +1,8 @@
-"""`logboom dlq`: dead letters, what consumer groups gave up: list, show, and send again.
+"""`logboom dlq`: dead letters, what groups and subscriptions gave up: list, show, and send again.
 
 How far the dead letters of a group were sent again is kept as the group's own offset in its
-dead-letter topic, so that nobody sends them twice by mistake.
+dead-letter topic, so that nobody sends them twice by mistake; of a subscription (its name here is
+topic%subscription) as a subscription of that topic.
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
-app = App(name="dlq", help="Dead letters of consumer groups: list, show, redrive.")
+app = App(name="dlq", help="Dead letters of groups and subscriptions: list, show, redrive.")
 
 AT_ONCE: Final = 1_000
 """Messages that are read, or sent again, at once."""
+REDRIVE: Final = "redrive"
+"""The subscription of a subscription's dead letters that has acknowledged what was sent again."""
 SHOWN: Final = 60
 """Characters of a value or a cause in a table."""
 
 
 @app.command(name="list")
 def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
-    """List the groups that gave up messages.
+    """List the groups and subscriptions that gave up messages.
 
     For example:
 
@@ -78,17 +81,18 @@ def show_messages(
     servers: Servers = None,
     output: Output = "table",
 ) -> None:
-    """Show a group's dead letters, where they come from and why they failed.
+    """Show the dead letters of a group or subscription, where they come from and why they failed.
 
     For example:
 
         logboom dlq show billing
+        logboom dlq show orders%billing
         logboom dlq show billing -o json | jq '.[].cause'
 
     Parameters
     ----------
     group
-        The group.
+        The group, or topic%subscription.
     count
         How many at most.
     again
@@ -131,9 +135,9 @@ def redrive(
     yes: Yes = False,
     servers: Servers = None,
 ) -> None:
-    """Send a group's dead letters to it again, and to no other. Without --yes it only counts them.
+    """Send dead letters again to the group or subscription that gave them up, and to no other.
 
-    They come to its members as first deliveries. What was sent again before is left out.
+    Without --yes it only counts them. They come to its members as first deliveries. What was sent again before is left out.
 
     For example:
 
@@ -143,7 +147,7 @@ def redrive(
     Parameters
     ----------
     group
-        The group.
+        The group, or topic%subscription.
     queue
         Only of these queues of its dead-letter topic: 0 or 0,3 or 2-5.
     count
@@ -173,10 +177,10 @@ def _send_again(
 ) -> int:
     """Send up to `most`, keeping after each bunch how far we are; how many were sent."""
     sent = 0
-    known = boom.admin.committed(group, DLQ_PREFIX + group)
+    known = _committed(boom, group)
     with boom.producer() as producer:
         for queue, start in starts.items():
-            at, begun = start, known.get(queue) or 0
+            at, begun = start, known.get(queue, 0)
             while sent < most and at < ends[queue]:
                 bunch = [
                     message
@@ -199,18 +203,43 @@ def _send_again(
                 sent += len(bunch)
                 at = bunch[-1].offset + 1 if bunch else ends[queue]
                 if at > begun:
-                    topic = DLQ_PREFIX + group
-                    boom.admin.reset_offsets(group, {(topic, queue): at}, dry_run=False)
+                    _remember(boom, group, queue, at)
     return sent
 
 
+def _remember(boom: Client, group: str, queue: int, at: int) -> None:
+    """Keep that all dead letters of a queue below `at` were sent again."""
+    topic = DLQ_PREFIX + group
+    if "%" not in group:
+        boom.admin.reset_offsets(group, {(topic, queue): at}, dry_run=False)
+        return
+    begun = _begun(boom, group)
+    if queue not in begun:
+        boom.subscribe(topic, subscription=REDRIVE, start="first").close()
+        begun = _begun(boom, group)
+    if at > begun[queue]:
+        count = at - begun[queue]
+        boom.admin.subscriptions.skip(
+            topic, REDRIVE, count, queues=[queue], dry_run=False, force=True
+        )
+
+
 def _begun(boom: Client, group: str) -> dict[int, int]:
-    """How far the dead letters of a group were sent again, by queue."""
+    """How far the dead letters of a group or subscription were sent again, by queue."""
     try:
-        committed = boom.admin.committed(group, DLQ_PREFIX + group)
+        return _committed(boom, group)
     except UnknownResource:
         return {}  # the group was deleted, its dead letters were not
-    return {queue: offset for queue, offset in committed.items() if offset is not None}
+
+
+def _committed(boom: Client, group: str) -> dict[int, int]:
+    """The same, of a group that exists."""
+    topic = DLQ_PREFIX + group
+    if "%" not in group:
+        committed = boom.admin.committed(group, topic)
+        return {queue: offset for queue, offset in committed.items() if offset is not None}
+    found = [e for e in boom.admin.subscriptions.all(topic) if e.state.name == REDRIVE]
+    return {each.queue: each.state.floor for each in found}
 
 
 def _open(

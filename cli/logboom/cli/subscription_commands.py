@@ -14,6 +14,7 @@ from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
 from logboom.cli.output import note, show, show_json
 from logboom.client.subscription_flows import Moved, QueueSubscription
+from logboom.wire.subscription_messages import SubscriptionConfig
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")
 
@@ -73,6 +74,9 @@ def describe(topic: str, name: str, *, servers: Servers = None, output: Output =
     if consumers:
         columns = ["queue", "consumer", "active", "unacked", "permits", "silent_ms", "slots"]
         show(consumers, columns, output)
+    settings = next((e.state.config for e in found if e.state.config is not None), None)
+    if settings is not None:
+        note(f"{name}: {_settings_text(settings)}")
     columns = ["queue", "floor", "end", "unacked", "held", "waiting", "redelivered", "uncovered"]
     show([_queue_row(each) for each in found], columns, output)
 
@@ -268,6 +272,14 @@ def _queue_row(each: QueueSubscription) -> dict[str, Any]:
         "redelivered": len(state.again),
         "uncovered": _slots(state.uncovered),
     }
+
+
+def _settings_text(config: SubscriptionConfig) -> str:
+    """The settings that are not as they are by default."""
+    defaults = msgspec.structs.asdict(SubscriptionConfig())
+    given = {**msgspec.structs.asdict(config)}
+    said = [f"{key} {value}" for key, value in given.items() if value != defaults[key]]
+    return ", ".join([config.kind, *(each for each in said if not each.startswith("kind "))])
 
 
 def _consumer_rows(each: QueueSubscription) -> list[dict[str, Any]]:

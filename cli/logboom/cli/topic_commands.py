@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from cyclopts import App, Parameter
@@ -21,6 +21,8 @@ from logboom.client import Client
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
+Switch: TypeAlias = Literal["on", "off"]
+
 app = App(name="topic", help="Topics: create, list, describe, alter, delete.")
 
 
@@ -35,6 +37,9 @@ def create(
     retention_bytes: str = "any",
     max_message: str = "4m",
     unclean_election: Annotated[bool, Parameter(negative="")] = False,
+    compaction: Switch = "off",
+    dispatch_messages: int = 0,
+    dispatch_bytes: str = "any",
     servers: Servers = None,
 ) -> None:
     """Create a topic.
@@ -61,6 +66,12 @@ def create(
         Largest message.
     unclean_election
         Let a replica lead that lacks messages when no other lives: loses messages.
+    compaction
+        on: keep the latest message of each key, beyond retention too, for `consume --compacted`.
+    dispatch_messages
+        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
+    dispatch_bytes
+        The same in bytes: 512k, 10m, any.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -70,6 +81,9 @@ def create(
         retention_bytes=size_bytes(retention_bytes),
         max_message_bytes=size_bytes(max_message),
         unclean_election=unclean_election,
+        compaction=compaction == "on",
+        dispatch_messages_per_s=dispatch_messages,
+        dispatch_bytes_per_s=max(0, size_bytes(dispatch_bytes)),
     )
     with open_client(servers) as boom:
         boom.admin.create_topic(
@@ -131,13 +145,19 @@ def describe(name: str, *, servers: Servers = None, output: Output = "table") ->
     with open_client(servers) as boom:
         topic = boom.admin.describe_topic(name)
         offsets = _offsets(boom, topic)
-    rows = [_queue(n, queue, offsets.get(n)) for n, queue in enumerate(topic.queues)]
+        horizons = boom.admin.horizons(name) if topic.config.compaction else {}
+    rows = [
+        _queue(n, queue, offsets.get(n)) | {"horizon": horizons.get(n)}
+        for n, queue in enumerate(topic.queues)
+    ]
     settings = msgspec.structs.asdict(topic.config)
     if output == "json":
         show_json({"name": name, "id": topic.id, "config": settings, "queues": rows})
         return
     print(_settings_line(topic))
     columns = ["queue", "leader", "epoch", "replicas", "isr", "first_offset", "next_offset"]
+    if topic.config.compaction:
+        columns.append("horizon")
     show(rows, columns, output)
 
 
@@ -169,7 +189,16 @@ def _settings_line(topic: TopicView) -> str:
         f"messages up to {bytes_text(config.max_message_bytes)}, "
         f"min in sync {config.min_in_sync or 'majority'}"
         f"{', unclean election' if config.unclean_election else ''}"
+        f"{', compacted' if config.compaction else ''}"
+        f"{_dispatch_text(config)}"
     )
+
+
+def _dispatch_text(config: TopicConfig) -> str:
+    """The dispatch rate of each queue, if it has any."""
+    messages, size = config.dispatch_messages_per_s, config.dispatch_bytes_per_s
+    said = [f"{messages:,} messages/s"] * (messages > 0) + [f"{bytes_text(size)}/s"] * (size > 0)
+    return f", each queue delivers up to {' and '.join(said)} to subscriptions" if said else ""
 
 
 @app.command
@@ -182,6 +211,9 @@ def alter(
     retention_bytes: str | None = None,
     max_message: str | None = None,
     unclean_election: bool | None = None,
+    compaction: Switch | None = None,
+    dispatch_messages: int | None = None,
+    dispatch_bytes: str | None = None,
     servers: Servers = None,
 ) -> None:
     """Change a topic's settings, or give it more queues; what is not named stays.
@@ -206,6 +238,13 @@ def alter(
         Largest message.
     unclean_election
         Let a replica lead that lacks messages when no other lives: loses messages.
+    compaction
+        on: keep the latest message of each key, beyond retention too, for `consume --compacted`.
+        off: forget what retention has taken out of the log.
+    dispatch_messages
+        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
+    dispatch_bytes
+        The same in bytes: 512k, 10m, any.
     servers
         Any nodes, host:port, comma-separated.
     """
@@ -215,6 +254,11 @@ def alter(
         "retention_bytes": None if retention_bytes is None else size_bytes(retention_bytes),
         "max_message_bytes": None if max_message is None else size_bytes(max_message),
         "unclean_election": unclean_election,
+        "compaction": None if compaction is None else compaction == "on",
+        "dispatch_messages_per_s": dispatch_messages,
+        "dispatch_bytes_per_s": (
+            None if dispatch_bytes is None else max(0, size_bytes(dispatch_bytes))
+        ),
     }
     changed = {key: value for key, value in settings.items() if value is not None}
     if not changed and queues is None:

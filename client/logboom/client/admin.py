@@ -64,7 +64,7 @@ class Admin:
             name: 1 to 127 of A-Z a-z 0-9 . _ % | -
             replicas: copies of each queue; 0 means min(3, live brokers).
             settings: min_in_sync, retention_ms, retention_bytes, max_message_bytes,
-                unclean_election, as `TopicConfig` says.
+                unclean_election, compaction, as `TopicConfig` says.
 
         Raises:
             AlreadyExists: there is one of this name.
@@ -99,6 +99,10 @@ class Admin:
     ) -> dict[int, tuple[int, int]]:
         """(first offset, high watermark) by queue; `queues` None: all."""
         return self._run(message_flows.offsets(topic, queues, self._timeout_s))
+
+    def horizons(self, topic: str) -> dict[int, int]:
+        """Up to where each queue of a compacted topic is compacted; empty of any other topic."""
+        return self._run(message_flows.horizons(topic, self._timeout_s))
 
     def offset_for_time(
         self,

@@ -17,7 +17,7 @@ from logboom.client.consumer import Consumer
 from logboom.client.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.futures import wait
 from logboom.client.group_consumer import GroupConsumer
-from logboom.client.group_options import check_groupless, member_options
+from logboom.client.group_options import check_groupless, check_whole, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.lookout import Lookout
@@ -161,6 +161,7 @@ class Client:
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
+        read_compacted: bool = False,
     ) -> Consumer: ...
 
     @overload
@@ -198,6 +199,7 @@ class Client:
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
         offsets_file: str | os.PathLike[str] | None = None,
+        read_compacted: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """A consumer: of a group, or without one of the given queues or of all.
@@ -220,6 +222,8 @@ class Client:
             commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
             offsets_file: with mode="broadcasting": where this member keeps its offsets; None:
                 ~/.logboom/offsets/<group>.json.
+            read_compacted: of a compacted topic, only the latest message of each key as far as the
+                brokers have compacted, then everything. Not for a group.
             settings: of the group if it is new, as `GroupConfig` names them: session_ms,
                 heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" it reads
                 every queue, whoever else does.
@@ -243,9 +247,11 @@ class Client:
                 self._timeout_s,
                 create_topics=self._create_topics,
                 uncommitted=reads_uncommitted(isolation),
+                compacted=read_compacted,
             )
             self._open.add(made)
             return made
+        check_whole(read_compacted=read_compacted)
         options = member_options(
             topics,
             group,
@@ -405,10 +411,11 @@ class Client:
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
         isolation: Isolation = "read_committed",
+        read_compacted: bool = False,
     ) -> PullResult:
         """Read from one queue; waits up to `wait_ms` at its end for something new.
 
-        `tags`, `filter` and `isolation` as in `consumer`. `status` of the result is FOUND,
+        `tags`, `filter`, `isolation` and `read_compacted` as in `consumer`. `status` of the result is FOUND,
         NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL (then `next_offset` is the nearest that exists).
         """
         wanted = wanted_of(tags, filter)
@@ -421,6 +428,7 @@ class Client:
             wanted,
             self._timeout_s,
             uncommitted=reads_uncommitted(isolation),
+            compacted=read_compacted,
         )
         result: PullResult = self._io.drive(flow)
         return result

@@ -36,6 +36,7 @@ class Consumer:
         *,
         create_topics: bool = False,
         uncommitted: bool = False,
+        compacted: bool = False,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
             raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
@@ -44,7 +45,9 @@ class Consumer:
         self._lock = threading.RLock()
         self._inbox = Inbox(prefetch_bytes, self._event.set)
         self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(topics, queues, start, wanted, uncommitted=uncommitted)
+        self._subscription = Subscription(
+            topics, queues, start, wanted, uncommitted=uncommitted, compacted=compacted
+        )
         self._closed = False
         for call in self._subscription.finds(timeout_s, create=create_topics):
             self._subscription.found(io.run(call))

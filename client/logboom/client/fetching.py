@@ -193,6 +193,7 @@ class Fetching:
             fetch.owner_epoch,
             fetch.filter,
             fetch.uncommitted,
+            fetch.compacted,
         )
 
     def _place(self, reading: _Reading, offset: int) -> None:
@@ -252,10 +253,11 @@ class Fetching:
             self._correct(reading, message)
             return
         fetch.max_offset = max(fetch.max_offset, message.max_offset)
-        matches = message.matches or []
+        matches, survivors = message.matches or [], message.survivors or []
         for place, batch in enumerate(batches):
             said = matches[place] if place < len(matches) else None
-            if not self._take(reading, batch, said):
+            alive = survivors[place] if place < len(survivors) else None
+            if not self._take(reading, batch, said, alive):
                 return
         if reading.offset is not None:
             # Batches that were left out for their tags are passed by.
@@ -274,7 +276,9 @@ class Fetching:
         else:
             fetch.inbox.pass_to(fetch, reading.generation, offset)
 
-    def _take(self, reading: _Reading, batch: Frame, matches: bytes | None) -> bool:
+    def _take(
+        self, reading: _Reading, batch: Frame, matches: bytes | None, survivors: bytes | None
+    ) -> bool:
         """Put one batch into the inbox; False if it is damaged and asked for again."""
         fetch, offset = reading.fetch, reading.offset or 0
         try:
@@ -298,7 +302,7 @@ class Fetching:
         reading.offset = head.next_offset
         fetch.took(len(columns), head.length)
         arrival = Arrival(fetch, reading.generation, columns, head.length)
-        arrival.matches = matches
+        arrival.matches, arrival.survivors = matches, survivors
         fetch.inbox.put(arrival)
         return True
 

@@ -59,6 +59,13 @@ def check_groupless(
         raise InvalidRequest(text)
 
 
+def check_whole(*, read_compacted: bool) -> None:
+    """Raises InvalidRequest for a member of a group that wants compacted messages."""
+    if read_compacted:
+        text = "read_compacted is for readers of their own: a group reads every message"
+        raise InvalidRequest(f"{text}; leave out group, or read_compacted")
+
+
 def member_options(
     topics: str | Sequence[str],
     group: str,

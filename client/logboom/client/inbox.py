@@ -17,7 +17,16 @@ PULL_BYTES: Final = 1024 * 1024
 class Arrival:
     """A batch (or an error) for the reader."""
 
-    __slots__ = ("columns", "error", "fetch", "generation", "matches", "passed", "size")
+    __slots__ = (
+        "columns",
+        "error",
+        "fetch",
+        "generation",
+        "matches",
+        "passed",
+        "size",
+        "survivors",
+    )
 
     def __init__(
         self,
@@ -37,6 +46,8 @@ class Arrival:
         """With neither batch nor error: reading went on to this offset without finding any."""
         self.matches: bytes | None = None
         """What the broker said of the whole batch, as in `Pulled`; None: it did not look."""
+        self.survivors: bytes | None = None
+        """Of a compacted topic: which messages are the latest of their key; None or empty: all."""
 
 
 class Inbox:
@@ -78,6 +89,7 @@ class QueueFetch:
     the rest."""
 
     __slots__ = (
+        "compacted",
         "consumed",
         "corrections",
         "fetched",
@@ -143,6 +155,8 @@ class QueueFetch:
         """Code of the error that pulls keep ending in; "": they are answered."""
         self.uncommitted = False
         """Whether a part of what a queue releases for a transaction is wanted."""
+        self.compacted = False
+        """Whether only the latest message of each key is wanted, where that is known."""
 
     @property
     def full(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
 from logboom.client.inbox import Arrival, Inbox, QueueFetch
-from logboom.client.picking import matcher_of, pick
+from logboom.client.picking import matcher_of, pick, pieces
 from logboom.client.results import ColumnBatch, Message, messages_of
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -89,18 +89,20 @@ class Intake:
 
     def take_columns(self) -> list[ColumnBatch]:
         """All that is at hand, as columns. Batches are whole: a filter leaves out only those that
-        hold no match."""
+        hold no match. Of compacted ones there is what survives, in pieces."""
         batches = []
         offset = self._next_offset()
         if offset is not None and self._arrival is not None and self._arrival.columns is not None:
             columns, fetch = self._arrival.columns, self._arrival.fetch
-            batches.append(ColumnBatch(fetch.topic, fetch.queue, columns.from_offset(offset)))
+            rest = pieces(columns.from_offset(offset), self._arrival.survivors)
+            batches += [ColumnBatch(fetch.topic, fetch.queue, each) for each in rest]
             self._finish()
         while (arrival := self._next(calm=bool(batches))) is not None:
             self._use(arrival)
             fetch, found = arrival.fetch, arrival.columns
-            if found is not None and self._holds_match(found, arrival.matches):
-                batches.append(ColumnBatch(fetch.topic, fetch.queue, found))
+            if found is not None and self._holds_match(found, arrival):
+                alive = pieces(found, arrival.survivors)
+                batches += [ColumnBatch(fetch.topic, fetch.queue, each) for each in alive]
         return batches
 
     def advance(self, *, calm: bool = False) -> bool:
@@ -112,7 +114,7 @@ class Intake:
         self._arrival = arrival
         self._use(arrival)
         fetch, columns = arrival.fetch, arrival.columns
-        picked = pick(self._matcher, columns, arrival.matches)
+        picked = pick(self._matcher, columns, arrival.matches, arrival.survivors)
         if picked is None:
             self._batch = messages_of(fetch.topic, fetch.queue, columns)
         elif 1 in picked:
@@ -154,8 +156,8 @@ class Intake:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
 
-    def _holds_match(self, columns: Columns, matches: bytes | None) -> bool:
-        picked = pick(self._matcher, columns, matches)
+    def _holds_match(self, columns: Columns, arrival: Arrival) -> bool:
+        picked = pick(self._matcher, columns, arrival.matches, arrival.survivors)
         return picked is None or 1 in picked
 
     def _finish(self) -> None:
@@ -199,6 +201,7 @@ class Intake:
             if offset is not None and columns is not None:
                 rest = Arrival(fetch, fetch.generation, columns.from_offset(offset), 0)
                 rest.matches = self._arrival.matches
+                rest.survivors = self._arrival.survivors
                 self._aside.setdefault((topic, queue), deque()).append(rest)
                 fetch.reader_offset = offset
             self._drop_if(fetch)

@@ -65,6 +65,22 @@ def offsets(
     return found
 
 
+def horizons(topic: str, timeout: float) -> Flow[dict[int, int]]:
+    """Up to where each queue of a compacted topic is compacted; empty if the topic is not, and
+    without queues that have no leader."""
+    view: TopicView = yield FindTopic(topic, timeout)
+    found = {}
+    for queue in [n for n, each in enumerate(view.queues) if each.leader is not None]:
+
+        def message(left: int, asked: int = queue) -> WireMessage:
+            return Offsets(0, left, topic, [asked])
+
+        answer, _ = yield from _leader(topic, queue, message, timeout)
+        if isinstance(answer, OffsetsResult) and answer.horizons and answer.horizons[0] >= 0:
+            found[queue] = answer.horizons[0]
+    return found
+
+
 def offset_for_time(topic: str, queue: int, timestamp_ms: int, timeout: float) -> Flow[int]:
     """Where the messages from a time on begin; the high watermark if there are none."""
 
@@ -95,6 +111,7 @@ def pull(
     timeout: float,
     *,
     uncommitted: bool = False,
+    compacted: bool = False,
 ) -> Flow[PullResult]:
     """One pull, cut to `max_messages` here: batches travel whole."""
     if offset < 0:
@@ -108,7 +125,7 @@ def pull(
         wait = min(wait_ms, left)
         pull = Pull(0, left, topic, queue, offset, PULL_BYTES, wait, max_messages)
         pull.tags, pull.filter = tags_of(wanted), text_of(wanted)
-        pull.uncommitted = uncommitted
+        pull.uncommitted, pull.compacted = uncommitted, compacted
         return pull
 
     answer, batches = yield from _leader(topic, queue, message, wait_ms / 1000 + timeout)
@@ -127,6 +144,7 @@ def _pull_result(
     wanted: Filter,
 ) -> PullResult:
     matcher, matches = matcher_of(wanted), answer.matches or []
+    survivors = answer.survivors or []
     columns: list[Columns] = []
     selected: list[bytes | None] = []
     left, next_offset = most, answer.next_offset
@@ -135,7 +153,9 @@ def _pull_result(
         if head.is_control or head.next_offset <= offset:
             continue
         found = Columns(head, batch).from_offset(offset)
-        picked = pick(matcher, found, matches[place] if place < len(matches) else None)
+        said = matches[place] if place < len(matches) else None
+        alive = survivors[place] if place < len(survivors) else None
+        picked = pick(matcher, found, said, alive)
         found, picked, count = _cut(found, picked, left)
         left -= count
         if count:

@@ -43,15 +43,47 @@ def matcher_of(wanted: Filter) -> Matcher | None:
     return None if wanted.takes_all else wanted.matcher()
 
 
-def pick(matcher: Matcher | None, columns: Columns, matches: bytes | None) -> bytes | None:
+def pick(
+    matcher: Matcher | None,
+    columns: Columns,
+    matches: bytes | None,
+    survivors: bytes | None = None,
+) -> bytes | None:
     """A byte per message of `columns`, 1 where it is wanted; None: all are.
 
-    `matches` is what the broker said of the whole batch (as in `Pulled`); None: nothing.
+    `matches` and `survivors` are what the broker said of the whole batch (as in `Pulled`); None:
+    nothing.
 
     Raises:
         DamagedBatch: the body does not hold together.
-        InvalidRequest: the broker's bitmap does not fit the batch.
+        InvalidRequest: a bitmap of the broker's does not fit the batch.
     """
+    wanted = _wanted(matcher, columns, matches)
+    if not survivors:
+        return wanted
+    alive = selectors(survivors, columns.head.count)[columns.first : columns.first + len(columns)]
+    if wanted is None:
+        return alive
+    both = int.from_bytes(wanted, "little") & int.from_bytes(alive, "little")
+    return both.to_bytes(len(alive), "little")
+
+
+def pieces(columns: Columns, survivors: bytes | None) -> list[Columns]:
+    """What survives of a batch, as columns; all of it where the broker said nothing."""
+    alive = pick(None, columns, None, survivors)
+    if alive is None:
+        return [columns]
+    found = []
+    start = alive.find(1)
+    while start >= 0:
+        stop = alive.find(0, start)
+        stop = len(alive) if stop < 0 else stop
+        found.append(columns.slice(start, stop))
+        start = alive.find(1, stop)
+    return found
+
+
+def _wanted(matcher: Matcher | None, columns: Columns, matches: bytes | None) -> bytes | None:
     if matcher is None:
         return None
     if matches is None:

@@ -55,9 +55,8 @@ def messages_of(
 ) -> list[Message]:
     """All messages of a batch or of a slice of it, built in one sweep; or those picked, by a byte
     each."""
-    parts: Sequence[Iterable[Any]] = columns.parts()
-    if picked is not None:
-        parts = [compress(part, picked) for part in parts]
+    parts: Sequence[Iterable[Any]]
+    parts = columns.parts() if picked is None else columns.some_parts(picked)
     return list(map(Message, repeat(topic), repeat(queue), *parts))
 
 

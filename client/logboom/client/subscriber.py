@@ -75,6 +75,15 @@ class Parcel:
         bits = int.from_bytes(self.chosen, "little")
         return self.columns.head.base_offset + ((bits & -bits).bit_length() - 1 if bits else 0)
 
+    def among(self, offsets: set[int]) -> set[int]:
+        """Which of these offsets are meant."""
+        base = self.columns.head.base_offset
+        found = offsets.intersection(range(self.first, self.columns.head.next_offset))
+        if found and self.chosen:
+            bits = int.from_bytes(self.chosen, "little")
+            found = {offset for offset in found if bits >> (offset - base) & 1}
+        return found
+
 
 class Place:
     """One queue of a subscriber."""
@@ -83,6 +92,7 @@ class Place:
         "active",
         "again",
         "done",
+        "doubled",
         "expected",
         "freed",
         "freed_bytes",
@@ -90,6 +100,7 @@ class Place:
         "out",
         "queue",
         "rewound",
+        "sending",
         "session",
         "to_ack",
         "up_to",
@@ -104,11 +115,15 @@ class Place:
         """Permits to give back."""
         self.out: set[int] = set()
         """Offsets that the reader has and has not settled."""
+        self.doubled: set[int] = set()
+        """Of these, what came once more and was not handed out again yet."""
         self.done: set[int] = set()
         """Offsets that the reader acknowledged; the leader has not confirmed them yet."""
         self.known: set[int] = set()
         """Offsets that the reader acknowledged when they were not this consumer's any more: should
         they come again, they are acknowledged without being handed out."""
+        self.sending: set[int] = set()
+        """Offsets of which a copy is on its way, to the retries or the dead letters."""
         self.to_ack: list[int] = []
         self.up_to = -1
         """All up to here is to be acknowledged (cumulative)."""
@@ -127,7 +142,7 @@ class Place:
     @property
     def idle(self) -> bool:
         """Whether the leader has confirmed everything."""
-        return not (self.unsettled or self.done)
+        return not (self.unsettled or self.done or self.sending)
 
     def renew(self, session: int) -> None:
         """Attached anew: what was under way comes again. Whether what was acknowledged and not
@@ -136,6 +151,7 @@ class Place:
         self.freed = self.freed_bytes = 0
         self.to_ack, self.again, self.up_to = list(self.done), [], -1
         self.rewound = None
+        self.doubled.clear()
 
     def confirm(self, offsets: Iterable[int], up_to: int, refused: list[Span]) -> None:
         """The leader answered."""
@@ -145,7 +161,10 @@ class Place:
             self.known |= missed
         self.done.difference_update(offsets)
         if up_to >= 0:
-            self.done = {offset for offset in self.done if offset > up_to}
+            below = {offset for offset in self.done if offset <= up_to}
+            if up_to in missed and len(self.known) < MOST_KNOWN:
+                self.known |= below
+            self.done -= below
 
     def free(self, parcel: Parcel) -> None:
         """A parcel needs no room any more."""
@@ -177,7 +196,9 @@ class Subscriber:
         """Queues that were attached anew: what the reader has of them and did not hand out comes
         again."""
         self.woken = False
-        """The core was told to look for permits and settlements."""
+        """The core was told to look for settlements."""
+        self.hungry = False
+        """The core was told that half a window is free."""
         self.error: LogboomError | None = None
         """Why a queue cannot be had; the reader raises it once."""
 
@@ -197,7 +218,7 @@ class Subscriber:
     def forget(self, place: Place) -> None:
         """The messages of a queue are gone: nothing of it is to be settled."""
         with self.lock:
-            for offsets in (place.out, place.done, place.known):
+            for offsets in (place.out, place.done, place.known, place.sending):
                 offsets.clear()
         self.renew(place, place.session)
 
@@ -212,6 +233,11 @@ class Subscriber:
                 return
             place.rewound = None
             place.expected = parcel.columns.head.next_offset
+            if place.out:
+                place.doubled |= parcel.among(place.out)
+            if place.done:
+                # By the time that it is looked at, these may be confirmed, and forgotten.
+                place.known |= parcel.among(place.done)
             self.arrivals.append(parcel)
         self.ring()
 

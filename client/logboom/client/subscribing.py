@@ -18,7 +18,8 @@ from logboom.client.calls import (
 from logboom.client.connections import Connections, OnReply, Ticket
 from logboom.client.leaders import Leaders
 from logboom.client.outcome import Outcome
-from logboom.client.sitting import Sitting, spans_of
+from logboom.client.settling import ASK_S, Settling, ms
+from logboom.client.sitting import Sitting
 from logboom.client.subscriber import WINDOW_BYTES, Parcel, Place, Subscriber
 from logboom.client.turn import Turn
 from logboom.client.watching import Watching
@@ -30,7 +31,6 @@ from logboom.wire.messages import Message
 from logboom.wire.session import Reply
 from logboom.wire.subscription_messages import (
     Delivered,
-    Settled,
     Span,
     Start,
     Subscribed,
@@ -41,8 +41,6 @@ LOG = logging.getLogger("logboom.client")
 
 GATHER_S: Final = 0.005
 """Seconds that settlements wait for company."""
-ASK_S: Final = 10.0
-"""Seconds for an answer to Subscribe and SettleMessages."""
 SLACK_S: Final = 3.0
 """Seconds beyond the hold before an unanswered Receive is taken for lost."""
 
@@ -66,7 +64,7 @@ class Subscribing:
         self._sittings: dict[int, dict[int, Sitting]] = {}
         """id of a subscriber → its queues."""
         self._opening: dict[int, Outcome[None]] = {}
-        self._flushes: dict[int, list[Outcome[None]]] = {}
+        self._settling = Settling(self._sittings, self._ask, self._failed, turn, rng)
         self._subscribers: dict[int, Subscriber] = {}
         watching.listen(self._rerouted)
 
@@ -86,9 +84,12 @@ class Subscribing:
             elif isinstance(call, CloseSubscriber):
                 call.outcome.resolve(None)
         elif isinstance(call, WakeSubscriber):
-            self._turn.after(0 if call.subscriber.paused else GATHER_S, lambda: self._woken(name))
+            # Permits leave at once, or the broker would wait for them; settlements gather.
+            self._grant(name)
+            if call.subscriber.woken:
+                self._turn.after(GATHER_S, lambda: self._woken(name))
         elif isinstance(call, FlushSubscriber):
-            self._flush(name, call.outcome, call.timeout)
+            self._settling.flush(name, call.outcome, call.timeout)
         else:
             self._close(name, call)
 
@@ -174,7 +175,7 @@ class Subscribing:
         subscriber = sitting.subscriber
         sitting.open, sitting.attempts, sitting.number = True, 0, 0
         subscriber.renew(sitting.place, sitting.session)
-        self._settle(sitting)
+        self._settling.settle(sitting)
         self._receive(sitting, 0 if subscriber.paused else subscriber.window(), WINDOW_BYTES)
         if subscriber.paused:
             sitting.place.freed = subscriber.window()
@@ -286,6 +287,16 @@ class Subscribing:
             place.freed = place.freed_bytes = 0
         return freed
 
+    def _grant(self, name: int) -> None:
+        """Give permits back where half a window is free."""
+        subscriber = self._subscribers[name]
+        subscriber.hungry = False
+        least = max(1, subscriber.window() // 2)
+        for sitting in self._sittings.get(name, {}).values():
+            freed = self._freed(sitting, least) if sitting.open else (0, 0)
+            if freed[0]:
+                self._receive(sitting, *freed)
+
     def _woken(self, name: int) -> None:
         subscriber = self._subscribers.get(name)
         if subscriber is None:
@@ -293,97 +304,10 @@ class Subscribing:
         with subscriber.lock:
             subscriber.woken = False
         for sitting in self._sittings.get(name, {}).values():
-            if not sitting.open:
-                continue
-            self._settle(sitting)
-            freed = self._freed(sitting, max(1, subscriber.window() // 2))
-            if freed[0]:
-                self._receive(sitting, *freed)
-
-    # Settling.
-
-    def _settle(self, sitting: Sitting) -> None:
-        """Tell the leader what is settled, one request at a time."""
-        place, options = sitting.place, sitting.subscriber.options
-        if sitting.settling is not None or not sitting.open:
-            return
-        with sitting.subscriber.lock:
-            if not place.unsettled:
-                return
-            offsets, place.to_ack = place.to_ack, []
-            again, place.again = place.again, []
-            up_to, place.up_to = place.up_to, -1
-        message = sitting.settle(spans_of(offsets), up_to, again, ms(ASK_S))
-
-        def settled(reply: Reply) -> None:
-            sitting.settling = None
-            if not isinstance(reply.message, Settled):
-                self._unsettled(sitting, offsets, again, up_to, reply.error)
-                return
-            refused = reply.message.refused
-            with sitting.subscriber.lock:
-                place.confirm(offsets, up_to, refused)
-            if refused:
-                LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
-                if again and options.ordered:
-                    # What was given back was not ours: nothing says where it goes on.
-                    self._failed(sitting, None)
-                    return
-            self._settle(sitting)
-            self._flushed(id(sitting.subscriber))
-
-        sitting.settling = self._ask(sitting, message, settled, ASK_S)
-
-    def _unsettled(
-        self,
-        sitting: Sitting,
-        offsets: list[int],
-        again: list[tuple[int, int]],
-        up_to: int,
-        error: LogboomError | None,
-    ) -> None:
-        """What was to be settled is not. In a new session it comes again, and what is done is
-        acknowledged then."""
-        if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
-            self._failed(sitting, error)
-            return
-        place = sitting.place
-        if error.code == "INVALID_ARGUMENT":
-            LOG.warning("%s/%s: %s", sitting.subscriber.options.topic, place.queue, error)
-            with sitting.subscriber.lock:
-                place.done.difference_update(offsets)
-            return
-        with sitting.subscriber.lock:
-            place.to_ack += offsets
-            place.again += again
-            place.up_to = max(place.up_to, up_to)
-        sitting.attempts += 1
-        self._turn.after(backoff(sitting.attempts, self._rng), lambda: self._settle(sitting))
+            self._settling.settle(sitting)
+        self._grant(name)
 
     # The end.
-
-    def _flush(self, name: int, outcome: Outcome[None], timeout: float) -> None:
-        def late() -> None:
-            text = "not all acknowledgements were confirmed in time: what is not comes again"
-            outcome.fail(TimedOut(text))
-            waiting = self._flushes.get(name, [])
-            if outcome in waiting:
-                waiting.remove(outcome)
-
-        self._flushes.setdefault(name, []).append(outcome)
-        self._turn.after(timeout, late)
-        for sitting in self._sittings.get(name, {}).values():
-            self._settle(sitting)
-        self._flushed(name)
-
-    def _flushed(self, name: int) -> None:
-        """Whoever waits for everything to be confirmed, if it is."""
-        if name not in self._flushes:
-            return
-        sittings = self._sittings.get(name, {}).values()
-        if all(s.settling is None and s.place.idle for s in sittings):
-            for outcome in self._flushes.pop(name):
-                outcome.resolve(None)
 
     def _close(self, name: int, call: CloseSubscriber) -> None:
         done: Outcome[None] = Outcome()
@@ -395,7 +319,7 @@ class Subscribing:
             call.outcome.resolve(None)
 
         done.add_callback(end)
-        self._flush(name, done, call.timeout)
+        self._settling.flush(name, done, call.timeout)
 
     def _detach(self, sitting: Sitting) -> None:
         """Go; nobody waits for the answer."""
@@ -405,8 +329,3 @@ class Subscribing:
         if not was_open:
             return
         self._ask(sitting, sitting.detach(ms(ASK_S)), lambda _reply: None, ASK_S)
-
-
-def ms(seconds: float) -> int:
-    """Milliseconds."""
-    return int(seconds * 1000)

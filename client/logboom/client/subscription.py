@@ -26,6 +26,7 @@ class Subscription:
         wanted: Filter,
         *,
         uncommitted: bool = False,
+        compacted: bool = False,
     ) -> None:
         if not topics:
             raise InvalidRequest("a consumer needs at least one topic")
@@ -36,6 +37,7 @@ class Subscription:
         self._start = start
         self._wanted = wanted
         self._uncommitted = uncommitted
+        self._compacted = compacted
         self._counts: dict[str, int] = {}
         """Queues of each topic that are read already."""
         self._share = 0
@@ -70,5 +72,6 @@ class Subscription:
         for (name, number), start in wanted:
             fetch = QueueFetch(name, number, start, inbox, self._share, tags)
             fetch.filter, fetch.uncommitted = text, self._uncommitted
+            fetch.compacted = self._compacted
             fetches.append(fetch)
         return [(fetch, OpenFetch(fetch)) for fetch in fetches]

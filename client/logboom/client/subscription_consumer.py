@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from logboom.client.calls import CloseSubscriber, FindTopic, FlushSubscriber, OpenSubscriber
+from logboom.client.admin import wall_ms
+from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
+from logboom.client.copies import CopySink
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 from logboom.client.subscriber import Subscriber, SubscriberOptions
-from logboom.client.subscriber_reader import SubscriberReader
-from logboom.wire.errors import ClientClosed, InvalidRequest
+from logboom.client.subscription_readers import SubscriptionReaders, find_topics
+from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError
 
 CLOSE_S: Final = 5.0
 """Seconds that `close` waits for its acknowledgements to be confirmed."""
@@ -35,14 +37,23 @@ class SubscriptionConsumer:
         self._io = io
         self._timeout_s = timeout_s
         self._event = threading.Event()
-        self._subscriber = Subscriber(options, self._event.set, threading.RLock())
-        self._reader = SubscriberReader(self._subscriber, io.submit)
+        self._options = options
+        self._sink = CopySink(io, timeout_s)
+        self._readers = SubscriptionReaders(options, self._subscriber, io.submit, self._sink)
         self._read_lock = threading.RLock()
         self._closed = False
         # One that nobody holds any more must not keep what it has.
-        weakref.finalize(self, abandon, io, self._subscriber).atexit = False
-        io.run(FindTopic(options.topic, timeout_s, create_topics))
-        io.run(OpenSubscriber(self._subscriber, timeout_s))
+        weakref.finalize(self, abandon, io, self._readers.subscribers).atexit = False
+        io.drive(find_topics(options, wall_ms(), timeout_s, create=create_topics))
+        try:
+            for subscriber in self._readers.subscribers:
+                io.run(OpenSubscriber(subscriber, timeout_s))
+        except LogboomError:
+            abandon(io, self._readers.subscribers)
+            raise
+
+    def _subscriber(self, options: SubscriberOptions) -> Subscriber:
+        return Subscriber(options, self._event.set, threading.RLock())
 
     # Reading.
 
@@ -50,7 +61,7 @@ class SubscriptionConsumer:
         """Every message, waiting for the next when there is none; ends when closed."""
         while not self._closed:
             self._io.check()
-            taken = self._reader.take(1)
+            taken = self._readers.take(1)
             if taken:
                 yield taken[0]
             else:
@@ -64,7 +75,7 @@ class SubscriptionConsumer:
             deadline = time.monotonic() + timeout_s
             while True:
                 self._check()
-                taken = self._reader.take(max_messages)
+                taken = self._readers.take(max_messages)
                 left = deadline - time.monotonic()
                 if taken or left <= 0:
                     return taken
@@ -80,7 +91,7 @@ class SubscriptionConsumer:
             InvalidRequest: one was not delivered to this consumer, or is settled already.
         """
         self._check()
-        self._reader.ack(given)
+        self._readers.ack(given)
 
     def ack_cumulative(self, message: Message) -> None:
         """Done with a message and all before it in its queue (exclusive and failover).
@@ -89,9 +100,11 @@ class SubscriptionConsumer:
             InvalidRequest: it was not delivered to this consumer; or the subscription is shared.
         """
         self._check()
-        self._reader.ack_cumulative(message)
+        self._readers.ack_cumulative(message)
 
-    def nack(self, given: Message | Iterable[Message], delay_s: float = 60.0) -> None:
+    def nack(
+        self, given: Message | Iterable[Message], delay_s: float = 60.0, *, cause: str = ""
+    ) -> None:
         """Messages are to come again, in `delay_s` seconds, to this consumer or another. Of an
         exclusive or failover subscription, all that follow in the queue wait and come again too.
 
@@ -99,7 +112,21 @@ class SubscriptionConsumer:
             InvalidRequest: one was not delivered to this consumer, or is settled; or such a delay.
         """
         self._check()
-        self._reader.nack(given, delay_s)
+        self._readers.nack(given, delay_s, cause)
+
+    def retry(
+        self, given: Message | Iterable[Message], delay_s: float | None = None, *, cause: str = ""
+    ) -> None:
+        """Messages are to come again by way of the subscription's retry topic, in `delay_s` seconds
+        (None: 10 s after the first attempt, and longer each time): their time outlasts whatever
+        happens to brokers, and holds up no other message of their keys. After `max_attempts` they
+        become dead letters. They are acknowledged once the copies are safe.
+
+        Raises:
+            InvalidRequest: the subscription has no `max_attempts`; or as `nack`.
+        """
+        self._check()
+        self._readers.retry(given, delay_s, cause)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the brokers have confirmed all that was acknowledged.
@@ -109,28 +136,30 @@ class SubscriptionConsumer:
         """
         self._check()
         wanted = self._timeout_s if timeout_s is None else timeout_s
-        self._io.run(FlushSubscriber(self._subscriber, wanted))
+        for subscriber in self._readers.subscribers:
+            self._io.run(FlushSubscriber(subscriber, wanted))
 
     def pause(self) -> None:
         """Take no more than what is on its way already, until `resume`."""
         self._check()
-        self._reader.pause(paused=True)
+        self._readers.pause(paused=True)
 
     def resume(self) -> None:
         """Take messages again."""
         self._check()
-        self._reader.pause(paused=False)
+        self._readers.pause(paused=False)
 
     @property
     def name(self) -> str:
         """This consumer's name in its subscription."""
-        return self._subscriber.options.consumer
+        return self._options.consumer
 
     @property
     def active(self) -> dict[int, bool]:
         """Queue → whether this consumer is the one that gets its messages, as last heard (of
         exclusive and failover; of the others always)."""
-        return {queue: place.active for queue, place in self._subscriber.places.items()}
+        places = self._readers.subscribers[0].places
+        return {queue: place.active for queue, place in places.items()}
 
     # The end.
 
@@ -142,7 +171,10 @@ class SubscriptionConsumer:
         self._closed = True
         self._event.set()
         if self._io.running:
-            self._io.run(CloseSubscriber(self._subscriber, timeout_s))
+            # Copies on their way are waited for: what they are copies of is acknowledged then.
+            self._sink.close()
+            for subscriber in self._readers.subscribers:
+                self._io.run(CloseSubscriber(subscriber, timeout_s))
 
     def __enter__(self) -> Self:
         return self
@@ -162,12 +194,13 @@ class SubscriptionConsumer:
 
     def _wait(self, timeout_s: float) -> None:
         self._event.clear()
-        self._subscriber.wanted = True
-        if not self._reader.waiting and self._subscriber.error is None:
+        self._readers.want()
+        if not self._readers.waiting:
             self._event.wait(timeout_s)
 
 
-def abandon(io: IoThread, subscriber: Subscriber) -> None:
+def abandon(io: IoThread, subscribers: list[Subscriber]) -> None:
     """Let a consumer go that nobody holds any more; nothing if it has gone."""
     if io.running:
-        io.submit(CloseSubscriber(subscriber, 0.0))
+        for subscriber in subscribers:
+            io.submit(CloseSubscriber(subscriber, 0.0))

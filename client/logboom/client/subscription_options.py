@@ -11,6 +11,7 @@ from logboom.client.picking import wanted_of
 from logboom.client.subscriber import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
+from logboom.wire.names import subscription_name_fault
 from logboom.wire.subscription_messages import KINDS, Span, Start, SubscriptionConfig
 
 _FIXED: Final = ("kind", "filter", "hashing")
@@ -60,6 +61,10 @@ def subscriber_options(
         spans = None if ranges is None else tuple((int(a), int(b)) for a, b in ranges)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidRequest(f"a setting of the subscription cannot be: {error}") from None
+    if config.max_attempts:
+        fault = subscription_name_fault(topic, subscription)
+        if fault is not None:
+            raise InvalidRequest(fault, "INVALID_NAME")
     return SubscriberOptions(topic, subscription, name, config, priority, spans, begin, window)
 
 

@@ -10,7 +10,7 @@ from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.gate import Peer
 from logboom.wire.group_commands import SetTarget
 from logboom.wire.messages import Propose
-from logboom.wire.names import RETRY_PREFIX, is_reserved
+from logboom.wire.names import RETRY_PREFIX, is_a_groups
 
 MAX_PROPOSER: Final = 128
 """Characters of a proposer's name."""
@@ -38,7 +38,7 @@ def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | N
         text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
         return InvalidRequest(text, "TOO_LARGE")
     if peer.kind == "client" and (
-        (isinstance(command, CreateTopic) and is_reserved(command.name))
+        (isinstance(command, CreateTopic) and is_a_groups(command.name))
         or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))
     ):
         text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"

@@ -55,7 +55,8 @@ class _BrokerRow(Struct, frozen=True, array_like=True):
 class _TopicRow(Struct, frozen=True, array_like=True):
     name: str
     id: int
-    config: TopicConfig
+    config: msgspec.Raw
+    """A `TopicConfig`, see `_config_row`."""
     created_ms: int
     version: int
     queues: list[tuple[int, int, int]]
@@ -99,6 +100,10 @@ class _Format(Struct, frozen=True, array_like=True):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_SnapshotWithTransactions).decode
+_decode_config: Final = msgspec.msgpack.Decoder(TopicConfig).decode
+_DEFAULTS: Final = msgspec.structs.astuple(TopicConfig())
+_FIRST_SETTINGS: Final = 5
+"""Settings that topics had in the first format."""
 _decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
 
 
@@ -171,7 +176,17 @@ def _topic_row(
         if number is None:
             number = known[queue.standing] = numbers[queue.standing.key()]
         queues.append((number, queue.epoch, queue.version))
-    return _TopicRow(topic.name, topic.id, topic.config, topic.created_ms, topic.version, queues)
+    config = _config_row(topic.config)
+    return _TopicRow(topic.name, topic.id, config, topic.created_ms, topic.version, queues)
+
+
+def _config_row(config: TopicConfig) -> msgspec.Raw:
+    """The settings without the newest ones as long as these are as they are by default: then name
+    servers that do not know them read all, and agree on the state's hash."""
+    values = list(msgspec.structs.astuple(config))
+    while len(values) > _FIRST_SETTINGS and values[-1] == _DEFAULTS[len(values) - 1]:
+        del values[-1]
+    return msgspec.Raw(_encode(values))
 
 
 def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
@@ -224,11 +239,12 @@ def _cluster(stored: _SnapshotWithTransactions) -> Cluster:
 
 
 def _add_topic(cluster: Cluster, row: _TopicRow, standings: list[Standing]) -> None:
-    topic = Topic(row.name, row.id, row.config, row.created_ms, row.version)
+    config = _decode_config(row.config)
+    topic = Topic(row.name, row.id, config, row.created_ms, row.version)
     cluster.add_topic(topic)
     for index, (number, epoch, version) in enumerate(row.queues):
         cluster.add_queue(Queue(topic, index, standings[number], epoch, version))
-    topic.need = needed_copies(row.config, topic.replicas)
+    topic.need = needed_copies(config, topic.replicas)
 
 
 def _dedup(stored: _Snapshot) -> Dedup:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from logboom.nodes.compacting import Compacting
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.coordinator import Coordinator
 from logboom.nodes.coordinator_standing import Standing
@@ -30,6 +31,7 @@ from logboom.nodes.orphans import Orphans
 from logboom.nodes.parked_carry import Carrying
 from logboom.nodes.parked_recall import Recalling
 from logboom.nodes.parked_release import Releasing
+from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.producing import Producing
 from logboom.nodes.proposals import Proposals
 from logboom.nodes.pulling import Pulling
@@ -43,7 +45,9 @@ from logboom.nodes.space import SpaceGauge
 from logboom.nodes.stats import Statistics
 from logboom.nodes.stopping import Stopping
 from logboom.nodes.storage import Storage
+from logboom.nodes.subscription_access import Access
 from logboom.nodes.subscription_desk import Desk
+from logboom.nodes.subscription_operators import Operators
 from logboom.nodes.subscriptions import Subscriptions
 from logboom.nodes.turn import Turn
 from logboom.nodes.unended import UnendedRequests
@@ -110,10 +114,12 @@ class Broker:
         rng: random.Random,
         incarnation: str,
         cluster_key: bytes = b"",
+        plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
         """Open all queues that `storage` holds; `config.advertise` must be filled in.
 
-        `incarnation` is random per process. The storage's content counts as on disk.
+        `incarnation` is random per process. The storage's content counts as on disk. `plug_ins`:
+        those that `config.dispatch_filters` names.
         """
         self.config = config
         self.storage = storage
@@ -162,6 +168,14 @@ class Broker:
         self.producing = Producing(
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
+        self.compacting = Compacting(
+            self.queues,
+            self.routes,
+            config.compaction_messages_per_s,
+            stats,
+            self.damages.found,
+            self._lacking,
+        )
         self.pulling = Pulling(
             config,
             self.queues,
@@ -171,6 +185,7 @@ class Broker:
             self.damages,
             stats,
             self._hw_moved,
+            self.compacting.broken,
         )
         self.feeder = Feeder(
             config, self.queues, self.routes, stats, self._position, self.damages.found
@@ -226,17 +241,18 @@ class Broker:
         )
         self.orphans = Orphans(config, storage, self.decisions, stats, self.damages.found)
         self.desk = Desk(
-            config.id, self.queues, self.routes, stats, self.feeder.appended, self.damages.found
-        )
-        self.subscriptions = Subscriptions(
             config.id,
             self.queues,
             self.routes,
-            self.desk,
+            lease,
             stats,
-            self.damages.refusal,
-            self.pulling.offset_at,
+            self.feeder.appended,
+            self.damages.found,
+            plug_ins,
         )
+        access = Access(config.id, self.queues, self.routes, self.desk, self.damages.refusal)
+        self.subscriptions = Subscriptions(access, self.desk, stats, self.pulling.offset_at)
+        self.operators = Operators(access, self.desk, stats)
         self.roles = Roles(
             config.id,
             self.queues,
@@ -266,6 +282,7 @@ class Broker:
             stats,
             Carrying(self.queues, stats, self.feeder.appended).carry,
             self.desk.refresh,
+            self.compacting,
         )
         self.coordinator = Coordinator(
             Standing(config.id, self.routes, self.groups, lease),
@@ -295,6 +312,8 @@ class Broker:
         self._to_index: dict[QueueKey, Replica] = {
             replica.key: replica for replica in self.queues if replica.damage is None
         }
+        for replica in self.queues:
+            self.compacting.moved(replica)
         self._more = False
         self._syncing: deque[tuple[int, float]] = deque()
         """(token, when) of turns that are not on disk yet."""
@@ -324,8 +343,8 @@ class Broker:
             Receive: self._on_subscription(self.subscriptions.receive),
             SettleMessages: self._on_subscription(self.subscriptions.settle),
             Detach: self._on_subscription(self.subscriptions.detach),
-            AlterSubscription: self._on_subscription(self.subscriptions.alter),
-            DescribeSubscriptions: self._on_subscription(self.subscriptions.describe),
+            AlterSubscription: self._on_subscription(self.operators.alter),
+            DescribeSubscriptions: self._on_subscription(self.operators.describe),
         }
 
     @property
@@ -443,6 +462,7 @@ class Broker:
             self.desk.hw_moved(replica, turn)
             self._to_index[replica.key] = replica
             self._to_apply[replica.key] = replica
+            self.compacting.moved(replica)
         self._moved.clear()
         self.desk.flush(turn)
         self._apply(turn)
@@ -453,6 +473,7 @@ class Broker:
         self.coordinator.requests.flush(turn)
         self.reports.flush(turn)
         self._index(turn)
+        self.compacting.step(turn)
         self.scrub.step(turn)
 
     def _apply(self, turn: Turn) -> None:
@@ -477,6 +498,7 @@ class Broker:
                 self.queues.touch(replica)
             replica.applied = reach
             if decided:
+                self.compacting.moved(replica)
                 self.pulling.hw_moved(replica, turn)
                 self.desk.hw_moved(replica, turn)
             self._decided(replica, turn)
@@ -521,6 +543,7 @@ class Broker:
             self.watcher.deadline(),
             self.proposals.deadline(),
             self.damages.deadline(),
+            self.compacting.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
             self.releasing.deadline(),
@@ -545,6 +568,9 @@ class Broker:
 
     def _hw_moved(self, replica: Replica) -> None:
         self._moved[replica.key] = replica
+
+    def _lacking(self, replica: Replica) -> None:
+        self.fetching.name_anew(replica)
 
     def _halt(self, replica: Replica) -> None:
         self.fetching.unfollow(replica)
@@ -589,6 +615,7 @@ class Broker:
                 self.proposals.propose(command, lambda _result, _later: None, turn)
         self.damages.step(turn)
         self.roles.apply_all(turn)
+        self.compacting.configure(self.routes.topics, turn)
 
     def _fenced(self, turn: Turn) -> None:
         self.stats.count("fencings")
@@ -605,6 +632,7 @@ class Broker:
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
         self.roles.apply(names, turn)
+        self.compacting.configure(names, turn)
         self._learned_decisions(turn)
         self.fetching.moved(self.routes)
         self.isr.settle()
@@ -699,6 +727,7 @@ class Broker:
                 len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
             ),
             damaged=len(self.damages),
+            copies_lacking=self.compacting.copying(),
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,

@@ -60,6 +60,11 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Bytes per second of stored entries that are read and checked, all the time; 0: none."""
     scrub_every_s: float = 3_600.0
     """Seconds from the beginning of one pass over everything to the next, at least."""
+    compaction_messages_per_s: int = 25_000
+    """Messages per second that the passes of compaction take in, all queues together."""
+    dispatch_filters: list[str] = []
+    """Plug-ins, as package.module:function, that judge batches before they are delivered to
+    subscriptions (`logboom.nodes.plug_ins`). (Only the skin reads it.)"""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
     transaction_timeout_ms: int = 60_000
@@ -86,6 +91,8 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("out_of_sync_ms must be at least twice fetch_wait_ms")
     if config.scrub_bytes_per_s < 0 or config.scrub_every_s < 0:
         raise StartError("scrub_bytes_per_s and scrub_every_s must not be below 0")
+    if config.compaction_messages_per_s <= 0:
+        raise StartError("compaction_messages_per_s must be greater than 0")
     for name in ("memory_bytes", "cache_bytes", "max_unsynced_bytes", "fetch_bytes"):
         if getattr(config, name) <= 0:
             raise StartError(f"{name} must be greater than 0 (bytes)")

@@ -234,7 +234,9 @@ class Damages:
             if replica is None:
                 del self._mending[key]
             elif replica.role == "leader" or (
-                replica.leader_hw is not None and replica.synced >= replica.leader_hw
+                replica.leader_hw is not None
+                and replica.synced >= replica.leader_hw
+                and replica.compaction.lacks is None
             ):
                 # (One that was made leader meanwhile: what it holds is the queue now.)
                 del self._mending[key]

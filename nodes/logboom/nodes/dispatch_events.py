@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logboom.nodes.key_ranges import Range
-from logboom.nodes.offset_set import Span
+from logboom.nodes.offset_set import Span, spans_of
+from logboom.wire.batch import open_batch
+from logboom.wire.columns import Columns
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.subscription_messages import KINDS, Hashing, Kind, SubscriptionConfig
@@ -24,6 +26,10 @@ class Entry(NamedTuple):
 
     head: BatchHead
     frame: Frame
+
+    def columns(self) -> Columns:
+        """Its messages; any look at them raises DamagedBatch if they do not hold together."""
+        return open_batch(self.frame, self.head)
 
     @property
     def base(self) -> int:
@@ -155,14 +161,19 @@ class DispatchEffects:
     """What follows from an event."""
 
     deliveries: list[Delivery] = field(default_factory=list)
-    acked: list[Span] = field(default_factory=list)
-    """To be written down: acknowledged now and not before."""
+    done: list[tuple[int, int]] = field(default_factory=list)
+    """To be written down: acknowledged now and not before; bit n of the second: the first + n."""
     counts: dict[int, int] = field(default_factory=dict)
     """To be written down: offset → deliveries that came to nothing."""
     refused: list[Span] = field(default_factory=list)
     """Not acknowledged, or not taken back: the consumer does not hold them."""
     active: list[tuple[str, bool]] = field(default_factory=list)
     """(consumer, whether it is the active one now), of exclusive and failover."""
+
+    @property
+    def acked(self) -> list[Span]:
+        """`done` as spans."""
+        return [span for start, bits in self.done for span in spans_of(bits, start)]
 
 
 __all__ = [

@@ -4,7 +4,8 @@ Keys are told apart by their slot (65,536 of them); `key_ranges` says whose a sl
 moves while its old owner holds messages of it is *draining*: what follows waits until all of these
 are acknowledged or came back. What waits is counted (`look_ahead`), so that one consumer that is
 stuck does not stop the others before that much of its own has piled up. Messages of slots that
-nobody's sticky range covers wait uncounted, as bits: they hold nobody up.
+nobody's sticky range covers wait uncounted, as bits: they hold nobody up. All of that is in
+`dispatch_lines`; here is what is read and sent.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Final
 from logboom.nodes.ack_set import AckSet
 from logboom.nodes.dispatch_consumers import Consumer
 from logboom.nodes.dispatch_events import Entry, Settings, Source
+from logboom.nodes.dispatch_lines import Lines
 from logboom.nodes.dispatch_shelf import Shelf
 from logboom.nodes.dispatch_slots import SlotTable, slots_of
 from logboom.nodes.dispatcher import READ_BATCHES, READ_BYTES, Dispatcher
 from logboom.nodes.entry_filter import EntryFilter
-from logboom.nodes.offset_set import OffsetSet, offsets_of
+from logboom.nodes.offset_set import OffsetSet
 from logboom.nodes.permits import DispatchRate
 from logboom.wire.errors import DamagedBatch
 
@@ -40,210 +42,91 @@ class KeysDispatcher(Dispatcher):
         rates: Sequence[DispatchRate] = (),
     ) -> None:
         super().__init__(settings, source, acks, counts, entry_filter, rates)
-        self.table = SlotTable(settings.hashing)
-        self.uncovered = OffsetSet()
-        """Messages of slots that are nobody's."""
-        self.blocked_attempts = 0
-        """How often a message had to wait for its slot."""
+        self.lines = Lines(settings.hashing)
         self._rescan = OffsetSet()
         """Uncovered before ranges moved: to be read again, before anything behind is sent."""
         self._shelf = Shelf()
-        self._slots: dict[int, int] = {}
-        """Offset → slot, of all that waits, is postponed, or is held."""
-        self._holder: dict[int, Consumer] = {}
-        """Slot → who holds messages of it."""
-        self._held_of: dict[int, int] = {}
-        """Slot → how many."""
-        self._lines: dict[Consumer, OffsetSet] = {}
-        """What waits for a consumer's permits."""
-        self._blocked: dict[int, set[int]] = {}
-        """Slot → what waits for the slot to be drained, or for what is postponed before it."""
-        self._later: dict[int, int] = {}
-        """Slot → how many of its messages are postponed."""
-        self._freed: list[int] = []
-        """Slots of which nothing is held, or postponed, any more, since the last sending."""
-        self._waiting_count = 0
-        self._reading: tuple[int, list[int]] = (0, [])
-        """Base and slots of the batch that is being judged."""
         self._more = False
         """There is more to read for who is ready."""
+
+    @property
+    def table(self) -> SlotTable:
+        """Whose each slot is."""
+        return self.lines.table
+
+    @property
+    def uncovered(self) -> OffsetSet:
+        """Messages of slots that are nobody's."""
+        return self.lines.uncovered
 
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
 
     def _attached(self, consumer: Consumer) -> None:
-        self.table.add(consumer)
-        self._lines[consumer] = OffsetSet()
-        self._deal_anew([])
+        self._read_again(self.lines.add(consumer, self.consumers.values()))
 
     def _detached(self, consumer: Consumer) -> None:
-        self.table.remove(consumer)
-        self._deal_anew(list(offsets_of(self._lines.pop(consumer))))
+        self._read_again(self.lines.remove(consumer, self.consumers.values()))
 
-    def _deal_anew(self, waiting: list[int]) -> None:
-        """Slots moved: everything that waits is dealt out anew, in its order."""
-        for line in self._lines.values():
-            waiting += offsets_of(line)
-            line.clear()
-        for offsets in self._blocked.values():
-            waiting += offsets
-        self._blocked.clear()
-        self._waiting_count = 0
-        for start, stop in self.uncovered.spans():
-            self._rescan.add(start, stop)
-        self.uncovered.clear()
-        for offset in sorted(waiting):
-            self._deal(offset, self._slots[offset])
-
-    # ── dealing out ─────────────────────────────────────────────────────────────────────────────
-
-    def _deal(self, offset: int, slot: int) -> None:
-        """Put a message where it waits."""
-        owner = self.table.owners[slot]
-        if owner is None:
-            self._slots.pop(offset, None)
-            self.uncovered.add(offset, offset + 1)
-            return
-        self._slots[offset] = slot
-        self._waiting_count += 1
-        if self._must_wait(slot, owner):
-            self._blocked.setdefault(slot, set()).add(offset)
-            self.blocked_attempts += 1
-        else:
-            self._lines[owner].add(offset, offset + 1)
-
-    def _must_wait(self, slot: int, owner: Consumer) -> bool:
-        blocked = slot in self._blocked or slot in self._later
-        return blocked or self._holder.get(slot, owner) is not owner
-
-    def _deal_batch(self, base: int, bits: int, slots: list[int]) -> None:
-        """The same for messages of a batch that was just read."""
-        owners = self.table.owners
-        chosen: dict[Consumer, int] = {}
-        kept, later, blocked, holder = self._slots, self._later, self._blocked, self._holder
-        for place in offsets_of(bits):
-            slot = slots[place]
-            owner = owners[slot]
-            if (
-                owner is None
-                or slot in blocked
-                or slot in later
-                or holder.get(slot, owner) is not owner
-            ):
-                self._deal(base + place, slot)
-            else:
-                kept[base + place] = slot
-                chosen[owner] = chosen.get(owner, 0) | 1 << place
-        for owner, places in chosen.items():
-            self._lines[owner].add_bits(base, places)
-            self._waiting_count += places.bit_count()
-
-    def _settle(self) -> None:
-        """Slots that were freed: what waited for them is dealt out."""
-        freed, self._freed = self._freed, []
-        for slot in freed:
-            if slot in self._later or slot not in self._blocked:
-                continue
-            owner = self.table.owners[slot]
-            if self._holder.get(slot, owner) is not owner:
-                continue
-            offsets = self._blocked.pop(slot)
-            self._waiting_count -= len(offsets)
-            for offset in sorted(offsets):
-                self._deal(offset, slot)
+    def _read_again(self, uncovered: OffsetSet) -> None:
+        for start, bits in uncovered.shifted():
+            self._rescan.add_bits(start, bits)
 
     # ── what is held, and comes back ────────────────────────────────────────────────────────────
 
     def _done(self, consumer: Consumer, base: int, bits: int) -> None:
-        slots, held_of = self._slots, self._held_of
-        for offset in offsets_of(bits, base):
-            slot = slots[offset]
-            left = held_of[slot] - 1
-            if left:
-                held_of[slot] = left
-            else:
-                del held_of[slot], self._holder[slot]
-                if slot in self._blocked:
-                    self._freed.append(slot)
+        self.lines.returned(base, bits)
 
     def _acked(self, start: int, bits: int) -> None:
         super()._acked(start, bits)
-        for offset in offsets_of(bits, start):
-            self._slots.pop(offset, None)
+        self.lines.live.discard(start, bits)
 
     def _again(self, base: int, bits: int) -> None:
-        for offset in offsets_of(bits, base):
-            self._deal(offset, self._slots[offset])
+        self.lines.deal(base, bits)
 
     def _postpone(self, start: int, stop: int, delay_s: float) -> None:
         super()._postpone(start, stop, delay_s)
-        base, fresh = self._reading
-        for offset in range(start, stop):
-            slot = self._slots.get(offset)
-            if slot is None:
-                slot = self._slots[offset] = fresh[offset - base]
-            self._later[slot] = self._later.get(slot, 0) + 1
+        self.lines.postponed(start, (1 << (stop - start)) - 1)
 
     def _due(self, start: int, bits: int) -> None:
-        for offset in offsets_of(bits, start):
-            self._no_longer_later(self._slots[offset])
+        self.lines.due(start, bits)
         super()._due(start, bits)
 
-    def _no_longer_later(self, slot: int) -> None:
-        self._later[slot] -= 1
-        if not self._later[slot]:
-            del self._later[slot]
-            self._freed.append(slot)
-
     def _forget_below(self, offset: int) -> None:
-        for gone in [each for each in self._slots if each < offset]:
-            slot = self._slots.pop(gone)
-            if gone in self.postponed:
-                self._no_longer_later(slot)
-                continue
-            for line in self._lines.values():
-                self._waiting_count -= line.discard(gone, gone + 1)
-            blocked = self._blocked.get(slot, set())
-            if gone in blocked:
-                blocked.discard(gone)
-                self._waiting_count -= 1
-                if not blocked:
-                    del self._blocked[slot]
-        self.uncovered.discard(self.acks.floor, offset)
-        self._rescan.discard(self.acks.floor, offset)
+        floor = self.acks.floor
+        self.lines.due(floor, self.postponed.bits(floor, offset))
+        self.lines.forget_below(floor, offset)
+        self._rescan.discard(floor, offset)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     def waiting(self) -> int:
         """Messages that were read and wait for permits, or for their slot."""
-        return self._waiting_count
+        return self.lines.waiting
 
     def draining(self) -> dict[int, int]:
         """Slot → messages that its old owner still holds, of slots that others wait for."""
-        return {
-            slot: self._held_of[slot]
-            for slot, holder in self._holder.items()
-            if self.table.owners[slot] is not holder and slot in self._blocked
-        }
+        draining, blocked = self.lines.draining, self.lines.blocked
+        return {slot: count for slot, count in draining.items() if slot in blocked}
 
     def deadline(self) -> float:
         """When `Tick` is wanted next."""
         return self._now if self._more else super().deadline()
 
     def _pump(self) -> None:
-        self._settle()
+        self.lines.settle()
         left = READ_ON
         self._more = False
         while True:
-            hungry = False
+            hungry = 0
             for consumer in list(self.consumers.values()):
                 if self.may_take(consumer) and not self._serve(consumer):
-                    hungry = True
+                    hungry += consumer.permits.left
             if not hungry or min(self._room()) <= 0:
                 return
             if left <= 0:
                 self._more = True
                 return
-            read = self._read_on()
+            read = self._read_on(min(hungry, left))
             if not read:
                 return
             left -= read
@@ -254,7 +137,7 @@ class KeysDispatcher(Dispatcher):
         if budget is None:
             return True
         messages, size, batches = budget
-        line, behind = self._lines[consumer], self._rescan.first()
+        line, behind = self.lines.of[consumer], self._rescan.first()
         chosen: list[tuple[Entry, int]] = []
         while messages > 0 and size > 0 and len(chosen) < batches:
             first = line.first()
@@ -264,7 +147,7 @@ class KeysDispatcher(Dispatcher):
             if entry is None:
                 break
             stop = entry.next if behind is None else min(entry.next, behind)
-            bits = self._take(consumer, entry.base, line.bits(entry.base, stop))
+            bits = self.lines.take(consumer, entry.base, line.bits(entry.base, stop))
             if bits:
                 chosen.append((entry, bits))
                 messages -= bits.bit_count()
@@ -273,38 +156,22 @@ class KeysDispatcher(Dispatcher):
             self._send(consumer, chosen)
         return bool(chosen)
 
-    def _take(self, consumer: Consumer, base: int, bits: int) -> int:
-        """Take messages out of a line to send them; which of them may be sent."""
-        self._lines[consumer].discard_bits(base, bits)
-        self._waiting_count -= bits.bit_count()
-        slots, held_of, holder = self._slots, self._held_of, self._holder
-        later, blocked = self._later, self._blocked
-        for offset in offsets_of(bits, base):
-            slot = slots[offset]
-            if slot in later or slot in blocked:
-                # Something before it was postponed meanwhile.
-                bits &= ~(1 << (offset - base))
-                self._deal(offset, slot)
-            else:
-                holder[slot] = consumer
-                held_of[slot] = held_of.get(slot, 0) + 1
-        return bits
-
-    def _read_on(self) -> int:
-        """Read and deal out some more; how many messages were read, 0: none can be now."""
+    def _read_on(self, wanted: int) -> int:
+        """Read and deal out some more, for consumers that want so many messages; how many were
+        read, 0: none can be now."""
         first = self._rescan.first()
         if first is not None:
             entry = self._shelf.holding(first, self.source)
             if entry is None:
                 return 0
-            wanted = self._rescan.bits(entry.base, entry.next)
-            self._rescan.discard_bits(entry.base, wanted)
-            self._deal_entry(entry, wanted)
+            again = self._rescan.bits(entry.base, entry.next)
+            self._rescan.discard_bits(entry.base, again)
+            self._deal_entry(entry, again)
             return entry.head.count
-        room = self.settings.look_ahead - self._waiting_count
+        room = min(wanted, self.settings.look_ahead - self.lines.waiting)
         if room <= 0 or self.read_at >= self.end:
             return 0
-        entries = self.source.read(self.read_at, min(room, READ_ON), READ_BYTES, READ_BATCHES)
+        entries = self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
         read = 0
         for entry in entries:
             self._deal_entry(entry, -1)
@@ -314,16 +181,19 @@ class KeysDispatcher(Dispatcher):
 
     def _deal_entry(self, entry: Entry, only: int) -> None:
         """Judge a batch and deal out its messages (of `only` these bits)."""
-        slots = [] if entry.head.is_control else self._slots_of(entry)
-        self._reading = entry.base, slots
-        bits = self._judge(entry, only, opened=True)
+        if not entry.head.count:
+            self._judge(entry, only)
+            return
+        try:
+            slots = slots_of(entry)
+        except DamagedBatch:
+            self._judge(entry, only, damaged=True)
+            return
+        live, base = self.lines.live, entry.base
+        meant = ((1 << len(slots)) - 1) & only
+        live.put(base, slots, meant)
+        bits = self._judge(entry, only)
+        live.discard(base, meant & ~(bits | self.postponed.bits(base, entry.next)))
         if bits:
             self._shelf.put(entry)
-            self._deal_batch(entry.base, bits, slots)
-
-    @staticmethod
-    def _slots_of(entry: Entry) -> list[int]:
-        try:
-            return slots_of(entry)
-        except DamagedBatch:
-            return []  # the filter says so, and nothing of it is dealt out
+            self.lines.deal(base, bits)

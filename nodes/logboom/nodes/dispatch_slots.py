@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from typing import Final
+
 from logboom.nodes.dispatch_consumers import Consumer
 from logboom.nodes.dispatch_events import Entry, Hashing
+from logboom.nodes.dispatch_live import Slots
 from logboom.nodes.key_ranges import RING, AutoSplit, ConsistentHash, Range, Sticky
+from logboom.nodes.offset_set import bits_of, offsets_of
 from logboom.wire.batch import open_batch
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.hashing import SLOTS, murmur3, slot_of
+from logboom.wire.hashing import SLOTS, murmur3, slots_for
 
 _SCALE = RING // SLOTS
 """Hashes of a ring for each slot: a slot as a whole is one consumer's."""
+_OTHERS: Final = 255
+"""Instead of a consumer's own letter, where there are more consumers than letters."""
+_ZEROS: Final = b"0" * 256
+_FEW: Final = 16
+"""Messages up to which they are looked at one by one."""
 
 
 class SlotTable:
@@ -32,6 +43,9 @@ class SlotTable:
             raise InvalidRequest(f"no hashing is called {hashing!r}")
         self.owners: list[Consumer | None] = [None] * SLOTS
         """By slot."""
+        self._letters = bytes(SLOTS)
+        """The same as one byte each: 0 for nobody."""
+        self._of_letter: list[Consumer | None] = [None]
 
     def add(self, consumer: Consumer) -> None:
         """A consumer comes.
@@ -74,6 +88,34 @@ class SlotTable:
                 if low <= high:
                     owners[low : high + 1] = [consumer] * (high + 1 - low)
         self.owners = owners
+        self._of_letter = [None, *self._ranges.ranges()]
+        letters = {owner: min(n, _OTHERS) for n, owner in enumerate(self._of_letter)}
+        self._letters = bytes(map(letters.__getitem__, owners))
+
+    def split(self, slots: Slots, bits: int) -> Iterator[tuple[Consumer | None, int]]:
+        """Messages of a batch by the owners of their slots.
+
+        A large batch costs some 50 ns a message: each is a letter, and the letters of one owner
+        become bits at once.
+        """
+        if bits.bit_count() <= _FEW or isinstance(slots, Mapping):
+            yield from self._split_singly(slots, bits)
+            return
+        letters = bytes(itemgetter(*slots)(self._letters))[::-1]
+        for letter in set(letters):
+            digits = _ZEROS[:letter] + b"1" + _ZEROS[letter + 1 :]
+            part = int(letters.translate(digits), 2) & bits
+            if letter == _OTHERS:
+                yield from self._split_singly(slots, part)
+            elif part:
+                yield self._of_letter[letter], part
+
+    def _split_singly(self, slots: Slots, bits: int) -> Iterator[tuple[Consumer | None, int]]:
+        places: dict[Consumer | None, list[int]] = {}
+        for place in offsets_of(bits):
+            places.setdefault(self.owners[slots[place]], []).append(place)
+        for owner, found in places.items():
+            yield owner, bits_of(found)
 
 
 def slots_of(entry: Entry) -> list[int]:
@@ -83,9 +125,5 @@ def slots_of(entry: Entry) -> list[int]:
     Raises:
         DamagedBatch: the body does not hold together.
     """
-    keys = open_batch(entry.frame, entry.head).keys()
-    known: dict[bytes | None, int] = {None: murmur3(b"%d" % entry.base) % SLOTS}
-    for key in set(keys):
-        if key is not None:
-            known[key] = slot_of(key)
-    return [known[key] for key in keys]
+    keyless = murmur3(b"%d" % entry.base) % SLOTS
+    return slots_for(open_batch(entry.frame, entry.head).keys(), keyless)

@@ -49,6 +49,11 @@ def check_settings(settings: Settings) -> None:
     for name in ("most_unacked", "most_unacked_all", "look_ahead"):
         if getattr(settings, name) < 1:
             raise InvalidRequest(f"{name} is 1 or more messages, not {getattr(settings, name)}")
+    if settings.max_attempts < 0:
+        raise InvalidRequest(f"max_attempts is 0 (never) or more, not {settings.max_attempts}")
+    if settings.max_attempts and settings.kind in ("exclusive", "failover"):
+        text = "max_attempts is for shared and key_shared"
+        raise InvalidRequest(f"{text}: {settings.kind} keeps the order, so nothing may be left out")
     for name in ("ack_timeout_s", "failover_delay_s"):
         if not 0 <= getattr(settings, name) < 1e9:
             raise InvalidRequest(f"{name} is 0 or more seconds, not {getattr(settings, name)!r}")

@@ -51,13 +51,13 @@ class EntryFilter:
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
 
-    def judge(self, entry: Entry, missing: int, *, opened: bool = False) -> Verdict:
+    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> Verdict:
         """What to do with the messages of an entry that are not acknowledged (`missing`, bits).
 
-        `opened`: the dispatcher needs the columns; a batch that cannot be opened is damaged.
+        `damaged`: the dispatcher needs the columns, and they do not hold together.
         """
         head = entry.head
-        if opened and head.count and not self._opens(entry):
+        if damaged:
             self.stats.count("dispatch_damaged", missing.bit_count())
             return Verdict(acked=missing)
         if head.is_control:
@@ -76,14 +76,6 @@ class EntryFilter:
             return Verdict(later=missing)
         return self._match(entry, missing)
 
-    @staticmethod
-    def _opens(entry: Entry) -> bool:
-        try:
-            open_batch(entry.frame, entry.head).keys()
-        except DamagedBatch:
-            return False
-        return True
-
     def _ask(self, entry: Entry) -> Said:
         for plug_in in self._plug_ins:
             try:
@@ -92,8 +84,13 @@ class EntryFilter:
                 self.stats.count("dispatch_plug_in_errors")
                 LOG.warning("a dispatch plug-in failed at offset %d: %r", entry.base, error)
                 return "reschedule"
-            if said != "accept":
-                return "reject" if said == "reject" else "reschedule"
+            if said == "accept":
+                continue
+            if said not in ("reject", "reschedule"):
+                self.stats.count("dispatch_plug_in_errors")
+                LOG.warning("a dispatch plug-in said %r at offset %d", said, entry.base)
+                return "reschedule"
+            return said
         return "accept"
 
     def _match(self, entry: Entry, missing: int) -> Verdict:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Final
 
+from logboom.nodes.compact_copies import Page, page
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.keys import Position
 from logboom.nodes.queues import Queues
@@ -18,7 +19,7 @@ from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
-from logboom.wire.errors import Refused, Unavailable
+from logboom.wire.errors import DataDamaged, Refused, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FetchStatus, QueueAnswer, QueueFetch, Replicate, Replicated
 from logboom.wire.routes import Routes
@@ -191,6 +192,7 @@ class Feeder:
             fetch.answer = difference(replica, asked)
             if fetch.answer is None:
                 position = Position(asked.offset, asked.side)
+                leading.followers[follower.broker].lacks = asked.lacks is not None
                 leading.report(
                     follower.broker, follower.instance_epoch, position, replica.end, turn.mono
                 )
@@ -288,11 +290,15 @@ class Feeder:
             found, complete = self._entries(replica, fetch.asked, room, first=not frames)
             room -= sum(map(len, found))
             told = (replica.hw, replica.start)
-            if found or told != fetch.told:
-                answers.append(_flowing(replica, fetch.asked, len(found)))
+            copies = self._copies(replica, fetch.asked, room)
+            if found or copies is not None or told != fetch.told:
+                answers.append(_flowing(replica, fetch.asked, len(found), copies))
                 frames += found
-                urgent = urgent or bool(found)
-            elif complete:
+                urgent = urgent or bool(found) or copies is not None
+                if copies is not None:
+                    frames += copies.frames
+                    room -= sum(map(len, copies.frames))
+            elif complete and fetch.asked.lacks is None:
                 del follower.news[key]
         return answers, frames, urgent
 
@@ -302,7 +308,7 @@ class Feeder:
         fetch = follower.fetches[key]
         if answer.status == "OK":
             fetch.told = (Position(answer.hw_offset, answer.hw_side), answer.log_start)
-            if answer.frames:
+            if answer.frames or answer.copied >= 0:
                 follower.served[key] = None
         follower.news.pop(key, None)
 
@@ -326,6 +332,18 @@ class Feeder:
         except Damaged as error:
             self._on_damage(replica, error)
         return found, False
+
+    def _copies(self, replica: Replica, asked: QueueFetch, room: int) -> Page | None:
+        """What compaction keeps from before the follower's log, if it lacks that."""
+        if asked.lacks is None or replica.damage is not None:
+            return None
+        try:
+            return page(replica, self._queues.storage, asked.lacks, max(1, room))
+        except Damaged as error:
+            self._on_damage(replica, error)
+        except DataDamaged as error:
+            self._on_damage(replica, Damaged(error.text, Position(replica.start)))
+        return None
 
 
 def difference(replica: Replica, asked: QueueFetch) -> QueueAnswer | None:
@@ -380,7 +398,9 @@ def _reset(replica: Replica, asked: QueueFetch) -> QueueAnswer:
     )
 
 
-def _flowing(replica: Replica, asked: QueueFetch, frames: int) -> QueueAnswer:
+def _flowing(
+    replica: Replica, asked: QueueFetch, frames: int, copies: Page | None = None
+) -> QueueAnswer:
     return QueueAnswer(
         asked.topic_id,
         asked.queue,
@@ -389,4 +409,7 @@ def _flowing(replica: Replica, asked: QueueFetch, frames: int) -> QueueAnswer:
         *replica.hw,
         replica.start,
         frames=frames,
+        compacts=replica.compaction.on,
+        survivors=[] if copies is None else copies.bits,
+        copied=-1 if copies is None else copies.next_offset,
     )

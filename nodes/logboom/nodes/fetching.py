@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from logboom.nodes.compact_copies import take
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.keys import Position
 from logboom.nodes.links import Links
@@ -110,6 +111,12 @@ class Fetching:
             fetcher.unsynced[replica.key] = self._queues.token_of(replica)
         else:
             fetcher.changed[replica.key] = None
+
+    def name_anew(self, replica: Replica) -> None:
+        """There is something new to say of a queue that is followed."""
+        for fetcher in self._fetchers.values():
+            if replica.key in fetcher.replicas and replica.key not in fetcher.unsynced:
+                fetcher.changed[replica.key] = None
 
     def unfollow(self, replica: Replica, keep: str | None = None) -> None:
         """Follow a queue no longer, from any leader but `keep`."""
@@ -220,7 +227,7 @@ class Fetching:
             self._failed(fetcher, turn)
             return
         answers = reply.message.answers
-        if sum(answer.frames for answer in answers) != len(reply.batches):
+        if sum(map(_frames, answers)) != len(reply.batches):
             self._failed(fetcher, turn)
             return
         fetcher.failures = 0
@@ -228,8 +235,8 @@ class Fetching:
         fetcher.ask_at = turn.mono
         at = 0
         for answer in answers:
-            frames = reply.batches[at : at + answer.frames]
-            at += answer.frames
+            frames = reply.batches[at : at + _frames(answer)]
+            at += len(frames)
             replica = fetcher.replicas.get((answer.topic_id, answer.queue))
             if replica is not None:
                 self._take(fetcher, replica, answer, frames, turn)
@@ -257,8 +264,10 @@ class Fetching:
             return
         try:
             if answer.status == "OK":
-                changed = self._append(replica, frames, turn)
+                changed = self._append(replica, frames[: answer.frames], turn)
                 self._follow_hw(replica, answer)
+                if answer.copied >= 0:
+                    changed |= self._take_copies(fetcher, replica, answer, frames, turn)
             elif answer.status == "CUT":
                 changed = self._cut(replica, answer, turn)
             else:
@@ -282,8 +291,27 @@ class Fetching:
         self._stats.count("replicated_entries", len(frames))
         return bool(frames)
 
+    def _take_copies(
+        self,
+        fetcher: Fetcher,
+        replica: Replica,
+        answer: QueueAnswer,
+        frames: Sequence[Frame],
+        turn: Turn,
+    ) -> bool:
+        """Take a page of what compaction keeps; whether it was taken."""
+        if replica.compaction.lacks is None or not replica.compaction.may_stage(turn.writes):
+            fetcher.changed[replica.key] = None
+            return False
+        copies, storage = frames[answer.frames :], self._queues.storage
+        take(replica, storage, turn.writes, copies, answer.survivors, answer.copied)
+        self._space.wrote(sum(map(len, copies)))
+        self._stats.count("copies_fetched", len(copies))
+        return True
+
     def _follow_hw(self, replica: Replica, answer: QueueAnswer) -> None:
         replica.leader_start = answer.log_start
+        replica.leader_compacts = answer.compacts
         replica.leader_hw = Position(answer.hw_offset, answer.hw_side)
         if replica.raise_hw(replica.leader_hw):
             self._on_hw(replica)
@@ -338,9 +366,14 @@ def behind(queues: Queues) -> dict[str, int]:
     }
 
 
+def _frames(answer: QueueAnswer) -> int:
+    """How many frames belong to an answer."""
+    return answer.frames + len(answer.survivors)
+
+
 def _position(replica: Replica) -> QueueFetch:
     """Where a replica stands on disk (Q4)."""
-    at = replica.synced
+    at, lacks = replica.synced, replica.compaction.lacks
     return QueueFetch(
         replica.topic_id,
         replica.queue,
@@ -348,4 +381,5 @@ def _position(replica: Replica) -> QueueFetch:
         at.offset,
         at.side,
         replica.epochs.before(at),
+        None if lacks is None else (lacks, replica.start),
     )

@@ -11,6 +11,7 @@
 | index  | topic id u32, queue u32, letter, …         | see `index.py`                             |
 | parked | topic id u32, queue u32, letter, …         | see `parked_rows.py`, `decided_rows.py`    |
 | cursor | topic id u32, queue u32, letter, …         | see `cursor_rows.py`                       |
+| compact | topic id u32, queue u32, letter, …        | see `compact_rows.py`                      |
 
 A position in a log is (offset, side): a batch of n at (o, s) moves the end to (o + n, 0), a control
 entry at (o, s) to (o, s + 1). Topic ids are never used twice.

@@ -27,6 +27,7 @@ class Progress:
         "asked_end",
         "caught_up_at",
         "instance_epoch",
+        "lacks",
         "pause_until",
         "position",
         "seen_at",
@@ -42,6 +43,8 @@ class Progress:
         """Our end when it asked last."""
         self.seen_at = now
         self.pause_until = 0.0
+        self.lacks = False
+        """It has yet to fetch copies of what compaction keeps."""
 
 
 class PendingChange:
@@ -193,6 +196,7 @@ class Leadership:
             progress is not None
             and progress.position is not None
             and progress.position >= max(hw, self.election_end)
+            and not progress.lacks
             and now >= progress.pause_until
         )
 

@@ -46,6 +46,11 @@ class OffsetSet:
         for number, part in _split(start, bits):
             self._put(number, part)
 
+    def add_each(self, offsets: Iterable[int]) -> None:
+        """Put in single offsets."""
+        for number, bits in blocks_of((offset, offset + 1) for offset in offsets).items():
+            self._put(number, bits)
+
     def _put(self, number: int, part: int) -> None:
         old = self.blocks.get(number, 0)
         new = old | part
@@ -115,6 +120,10 @@ class OffsetSet:
         if begun is not None:
             yield begun
 
+    def shifted(self) -> Iterator[tuple[int, int]]:
+        """What is in, block by block: (first offset of the block, its bits), lowest first."""
+        return ((number << BLOCK_BITS, bits) for number, bits in sorted(self.blocks.items()))
+
     def copy(self) -> OffsetSet:
         """A set of its own."""
         made = OffsetSet()
@@ -138,8 +147,14 @@ def pieces(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
 
 def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
     """Spans as bits by the numbers of their blocks: many that are short are handled together."""
+    listed = list(spans)
+    if len(listed) >= _MANY:
+        edges = list(chain.from_iterable(listed))
+        near = edges[-1] - edges[0] < _SCATTERED * len(listed)
+        if near and edges[0] >= 0 and edges == sorted(edges):
+            return _between(edges)
     found: dict[int, int] = {}
-    for start, stop in spans:
+    for start, stop in listed:
         at, number = start & (BLOCK - 1), start >> BLOCK_BITS
         if stop - start == 1:
             found[number] = found.get(number, 0) | 1 << at
@@ -147,6 +162,31 @@ def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
         for each, first, length in pieces(start, stop):
             found[each] = found.get(each, 0) | ((1 << length) - 1) << first
     return found
+
+
+def _between(edges: list[int]) -> dict[int, int]:
+    """`blocks_of` spans that are in order, by all their starts and stops."""
+    first, length = edges[0], edges[-1] - edges[0]
+    marks = bytearray(length + 1)
+    for edge in edges:
+        marks[edge - first] ^= 1
+    bits, shift = int(marks[::-1].translate(_DIGITS), 2), 1
+    while shift <= length:
+        # An offset is in if the edges up to it are odd: each step adds up twice as many.
+        bits ^= bits << shift
+        shift *= 2
+    return dict(_split(first, bits & ((1 << length) - 1)))
+
+
+def bits_of(places: Iterable[int]) -> int:
+    """The bits of these numbers."""
+    listed = sorted(places)
+    if not listed:
+        return 0
+    found = bytearray(listed[-1] + 1)
+    for place in listed:
+        found[place] = 1
+    return int(found[::-1].translate(_DIGITS), 2)
 
 
 def spans_of(bits: int, base: int) -> Iterator[Span]:
@@ -199,4 +239,9 @@ def _split(start: int, bits: int) -> Iterator[tuple[int, int]]:
 
 _SPARSE: Final = 20
 """Digits for each set bit from which on looking for them one by one is faster."""
+_MANY: Final = 32
+"""Spans from which on it is worth to handle them together …"""
+_SCATTERED: Final = 256
+"""… and offsets for each of them at which it is not any more."""
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
+_DIGITS: Final = bytes.maketrans(b"\0\1", b"01")

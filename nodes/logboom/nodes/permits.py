@@ -76,6 +76,16 @@ class DispatchRate:
         self._bytes = float(bytes_per_s)
         self._at = float("-inf")
 
+    def change(self, messages_per_s: int, bytes_per_s: int) -> None:
+        """Another rate from now on; nothing is owed of the old one.
+
+        Raises:
+            InvalidRequest: below 0.
+        """
+        fresh = DispatchRate(messages_per_s, bytes_per_s)
+        self.messages_per_s, self.bytes_per_s = messages_per_s, bytes_per_s
+        self._messages, self._bytes = fresh._messages, fresh._bytes
+
     def _fill(self, now: float) -> None:
         passed = min(1.0, now - self._at)
         if passed <= 0:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from logboom.nodes.compact_reading import collect as collect_survivors
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.holds import Hold, Holds
@@ -70,8 +71,10 @@ class Pulling:
         damages: Damages,
         stats: Statistics,
         on_index: Callable[[Replica], None],
+        on_compaction: Callable[[Replica, DataDamaged, Turn], None],
     ) -> None:
-        """`on_index` is called when a queue's index was thrown away and is to be made anew."""
+        """`on_index` is called when a queue's index was thrown away and is to be made anew,
+        `on_compaction` when what compaction keeps could not be read."""
         self.holds: Holds[QueueKey, Pull] = Holds()
         self.postponed = Postponed()
         self._serving: Inbound | None = None
@@ -88,6 +91,7 @@ class Pulling:
         self._damages = damages
         self._stats = stats
         self._on_index = on_index
+        self._on_compaction = on_compaction
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -103,6 +107,10 @@ class Pulling:
         """The replica that may answer a pull."""
         replica = self._readable(message.topic, message.queue, message.topic_id)
         check_topic(replica, message.topic_id)
+        if message.compacted and replica.leading is None and replica.compaction.lacks is not None:
+            raise not_leader(
+                self._routes, message.topic, message.queue, self._config.id, message.topic_id
+            )
         return replica
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
@@ -122,19 +130,22 @@ class Pulling:
             ):
                 self._turn_out(replica, message.group, message.owner_epoch, turn)
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
+            asked = message.offset
+            if message.compacted and self._serve_survivors(address, message, replica, turn):
+                return
+            moved = message.offset > asked
             if (
                 sieve is not None
                 and replica.start <= message.offset < seen(replica, message).offset
             ):
-                hold = Hold(address, message, turn.mono + wait)
+                hold = Hold(address, message, turn.mono + wait, moved)
                 self.scanning.begin(hold, replica.key, sieve, turn)
             elif not self._serve(address, message, replica, turn):
                 if wait == 0:
-                    self._nothing(address, message, replica, turn)
+                    self._nothing(address, message, replica, turn, moved=moved)
                 else:
-                    self.holds.add(
-                        replica.key, message.id, Hold(address, message, turn.mono + wait)
-                    )
+                    hold = Hold(address, message, turn.mono + wait, moved)
+                    self.holds.add(replica.key, message.id, hold)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -164,6 +175,43 @@ class Pulling:
             self._postpone(address, message, turn)
         else:
             self._read(address, message, replica, turn)
+        return True
+
+    def _serve_survivors(
+        self, address: Inbound, message: Pull, replica: Replica, turn: Turn
+    ) -> bool:
+        """Answer a reader below the horizon with what survives there. False: nothing does from
+        where it is; it was moved on, to where the log is read as it stands."""
+        limit = seen(replica, message)
+        stop = min(replica.compaction.horizon(replica.start), limit.offset)
+        if message.offset >= stop:
+            return False
+        if turn.read >= TURN_BYTES or (self.postponed and self._serving is None):
+            self._postpone(address, message, turn)
+            return True
+        most = min(message.max_bytes, MOST_BYTES)
+        storage = self._queues.storage
+        try:
+            found = collect_survivors(
+                replica, storage, message.offset, stop, limit, most, message.max_messages
+            )
+        except DataDamaged as error:
+            self._on_compaction(replica, error, turn)
+            if replica.damage is not None:
+                raise self._damages.refusal(replica) from None
+            text = f"what compaction keeps of queue {replica.queue} is made anew: ask again"
+            raise Unavailable(text) from None
+        turn.read += sum(map(len, found.batches))
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        message.offset = found.next_offset
+        if not found.batches and found.next_offset >= stop:
+            return False
+        status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
+        answer = Pulled(message.id, status, found.next_offset, replica.start, limit.offset)
+        answer.survivors = found.bits or None
+        turn.answer(address, answer, found.batches)
         return True
 
     def _postpone(self, address: Inbound, message: Pull, turn: Turn) -> None:
@@ -266,6 +314,7 @@ class Pulling:
             message = hold.message
             sieve = sieve_of(message)
             end = seen(replica, message).offset
+            # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
             if sieve is not None and replica.start <= message.offset < end:
                 # It sleeps on through batches that hold no match.
                 self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
@@ -313,7 +362,11 @@ class Pulling:
             turn.refuse(address, message.id, error)
             return
         pairs = [(replica.start, replica.readable.offset) for replica in found]
-        turn.answer(address, OffsetsResult(message.id, pairs))
+        horizons = [
+            replica.compaction.horizon(replica.start) if replica.compaction.on else -1
+            for replica in found
+        ]
+        turn.answer(address, OffsetsResult(message.id, pairs, horizons))
 
     @contextmanager
     def _index_of(self, replica: Replica, turn: Turn) -> Iterator[None]:

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.nodes.borrowed import Borrowing
+from logboom.nodes.compact import QueueCompaction
 from logboom.nodes.cursors import QueueCursors
 from logboom.nodes.epochs import EpochTable
 from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
 from logboom.nodes.parked import ParkedQueue
 from logboom.nodes.producers import ProducerWindows
 from logboom.nodes.records import QueueRecord, put_epochs, put_record
+from logboom.nodes.storage import FAMILIES
 from logboom.nodes.tail import Tail, TailCache, cut_tail
 from logboom.wire.batch import check, control_body, control_view, encode_control, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
@@ -91,6 +93,7 @@ class Replica:
         self.parked = ParkedQueue(topic_id, queue)
         self.cursors = QueueCursors(topic_id, queue)
         self.borrowing = Borrowing(topic_id, queue)
+        self.compaction = QueueCompaction(topic_id, queue)
         self.tail: Tail = {}
         self.cuts = 0
         """Grows with every cut: a sync of what was written before one says nothing after it."""
@@ -101,6 +104,8 @@ class Replica:
         self.leading: Leadership | None = None
         self.leader_start = record.start
         """Where the log of the leader begins: up to there a follower may delete."""
+        self.leader_compacts = False
+        """Whether the leader compacts the queue: then nothing is deleted before this one does too."""
         self.leader_hw: Position | None = None
         """The leader's HW as this follower heard it last in this epoch."""
         self.damage: str | None = None
@@ -131,6 +136,7 @@ class Replica:
         self._windows_written = begin
         self.parked.load(storage)
         self.cursors.load(storage)
+        self.compaction.load(storage, self.start)
         first = log_key(*self.key, *min(begin, max(self.applied, Position(self.start))))
         last = queue_end(*self.key)
         for key, entry in storage.scan("log", first, last):
@@ -383,6 +389,7 @@ class Replica:
             self.index.cut(end)
             self.parked.cut(end, writes, storage, below_hw=False)
             self.cursors.cut(end, writes, below_hw=False)
+        self.compaction.cut(end, writes, storage, self.start)
         self.applied = min(self.applied, end)
         self.borrowing.cut()
         cut_tail(self.tail, end)
@@ -444,11 +451,12 @@ class Replica:
         self.parked.reset(writes)
         self.cursors.reset(writes)
         self.borrowing.reset(writes)
+        self.compaction.reset(writes, self.start)
         self.stage_windows(writes)
 
     def drop(self, writes: WriteSet) -> None:
         """Remove everything that the store holds of this queue."""
-        for family in ("log", "state", "parked", "cursor", "index"):
+        for family in FAMILIES:
             writes.delete_range(family, queue_key(*self.key), queue_end(*self.key))
         self.tail.clear()
 

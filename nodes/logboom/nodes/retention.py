@@ -57,10 +57,38 @@ def expire(
     wall_ms: int,
     uncertain: int = 0,
 ) -> QueueRecord | None:
-    """Stage the removal of what has expired; the queue's new record, or None if nothing has.
+    """Stage the removal of what has expired; the queue's new record, or None if nothing has. The
+    arguments are those of `expired`."""
+    kept = expired(
+        storage,
+        topic_id,
+        queue,
+        record,
+        keep=keep,
+        limit=limit,
+        wall_ms=wall_ms,
+        uncertain=uncertain,
+    )
+    if kept is not None:
+        remove(writes, topic_id, queue, kept, index)
+    return kept
+
+
+def expired(
+    storage: Storage,
+    topic_id: int,
+    queue: int,
+    record: QueueRecord,
+    *,
+    keep: Retention,
+    limit: int,
+    wall_ms: int,
+    uncertain: int = 0,
+) -> QueueRecord | None:
+    """What the queue's record would be without what has expired; None if nothing has.
 
     Args:
-        record: as of now, appends of this turn included. The new one is staged here too.
+        record: as of now, appends of this turn included.
         limit: offset at which removal stops whatever its age: the HW, or the oldest parked batch.
         wall_ms: milliseconds since 1970.
         uncertain: bytes above the HW; they may yet be cut, and do not count as kept.
@@ -77,11 +105,17 @@ def expire(
         start, size = piece.next_offset, size - piece.size
     if start == record.start:
         return None
+    return msgspec.structs.replace(record, start=start, size=max(0, size + uncertain))
+
+
+def remove(
+    writes: WriteSet, topic_id: int, queue: int, record: QueueRecord, index: QueueIndex
+) -> None:
+    """Stage the removal of all before the start of `record`, and the record."""
+    start = record.start
     writes.delete_range("log", queue_key(topic_id, queue), log_key(topic_id, queue, start))
     index.trim(writes, start)
-    kept = msgspec.structs.replace(record, start=start, size=max(0, size + uncertain))
-    put_record(writes, topic_id, queue, kept)
-    return kept
+    put_record(writes, topic_id, queue, record)
 
 
 def _expired(piece: _Piece, size: int, keep: Retention, wall_ms: int) -> bool:

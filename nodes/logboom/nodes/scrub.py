@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from logboom.nodes.compact_copies import check_copies
 from logboom.nodes.keys import (
     EPOCHS,
     RECORD,
@@ -67,6 +68,8 @@ class Scrub:
         """The queues that this pass has still to look at, last first."""
         self._at: Position | None = None
         """Where it is in the last of them; None: it has not begun with it."""
+        self._copy = 0
+        """Copies of what compaction keeps come first: where it is in those; -1: they are done."""
         self._cuts = -1
         """The replica's count of cuts when it was left: one moves where entries begin."""
         self._unnoted = 0
@@ -101,7 +104,7 @@ class Scrub:
         """A new pass; the first one of a process goes on where the last process was."""
         self._begun = turn.mono
         self._order = sorted(self._queues.replicas, reverse=True)
-        self._at = None
+        self._at, self._copy = None, 0
         if self._resumed:
             return
         self._resumed = True
@@ -121,13 +124,16 @@ class Scrub:
 
     def _next(self) -> None:
         self._order.pop()
-        self._at = None
+        self._at, self._copy = None, 0
 
     def _check(self, replica: Replica, turn: Turn) -> int:
         """Check one piece of a log; what it cost."""
         storage = self._queues.storage
         spent = ENTRY_COST
         try:
+            if replica.compaction.on and self._copy >= 0:
+                read, self._copy = check_copies(replica, storage, self._copy, TURN_BYTES)
+                return spent + read
             if self._at is None:
                 self._check_state(replica, turn)
             at = self._place(replica)
@@ -137,9 +143,11 @@ class Scrub:
                     spent += max(len(entry), ENTRY_COST)
                     if spent >= TURN_BYTES:
                         break
-        except Damaged as error:
+        except DataDamaged as error:
             self._stats.count("scrub_finds")
-            self._found(replica, error)
+            place = Position(replica.start)
+            damage = error if isinstance(error, Damaged) else Damaged(error.text, place)
+            self._found(replica, damage)
             self._next()
             return spent
         self._at, self._cuts = at, replica.cuts

@@ -21,6 +21,7 @@ from typing import Final
 from logboom.nodes.broker import Broker
 from logboom.nodes.committer import Committer
 from logboom.nodes.config import BrokerConfig, check_config, effective
+from logboom.nodes.plug_ins import load
 from logboom.nodes.store import RocksStorage
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
 from logboom.wire.errors import DataDamaged, StartError
@@ -45,6 +46,7 @@ class BrokerProcess:
             StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG; one line.
         """
         check_config(config)
+        self._plug_ins = load(config.dispatch_filters)
         if not config.data:
             raise StartError("no `data` in the config: name a folder for this broker's store")
         self._sockets = Sockets({"main": config.listen})
@@ -71,7 +73,10 @@ class BrokerProcess:
 
         def core() -> Broker:
             rng = random.Random(secrets.randbits(128))
-            return Broker(self._config, self._storage, rng, secrets.token_hex(16), cluster_key)
+            incarnation = secrets.token_hex(16)
+            return Broker(
+                self._config, self._storage, rng, incarnation, cluster_key, self._plug_ins
+            )
 
         made: Broker | None = None
         try:

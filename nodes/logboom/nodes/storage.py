@@ -6,13 +6,14 @@ to reads of that turn. `store.py` is the RocksDB body; the simulated one loses w
 
 Families (all keys and values are bytes; key layouts stand in `keys.py`):
 
-| family | holds                                                                               |
-|--------|-------------------------------------------------------------------------------------|
-| log    | every queue's entries: batches and control entries; read they are always whole       |
-| state  | what a queue knows of its log: `records.QueueRecord`, epoch table, producer windows |
-| parked | which batches wait, and until when, derived below the HW (Q12)                      |
-| cursor | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`       |
-| index  | time and key index, derived below the HW (Q12)                                      |
+| family  | holds                                                                              |
+|---------|------------------------------------------------------------------------------------|
+| log     | every queue's entries: batches and control entries; read they are always whole     |
+| state   | what a queue knows of its log: `records.QueueRecord`, epochs, producer windows     |
+| parked  | which batches wait, and until when, derived below the HW (Q12)                     |
+| cursor  | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`      |
+| index   | time and key index, derived below the HW (Q12)                                     |
+| compact | what is the latest of its key, derived below the HW (Q12): `compact_rows.py`       |
 """
 
 from __future__ import annotations
@@ -20,8 +21,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-Family: TypeAlias = Literal["log", "state", "parked", "cursor", "index"]
-FAMILIES: Final[tuple[Family, ...]] = ("log", "state", "parked", "cursor", "index")
+Family: TypeAlias = Literal["log", "state", "parked", "cursor", "index", "compact"]
+FAMILIES: Final[tuple[Family, ...]] = (
+    "log",
+    "state",
+    "parked",
+    "cursor",
+    "index",
+    "compact",
+)
 
 PUT: Final = 0
 DELETE: Final = 1

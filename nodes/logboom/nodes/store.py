@@ -100,6 +100,16 @@ def log_options() -> Options:
     return options
 
 
+def _compact_options() -> Options:
+    """Options of `compact`: small rows by the million, and copies of batches that go one by one."""
+    options = _family_options(SMALL_BUFFER, 4)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(BLOB_FROM)
+    # Copies die in no order: without it the room of the dead ones never comes back.
+    options.set_enable_blob_gc(True)
+    return options
+
+
 class RocksStorage:
     """A `storage.Storage` in a folder. `get`, `scan`, `write` belong to one thread."""
 
@@ -356,6 +366,7 @@ def _begin_anew(folder: Folder, reason: str) -> None:
 def _database(folder: Folder, mode: DBRecoveryMode) -> Rdict:
     families: dict[str, Options] = {name: _family_options(SMALL_BUFFER, 4) for name in FAMILIES}
     families["log"] = log_options()
+    families["compact"] = _compact_options()
     return Rdict(str(folder.path / "db"), database_options(mode), families)
 
 

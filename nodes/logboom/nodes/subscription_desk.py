@@ -2,13 +2,14 @@
 
 What dispatchers say is to be written down goes into the queue's log once a turn, as one CURSOR_DELTA
 entry, and whoever waits for it is answered when that lies below the HW. All of it ends with the
-leadership: the next leader begins with the cursors that it has derived (Q12).
+leadership: the next leader begins with the cursors that it has derived (Q12). Past its lease a
+leader delivers nothing (Q11): what it holds for unacknowledged may be acknowledged elsewhere.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from logboom.nodes.ack_set import AckSet
@@ -18,27 +19,28 @@ from logboom.nodes.dispatchers import made
 from logboom.nodes.entry_filter import EntryFilter
 from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
-from logboom.nodes.offset_set import Span
+from logboom.nodes.lease import Lease
+from logboom.nodes.offset_set import OffsetSet, Span
 from logboom.nodes.parked_release import is_certain
+from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged
 from logboom.nodes.refusals import not_leader
 from logboom.nodes.replica import QueueKey, Replica
 from logboom.nodes.stats import Statistics
-from logboom.nodes.subscription_seats import Answer, Served
+from logboom.nodes.subscription_answers import Answers
+from logboom.nodes.subscription_rates import TopicRates
+from logboom.nodes.subscription_seats import Served
 from logboom.nodes.subscription_source import LogSource
 from logboom.nodes.turn import Turn
-from logboom.wire.actor import Inbound
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
-    merged,
     pack_counts,
     pack_spans,
 )
 from logboom.wire.errors import GroupError, LogboomError
 from logboom.wire.head import Kind
-from logboom.wire.messages import Message
 from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import Delivered
 
@@ -60,17 +62,22 @@ class Desk:
         me: str,
         queues: Queues,
         routes: Routes,
+        lease: Lease,
         stats: Statistics,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, Damaged], None],
+        plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
-        """`appended`: a log grew."""
+        """`appended`: a log grew. `plug_ins` judge every batch before it is delivered."""
         self._me = me
         self._queues = queues
         self._routes = routes
+        self._lease = lease
         self._stats = stats
         self._appended = appended
         self._on_damage = on_damage
+        self._plug_ins = plug_ins
+        self._rates = TopicRates(routes)
         self.served: dict[Place, Served] = {}
         self._of: dict[QueueKey, dict[str, Served]] = {}
         """The same by queue."""
@@ -78,9 +85,7 @@ class Desk:
         """Subscriptions that were ended, and where their entry ends."""
         self._touched: dict[Place, Served] = {}
         """Those of which something is to be written down."""
-        self._unwritten: list[tuple[Replica, Leadership, Inbound, Message]] = []
-        """Answers that wait for what this turn writes."""
-        self._answers: dict[QueueKey, deque[tuple[Leadership, Answer]]] = {}
+        self.answers = Answers(me, queues, routes)
         self._told_whole: dict[Place, float] = {}
         self._stepped = float("inf")
         """When time passed here last."""
@@ -134,9 +139,11 @@ class Desk:
             LogboomError: settings that cannot be.
         """
         source = LogSource(replica, self._queues.storage, self._on_damage)
-        entry_filter = EntryFilter(settings.filter, (), self._stats)
+        plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
+        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
+        rates = (self._rates.of(replica),)
         queue = replica.queue
-        dispatcher = made(settings, source, acks, counts, entry_filter, queue=queue)
+        dispatcher = made(settings, source, acks, counts, entry_filter, rates, queue)
         served = Served(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
         if before is not None:
@@ -156,6 +163,7 @@ class Desk:
         Raises:
             LogboomError: the event was refused.
         """
+        served.dispatcher.halted = not self._lease.holds(turn.mono)
         effects = served.dispatcher.handle(event, turn.mono)
         for delivery in served.take(effects):
             self._send(served, delivery, turn)
@@ -206,23 +214,14 @@ class Desk:
             del of[served.name]
             if not of:
                 del self._of[place[0]]
+                self._rates.forget(place[0])
         self._touched.pop(place, None)
         for seat in served.seats.values():
             if seat.held is not None:
                 turn.refuse(seat.held.address, seat.held.number, error)
         served.seats.clear()
 
-    # ── answers ─────────────────────────────────────────────────────────────────────────────────
-
-    def answer(
-        self,
-        replica: Replica,
-        leading: Leadership,
-        address: Inbound,
-        message: Message,
-    ) -> None:
-        """Answer once all that this turn writes is below the HW."""
-        self._unwritten.append((replica, leading, address, message))
+    # ── the log ─────────────────────────────────────────────────────────────────────────────────
 
     def flush(self, turn: Turn) -> None:
         """Write down what changed in this turn."""
@@ -237,13 +236,7 @@ class Desk:
                 self._touched[place] = served
         for changed in deltas.values():
             self._append(changed[0].replica, [_delta(served) for served in changed], turn)
-        unwritten, self._unwritten = self._unwritten, []
-        for replica, leading, address, message in unwritten:
-            if replica.hw >= replica.end:
-                turn.answer(address, message)
-                continue
-            answer = Answer(replica.end, address, message)
-            self._answers.setdefault(replica.key, deque()).append((leading, answer))
+        self.answers.written(turn)
 
     def _append(self, replica: Replica, deltas: list[CursorDelta], turn: Turn) -> Position:
         body = encode_deltas(deltas)
@@ -258,22 +251,10 @@ class Desk:
 
     def hw_moved(self, replica: Replica, turn: Turn) -> None:
         """More can be read, and more is safe."""
-        waiting = self._answers.get(replica.key)
-        while waiting and waiting[0][1].after <= replica.hw:
-            leading, answer = waiting.popleft()
-            if leading is replica.leading:
-                turn.answer(answer.address, answer.message)
-            else:
-                self._refuse(replica, answer, turn)
-        if waiting is not None and not waiting:
-            del self._answers[replica.key]
+        self.answers.hw_moved(replica, turn)
         for served in list(self._of.get(replica.key, {}).values()):
             if not served.stale:
                 self.tell(served, Grown(replica.start, replica.readable.offset), turn)
-
-    def _refuse(self, replica: Replica, answer: Answer, turn: Turn) -> None:
-        error = not_leader(self._routes, replica.topic, replica.queue, self._me)
-        turn.refuse(answer.address, answer.message.id, error)
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,16 +274,14 @@ class Desk:
                     not_leader(self._routes, replica.topic, replica.queue, self._me),
                     turn,
                 )
-            elif served.deadline() <= turn.mono:
+            elif served.deadline() <= turn.mono or served.dispatcher.halted:
                 self._step_one(served, turn)
-        for key, waiting in list(self._answers.items()):
-            known = self._queues.replicas.get(key)
-            if known is not None and waiting[0][0] is known.leading:
-                continue
-            for _, answer in waiting:
-                if known is not None:
-                    self._refuse(known, answer, turn)
-            del self._answers[key]
+        for of in list(self._of.values()):
+            everyone = list(of.values())
+            if self._rates.changed(everyone[0].replica):
+                for served in everyone:
+                    self.tell(served, Tick(), turn)
+        self.answers.step(turn)
 
     def _step_one(self, served: Served, turn: Turn) -> None:
         session = served.settings.session_ms / 1000
@@ -315,8 +294,11 @@ class Desk:
         self.tell(served, Tick(), turn)
 
     def refresh(self, replica: Replica, turn: Turn) -> None:
-        """Tell cursors as a whole where the log's start has come to their last such telling, so
-        that retention can go on."""
+        """Let dispatchers know of what retention removed, and tell cursors as a whole where the
+        log's start has come to their last such telling, so that it can go on."""
+        for each in list(self._of.get(replica.key, {}).values()):
+            if each.dispatcher.acks.floor < replica.start and not each.stale:
+                self.tell(each, Grown(replica.start, replica.readable.offset), turn)
         leading = replica.leading
         if leading is None or not is_certain(replica, leading) or replica.cursors.behind:
             return
@@ -344,8 +326,8 @@ class Desk:
 
 def _delta(served: Served) -> CursorDelta:
     """What is to be written down of a subscription; it is not any more."""
-    spans, counts = merged(served.acked), served.counts
-    served.acked, served.counts = [], {}
+    spans, counts = served.acked.spans(), served.counts
+    served.acked, served.counts = OffsetSet(), {}
     left = {offset: n for offset, n in counts.items() if offset not in served.dispatcher.acks}
     return CursorDelta(served.name, "acked", 0, pack_spans(spans), pack_counts(left))
 

@@ -8,12 +8,10 @@ from typing import NamedTuple
 from logboom.nodes.dispatch_events import Delivery, DispatchEffects, Settings
 from logboom.nodes.dispatch_keys import KeysDispatcher
 from logboom.nodes.dispatcher import Dispatcher
-from logboom.nodes.keys import Position
 from logboom.nodes.leading import Leadership
-from logboom.nodes.offset_set import Span
+from logboom.nodes.offset_set import OffsetSet
 from logboom.nodes.replica import Replica
 from logboom.wire.actor import Inbound
-from logboom.wire.messages import Message
 from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
 
 
@@ -40,14 +38,6 @@ class Seat:
         """It is not one that waits for another's end (exclusive, failover)."""
 
 
-class Answer(NamedTuple):
-    """A message that leaves once the HW is at `after`."""
-
-    after: Position
-    address: Inbound
-    message: Message
-
-
 class Served:
     """One subscription of one queue, in one leadership."""
 
@@ -65,7 +55,7 @@ class Served:
         self.settings = settings
         self.dispatcher = dispatcher
         self.seats: dict[str, Seat] = {}
-        self.acked: list[Span] = []
+        self.acked = OffsetSet()
         """To be written down with the next delta."""
         self.counts: dict[int, int] = {}
         """The same: offset → deliveries that came to nothing."""
@@ -78,11 +68,12 @@ class Served:
     @property
     def changed(self) -> bool:
         """Whether there is anything to be written down."""
-        return bool(self.acked or self.counts)
+        return bool(self.acked.count or self.counts)
 
     def take(self, effects: DispatchEffects) -> list[Delivery]:
         """Note what follows; what is to be sent."""
-        self.acked += effects.acked
+        for start, bits in effects.done:
+            self.acked.add_bits(start, bits)
         self.counts.update(effects.counts)
         for name, active in effects.active:
             if name in self.seats:
@@ -132,4 +123,5 @@ class Served:
             sorted(keys.draining().items())[:100] if keys is not None else [],
             sorted(dispatcher.counts.items())[:100],
             list(islice(acks.spans(), 100)),
+            self.settings if consumers else None,
         )

@@ -12,10 +12,10 @@ from logboom.nodes.dispatch_events import Ack, AckCumulative, Attach, Grant, Nac
 from logboom.nodes.dispatchers import check_settings
 from logboom.nodes.leading import Leadership
 from logboom.nodes.parked_release import is_certain
-from logboom.nodes.queues import Queues
-from logboom.nodes.refusals import catching_up, check_topic, not_leader
+from logboom.nodes.refusals import catching_up
 from logboom.nodes.replica import Replica
 from logboom.nodes.stats import Statistics
+from logboom.nodes.subscription_access import Access, Asked, check_replicas, no_subscription
 from logboom.nodes.subscription_desk import Desk, unknown_consumer
 from logboom.nodes.subscription_seats import Held, Seat, Served
 from logboom.nodes.turn import Turn
@@ -24,25 +24,16 @@ from logboom.wire.errors import (
     GroupError,
     InvalidRequest,
     LogboomError,
-    NotEnoughReplicas,
-    Refused,
-    Unavailable,
-    UnknownResource,
 )
 from logboom.wire.messages import Done
-from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import (
     NAME_LENGTH,
-    AlterSubscription,
-    DescribeSubscriptions,
     Detach,
     Receive,
     Settled,
     SettleMessages,
     Subscribe,
     Subscribed,
-    SubscriptionsDescribed,
-    SubscriptionState,
 )
 
 LEAST_SESSION_MS: Final = 1_000
@@ -55,16 +46,7 @@ OffsetAt = Callable[[str, int, int, int, Turn], int]
 """(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
 
 
-class _Asked(Protocol):
-    """What all requests here have."""
-
-    topic: str
-    queue: int
-    subscription: str
-    topic_id: int
-
-
-class _FromConsumer(_Asked, Protocol):
+class _FromConsumer(Asked, Protocol):
     """What a consumer that is attached says of itself."""
 
     consumer: str
@@ -72,25 +54,12 @@ class _FromConsumer(_Asked, Protocol):
 
 
 class Subscriptions:
-    """Takes the requests of consumers and operators."""
+    """Takes the requests of consumers."""
 
-    def __init__(
-        self,
-        me: str,
-        queues: Queues,
-        routes: Routes,
-        desk: Desk,
-        stats: Statistics,
-        refusal: Callable[[Replica], LogboomError],
-        offset_at: OffsetAt,
-    ) -> None:
-        """`refusal`: what is told of a damaged queue."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+    def __init__(self, access: Access, desk: Desk, stats: Statistics, offset_at: OffsetAt) -> None:
+        self._access = access
         self._desk = desk
         self._stats = stats
-        self._refusal = refusal
         self._offset_at = offset_at
 
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
@@ -98,7 +67,7 @@ class Subscriptions:
     def subscribe(self, address: Inbound, message: Subscribe, turn: Turn) -> None:
         """Attach a consumer; answered once its subscription is replicated."""
         try:
-            replica, leading = self._led(message)
+            replica, leading = self._access.led(message)
             _check_subscribe(message)
             served = self._found(replica, leading, message, turn)
             name, session = message.consumer, message.session
@@ -116,7 +85,7 @@ class Subscriptions:
                 raise
             self._stats.count("subscribes")
             told = Subscribed(message.id, served.dispatcher.acks.floor)
-            self._desk.answer(replica, leading, address, told)
+            self._desk.answers.add(replica, leading, address, told)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -162,7 +131,7 @@ class Subscriptions:
                 again = Nack(*who, ((start, stop),), delay_ms / 1000)
                 refused += self._desk.tell(served, again, turn)
             told = Settled(message.id, refused)
-            self._desk.answer(served.replica, served.leading, address, told)
+            self._desk.answers.add(served.replica, served.leading, address, told)
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
@@ -179,81 +148,7 @@ class Subscriptions:
             return
         turn.answer(address, Done(message.id))
 
-    # ── operators ───────────────────────────────────────────────────────────────────────────────
-
-    def alter(self, address: Inbound, message: AlterSubscription, turn: Turn) -> None:
-        """End a subscription, or set where it goes on."""
-        try:
-            replica, leading = self._led(message)
-            name = message.subscription
-            if not self._desk.exists(replica, name):
-                raise no_subscription(message.topic, name)
-            served = self._desk.served.get((replica.key, name))
-            if served is not None and served.seats and not message.force:
-                busy = next(iter(served.seats))
-                text = f"consumer {busy!r} is attached to subscription {name!r}"
-                raise Refused(f"{text}: close it, or use force", "CONSUMER_BUSY", consumer=busy)
-            if message.offset < 0:
-                raise InvalidRequest(f"an offset is 0 or more, not {message.offset}")
-            check_replicas(leading)
-            acks = AckSet(0)
-            counts: dict[int, int] = {}
-            if message.change == "skip":
-                acks, counts = self._known(replica, name)
-            if served is not None:
-                self._desk.close(served, unknown_consumer("of this subscription"), turn)
-            if message.change == "end":
-                self._desk.end(replica, name, turn)
-            else:
-                acks.raise_to(max(replica.start, min(message.offset, replica.hw.offset)))
-                counts = {offset: n for offset, n in counts.items() if offset not in acks}
-                self._desk.begin(replica, name, acks, counts, turn)
-                self._desk.serve(replica, leading, name, Settings(), acks, counts, turn.mono)
-            self._stats.count("subscription_changes")
-            self._desk.answer(replica, leading, address, Done(message.id))
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-
-    def describe(self, address: Inbound, message: DescribeSubscriptions, turn: Turn) -> None:
-        """What there is, by name."""
-        try:
-            replica, leading = self._led(message)
-            names = self._desk.names(replica)
-            if message.subscription:
-                if message.subscription not in names:
-                    raise no_subscription(message.topic, message.subscription)
-                names = [message.subscription]
-            states = [self._state(replica, leading, name, turn) for name in names]
-            turn.answer(address, SubscriptionsDescribed(message.id, states))
-        except LogboomError as error:
-            turn.refuse(address, message.id, error)
-
-    def _state(
-        self, replica: Replica, leading: Leadership, name: str, turn: Turn
-    ) -> SubscriptionState:
-        served = self._desk.served.get((replica.key, name))
-        if served is None:
-            served = self._resume(replica, leading, name, Settings(), turn)
-        return served.state(turn.mono)
-
     # ── what they ask of ────────────────────────────────────────────────────────────────────────
-
-    def _led(self, message: _Asked) -> tuple[Replica, Leadership]:
-        """The queue, if this broker leads it and knows all that earlier leaders wrote down.
-
-        Raises:
-            LogboomError: it does not.
-        """
-        replica = self._queues.by_name.get((message.topic, message.queue))
-        leading = replica.leading if replica is not None else None
-        if replica is None or leading is None:
-            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
-        check_topic(replica, message.topic_id)
-        if replica.damage is not None:
-            raise Unavailable(self._refusal(replica).text)
-        if replica.applied < leading.election_end:
-            raise catching_up(replica)
-        return replica, leading
 
     def _seated(self, message: _FromConsumer, turn: Turn) -> tuple[Served, Seat]:
         """The subscription and the seat of a consumer that is attached in this session.
@@ -261,7 +156,7 @@ class Subscriptions:
         Raises:
             LogboomError: not this one, or not here.
         """
-        replica, _ = self._led(message)
+        replica, _ = self._access.led(message)
         served = self._desk.served.get((replica.key, message.subscription))
         seat = served.seats.get(message.consumer) if served is not None else None
         if served is None or served.stale or seat is None or seat.session != message.session:
@@ -286,7 +181,7 @@ class Subscriptions:
             old = served.dispatcher
             return desk.serve(replica, leading, name, settings, old.acks, old.counts, turn.mono)
         if desk.exists(replica, name):
-            return self._resume(replica, leading, name, settings, turn)
+            return self._access.resume(replica, leading, name, settings, turn)
         if not message.create:
             raise no_subscription(message.topic, name)
         check_replicas(leading)
@@ -303,50 +198,6 @@ class Subscriptions:
         served = desk.serve(replica, leading, name, settings, acks, {}, turn.mono)
         desk.begin(replica, name, acks, {}, turn)
         return served
-
-    def _resume(
-        self, replica: Replica, leading: Leadership, name: str, settings: Settings, turn: Turn
-    ) -> Served:
-        """Serve a subscription of which this leadership has only the cursor.
-
-        Raises:
-            Unavailable: the cursor is not whole here yet.
-        """
-        acks, counts = self._known(replica, name)
-        return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
-
-    def _known(self, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
-        """What is acknowledged of a subscription that exists, and what came to nothing.
-
-        Raises:
-            Unavailable: its cursor is not whole here yet.
-        """
-        served = self._desk.served.get((replica.key, name))
-        if served is not None:
-            return served.dispatcher.acks.copy(), dict(served.dispatcher.counts)
-        if replica.cursors.behind:
-            raise Unavailable("this subscription's cursor is on its way: ask again", "BUSY")
-        cursor = replica.cursors.cursors[name]
-        return cursor.acks.copy(), cursor.counts
-
-
-def check_replicas(leading: Leadership) -> None:
-    """
-    Raises:
-        NotEnoughReplicas: what is written down now could not be made safe.
-    """
-    if not leading.enough_in_sync:
-        raise NotEnoughReplicas(
-            f"{len(leading.isr)} of {leading.required} copies are in sync: start the brokers that "
-            "are down, or lower the topic's min_in_sync",
-            isr=list(leading.isr),
-        )
-
-
-def no_subscription(topic: str, name: str) -> UnknownResource:
-    """UNKNOWN_SUBSCRIPTION."""
-    text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to make it"
-    return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
 
 
 def _check_subscribe(message: Subscribe) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from logboom.nodes.compacting import Compacting
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.damages import Damages
 from logboom.nodes.feeding import Feeder
@@ -20,8 +21,9 @@ from logboom.nodes.name_servers import NameServers
 from logboom.nodes.producing import Producing
 from logboom.nodes.queues import Queues
 from logboom.nodes.reading import Damaged, entries
+from logboom.nodes.records import QueueRecord
 from logboom.nodes.replica import QueueKey, Replica
-from logboom.nodes.retention import Retention, expire
+from logboom.nodes.retention import Retention, expired, remove
 from logboom.nodes.roles import Roles
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
@@ -58,6 +60,7 @@ class Upkeep:
         stats: Statistics,
         carry: Callable[[Replica, Retention, Turn], bool],
         retell: Callable[[Replica, Turn], None],
+        compacting: Compacting,
     ) -> None:
         """`carry` moves what is parked out of the way of retention, a little: whether it did.
         `retell` tells cursors anew that are in its way."""
@@ -75,6 +78,7 @@ class Upkeep:
         self._stats = stats
         self._carry = carry
         self._retell = retell
+        self._compacting = compacting
         self.next_at = float("-inf")
         """Monotonic time of the next round."""
         self._last_turn = float("inf")
@@ -165,17 +169,7 @@ class Upkeep:
             if replica.role == "leader" and keep.max_bytes is not None:
                 above = entries(replica, self._queues.storage, replica.hw, replica.end)
                 uncertain = sum(len(entry) for entry, _ in above)
-            record = expire(
-                self._queues.storage,
-                turn.writes,
-                *replica.key,
-                replica.record(),
-                replica.index,
-                keep=keep,
-                limit=limit,
-                wall_ms=turn.now.wall_ms,
-                uncertain=uncertain,
-            )
+            record = self._expire(replica, keep, limit, uncertain, turn)
             if record is not None:
                 start = Position(record.start)
                 replica.parked.trim(start, turn.writes, self._queues.storage)
@@ -194,7 +188,39 @@ class Upkeep:
         self._stats.count("trims")
         if replica.role == "leader":
             self._feeder.hw_moved(replica, turn.mono)
+            self._retell(replica, turn)
         return True
+
+    def _expire(
+        self, replica: Replica, keep: Retention, limit: int, uncertain: int, turn: Turn
+    ) -> QueueRecord | None:
+        """Remove what has expired, once compaction has its copies of it."""
+
+        def reckon(limit: int) -> QueueRecord | None:
+            return expired(
+                self._queues.storage,
+                *replica.key,
+                replica.record(),
+                keep=keep,
+                limit=limit,
+                wall_ms=turn.now.wall_ms,
+                uncertain=uncertain,
+            )
+
+        record = reckon(limit)
+        if record is None:
+            return None
+        try:
+            room = self._compacting.make_room(replica, record.start, turn)
+            if room < record.start:
+                record = reckon(room) if room > replica.start else None
+            if record is None or not self._compacting.keep(replica, record.start, turn):
+                return None
+        except DataDamaged as error:
+            self._compacting.broken(replica, error, turn)
+            return None
+        remove(turn.writes, *replica.key, record, replica.index)
+        return record
 
     def _expire_producers(self, turn: Turn) -> None:
         if self._producers_at == float("inf"):

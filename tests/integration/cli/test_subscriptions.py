@@ -92,3 +92,26 @@ def test_what_is_not_there(servers: str, topic: str) -> None:
     assert "no place" in fail(
         "subscription", "reset", topic, "billing", "--to", "moon", servers=servers
     )
+
+
+def test_its_dead_letters_are_shown_and_sent_again(servers: str) -> None:
+    succeed("topic", "create", "refused", "--queues", 1, servers=servers)
+    with connect(servers) as boom, boom.producer() as producer:
+        producer.send("refused", b"bad").result(10)
+        with boom.subscribe(
+            "refused", subscription="s", type="shared", start="first", max_attempts=1
+        ) as consumer:
+            (message,) = consumer.poll(timeout_s=20)
+            consumer.nack(message, cause="no such customer")
+            consumer.flush()
+            (row,) = succeed("dlq", "show", "refused%s", "-o", "json", servers=servers).json
+            assert (row["origin"], row["attempts"]) == ("refused/0/0", 1)
+            assert row["cause"] == "no such customer"
+            told = succeed("dlq", "redrive", "refused%s", "--yes", servers=servers)
+            assert "sent 1 messages" in told.err
+            (again,) = consumer.poll(timeout_s=20)
+            assert (again.topic, again.offset, again.value) == ("refused", 0, b"bad")
+            consumer.ack(again)
+            consumer.flush()
+    told = succeed("dlq", "redrive", "refused%s", servers=servers)
+    assert "0 messages would be sent" in told.err

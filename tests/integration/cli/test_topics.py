@@ -3,6 +3,7 @@
 import pytest
 
 from tests.integration.cli.command import fail, logboom, succeed
+from tests.integration.waiting import wait_until
 
 
 def test_a_topic_from_creation_to_deletion(servers: str) -> None:
@@ -87,3 +88,26 @@ def test_every_help_teaches_by_an_example(command: str) -> None:
     shown = succeed(*command.split(), "--help").out.decode()
     # Not the usage line, which every help has.
     assert f"logboom {command}".strip() in shown.partition("\n")[2]
+
+
+def test_the_latest_of_each_key(servers: str) -> None:
+    succeed("topic", "create", "prices", "-q", 1, "--compaction", "on", servers=servers)
+    for value in ("1", "2", "3"):
+        succeed("produce", "prices", value, "--key", "a", servers=servers)
+    succeed("produce", "prices", "b's", "--key", "b", servers=servers)
+
+    def horizon() -> int | None:
+        shown = succeed("topic", "describe", "prices", "-o", "json", servers=servers).json
+        found: int | None = shown["queues"][0]["horizon"]
+        return found
+
+    wait_until(lambda: horizon() == 4, "all of the topic is compacted")
+    table = succeed("topic", "describe", "prices", servers=servers).out.decode()
+    assert "compacted" in table
+    assert "HORIZON" in table
+    read = succeed("consume", "prices", "--compacted", "-e", "-f", "%k=%s\\n", servers=servers)
+    assert read.out == b"a=3\nb=b's\n"
+    assert len(succeed("consume", "prices", "-e", servers=servers).out.splitlines()) == 4
+    assert "--compacted" in fail("consume", "prices", "--compacted", "-g", "g", servers=servers)
+    succeed("topic", "alter", "prices", "--compaction", "off", servers=servers)
+    wait_until(lambda: horizon() is None, "it is not compacted any more")

@@ -123,6 +123,58 @@ def test_what_is_given_back_in_order_brings_all_that_follow_again() -> None:
             bench.reader.nack([], delay)
 
 
+def test_what_is_settled_while_it_came_once_more_is_not_handed_out_again() -> None:
+    bench = Bench()
+    bench.deliver(0, 4)
+    messages = bench.reader.take(4)
+    bench.deliver(0, 4, attempts={0: 1})
+    again = bench.reader.take(1)
+    bench.deliver(4, 1)
+    assert [message.attempt for message in again] == [2]
+    bench.reader.ack(messages[1])
+    bench.reader.nack(messages[2], 0.0)
+    # Confirmed, and so forgotten, before the copy is looked at.
+    bench.place.confirm([1], -1, [])
+    assert bench.offsets() == [3, 4]
+
+
+def test_all_before_is_settled_in_copies_too() -> None:
+    bench = Bench("failover")
+    bench.deliver(0, 4)
+    messages = bench.reader.take(4)
+    bench.deliver(0, 4)
+    bench.reader.ack_cumulative(messages[2])
+    bench.place.confirm([], 2, [])
+    assert bench.offsets() == [3]
+    assert bench.place.doubled == set()
+
+
+def test_what_was_acknowledged_in_vain_is_not_handed_out_when_it_comes_again() -> None:
+    bench = Bench("exclusive")
+    bench.deliver(0, 3)
+    messages = bench.reader.take(3)
+    bench.reader.ack_cumulative(messages[1])
+    bench.place.up_to = -1
+    # The leader had taken all of it back.
+    bench.place.confirm([], 1, [(1, 2)])
+    assert bench.place.done == set()
+    bench.deliver(0, 3)
+    assert bench.offsets() == [2]
+    assert bench.place.to_ack == [0, 1]
+
+
+def test_what_came_before_its_acknowledgement_was_confirmed_is_not_handed_out() -> None:
+    bench = Bench("key_shared")
+    bench.deliver(0, 4, chosen=[0, 1])
+    bench.reader.ack(bench.reader.take(2))
+    # The other half of the batch is nobody's copy.
+    bench.deliver(0, 4, chosen=[2])
+    assert bench.place.known == set()
+    bench.deliver(0, 4, chosen=[1, 3], attempts={1: 1})
+    bench.place.confirm([0, 1], -1, [])
+    assert bench.offsets() == [2, 3]
+
+
 def test_an_error_is_raised_once() -> None:
     bench = Bench()
     bench.subscriber.wanted = True

@@ -15,6 +15,7 @@ import msgspec
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.keys import Position
+from logboom.nodes.plug_ins import DispatchFilter
 from logboom.nodes.replica import Replica
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
 from logboom.wire.batch import encode_batch, stamp
@@ -119,6 +120,7 @@ class Rig:
         incarnation: str = "one",
         mono: float = 1_000.0,
         register: bool = True,
+        plug_ins: Sequence[DispatchFilter] = (),
         **settings: Any,
     ) -> None:
         self.storage = storage or SimulatedStorage("store-1")
@@ -126,7 +128,7 @@ class Rig:
         config = BrokerConfig(id=ME, advertise="b1:7711", **settings)
         self.mono = mono
         self.wall_ms = 1_700_000_000_000
-        self.broker = Broker(config, self.storage, random.Random(3), incarnation, KEY)
+        self.broker = Broker(config, self.storage, random.Random(3), incarnation, KEY, plug_ins)
         self.stations = {NAME_SERVER: Station(NAME_SERVER, "name-1")}
         for number in (2, 3):
             self.stations[f"b{number}:7711"] = Station(f"b{number}:7711", f"broker-{number}")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.nodes.ack_set import AckSet, decode_block, encode_block
-from logboom.nodes.offset_set import BLOCK, OffsetSet, spans_of
+from logboom.nodes.offset_set import BLOCK, OffsetSet, bits_of, blocks_of, spans_of
 
 OFFSETS = st.one_of(
     st.integers(0, 80),
@@ -142,3 +142,27 @@ def test_an_ack_among_holes_works_on_one_block_alone() -> None:
     assert acks.floor == 0
     assert acks.add(0, 1) == 1
     assert acks.floor == 2
+
+
+@given(
+    st.integers(0, 3 * BLOCK),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), max_size=120),
+    st.booleans(),
+)
+def test_many_spans_are_the_bits_of_each(
+    first: int, steps: list[tuple[int, int]], in_order: bool
+) -> None:
+    spans, at = [], first
+    for gap, length in steps:
+        spans.append((at + gap, at + gap + length))
+        at += gap + length if in_order else 1
+    plain = OffsetSet()
+    for start, stop in spans:
+        plain.add(start, stop)
+    found = {number: bits for number, bits in blocks_of(spans).items() if bits}
+    assert found == plain.blocks
+
+
+@given(st.sets(st.integers(0, 3_000)))
+def test_bits_of_places(places: set[int]) -> None:
+    assert bits_of(places) == sum(1 << place for place in places)

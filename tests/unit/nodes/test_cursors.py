@@ -8,12 +8,12 @@ import pytest
 
 from logboom.nodes.cursors import QueueCursors, whole_delta
 from logboom.nodes.keys import Position
+from logboom.nodes.offset_set import OffsetSet
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import encode_control, peek, stamp
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
-    merged,
     pack_counts,
     pack_spans,
 )
@@ -63,7 +63,10 @@ def acked(
     *spans: tuple[int, int], name: str = "s", counts: dict[int, int] | None = None
 ) -> CursorDelta:
     """Messages that were acknowledged."""
-    return CursorDelta(name, "acked", 0, pack_spans(merged(spans)), pack_counts(counts or {}))
+    found = OffsetSet()
+    for start, stop in spans:
+        found.add(start, stop)
+    return CursorDelta(name, "acked", 0, pack_spans(found.spans()), pack_counts(counts or {}))
 
 
 def whole(floor: int = 0, name: str = "s") -> CursorDelta:

@@ -51,6 +51,15 @@ def test_a_nack_goes_back_to_the_first_that_is_not_acknowledged() -> None:
     assert bench.attempts[1] == 0
 
 
+def test_a_nack_of_what_is_acknowledged_is_refused() -> None:
+    """Whoever gave it back waits for it, and for all that follow, to come again."""
+    bench = Bench(Settings())
+    bench.append(b"a", b"b")
+    bench.attach("one", 100)
+    bench.ack_to("one", 1)
+    assert bench.nack("one", 0) == [(0, 1)]
+
+
 def test_cumulative_acknowledgements_are_for_what_was_delivered() -> None:
     bench = Bench(Settings(kind="failover"))
     bench.append(b"a", b"b", b"c", b"d")

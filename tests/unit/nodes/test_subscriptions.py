@@ -407,6 +407,25 @@ def test_a_subscription_begins_where_it_is_told_to() -> None:
     assert reader.taken() == [b"b"]
 
 
+def test_q11_past_the_lease_nothing_is_delivered() -> None:
+    """Another may lead, and have confirmed what is not known to be acknowledged here."""
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    send(rig, b"a")
+    assert reader.receive() == [b"a"]
+    rig.granting = False
+    rig.settle(2.5)
+    reader.settle(again=[(0, 1, 0)])
+    send(rig, b"b")
+    assert reader.receive(wait_ms=60_000) == []
+    rig.settle(1.0)
+    rig.granting = True
+    rig.settle(1.5)
+    assert reader.taken() == [b"a"]
+    assert reader.receive() == [b"b"]
+
+
 def test_a_leadership_that_ends_sends_its_consumers_away() -> None:
     rig = alone()
     reader = Reader(rig)
@@ -437,6 +456,22 @@ def test_retention_goes_on_and_cursors_are_told_anew() -> None:
     fresh = Rig(rig.storage, incarnation="two")
     fresh.lead(epoch=2)
     assert state(fresh).floor >= 3
+
+
+def test_what_retention_removed_is_done_with_though_nothing_new_comes() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=60_000))
+    reader = Reader(rig)
+    reader.subscribe()
+    rig.client("writer").ask(produce(), [batch(3)])
+    reader.receive()
+    reader.settle(again=[(0, 3, 3_600_000)])
+    for _ in range(20):
+        rig.wall_ms += 8_000
+        rig.settle(8.0)
+        reader.receive(wait_ms=0)
+    assert rig.replica().start == 3
+    assert (state(rig).floor, state(rig).unacked) == (3, 0)
 
 
 def test_an_ack_among_a_hundred_thousand_holes_writes_little() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from itertools import compress
 
 import pyarrow as pa
 import pytest
@@ -30,6 +31,17 @@ def test_slices_read_like_lists(plain: Plain, codec: str, start: int, stop: int 
     assert part.timestamps() == plain.timestamps_ms[begin:end]
     assert part.next_offset - part.base_offset == len(part) == len(plain.values[begin:end])
     assert part.base_offset == 1000 + min(begin, len(whole))
+
+
+@given(plains(), CODECS, st.integers(0, 10), st.data())
+def test_some_rows_are_those_of_all(
+    plain: Plain, codec: str, cut: int, data: st.DataObject
+) -> None:
+    columns = open_batch(stamp(plain.encode(codec), 500, 1, 1)).slice(cut)
+    count = len(columns)
+    picked = bytes(data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
+    found = list(zip(*columns.some_parts(picked), strict=False))
+    assert found == list(compress(columns.iter_rows(), picked))
 
 
 @given(plains(), CODECS, st.integers(0, 10))

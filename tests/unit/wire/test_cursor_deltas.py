@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logboom.nodes.offset_set import OffsetSet
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     decode_deltas,
     encode_deltas,
-    merged,
     pack_counts,
     pack_spans,
 )
@@ -22,7 +22,9 @@ OFFSETS = st.sets(st.integers(0, 2_000), max_size=60)
 
 @given(st.integers(0, 50), OFFSETS, st.dictionaries(st.integers(0, 500), st.integers(1, 3)))
 def test_what_is_packed_is_read(floor: int, acked: set[int], counts: dict[int, int]) -> None:
-    spans = merged((offset, offset + 1) for offset in acked if offset > floor)
+    found = OffsetSet()
+    found.add_each(offset for offset in acked if offset > floor)
+    spans = list(found.spans())
     delta = CursorDelta("s", "whole", floor, pack_spans(spans, floor), pack_counts(counts))
     [read] = decode_deltas(encode_deltas([delta]))
     assert list(read.spans()) == spans
@@ -30,10 +32,6 @@ def test_what_is_packed_is_read(floor: int, acked: set[int], counts: dict[int, i
     assert {o for start, stop in spans for o in range(start, stop)} == {
         o for o in acked if o > floor
     }
-
-
-def test_spans_that_touch_are_joined() -> None:
-    assert merged([(5, 6), (0, 2), (2, 3), (1, 2)]) == [(0, 3), (5, 6)]
 
 
 def test_a_hundred_thousand_holes_are_packed_into_little() -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from logboom.wire.names import group_of, is_reserved, topic_name_fault, unknown_topic_text
+from logboom.wire.names import (
+    group_of,
+    is_a_groups,
+    is_reserved,
+    subscription_name_fault,
+    topic_name_fault,
+    unknown_topic_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -13,6 +20,7 @@ from logboom.wire.names import group_of, is_reserved, topic_name_fault, unknown_
         ("%RETRY%billing", "comes with the first member of group 'billing'"),
         ("%DLQ%billing", "comes with the first member of group 'billing'"),
         ("%DLQ", "create it with"),
+        ("%DLQ%orders%billing", "first consumer of subscription 'billing' of 'orders'"),
     ],
 )
 def test_a_topic_that_may_be_is_to_be_made(name: str, told: str) -> None:
@@ -36,4 +44,8 @@ def test_whose_topic_it_is() -> None:
         "%RETRY%g",
         None,
     ]
+    assert [is_a_groups(name) for name in ("%RETRY%g", "%DLQ%t%s", "g")] == [True, False, False]
+    assert subscription_name_fault("t", "s") is None
+    for topic, subscription in (("t%", "s"), ("t", "a b"), ("t" * 100, "s" * 20)):
+        assert "without %" in (subscription_name_fault(topic, subscription) or "")
     assert [is_reserved(name) for name in ("%RETRY%g", "%DLQ%", "RETRY")] == [True, True, False]

@@ -14,7 +14,7 @@ one column, and the verification of its offsets, is in `logboom.wire.unpacking`.
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -201,6 +201,36 @@ class Columns:
             repeat(None) if body.headers is None else self.all_headers(),
             repeat(self.head.first_timestamp_ms) if body.timestamps is None else self.timestamps(),
         )
+
+    def some_parts(
+        self, picked: bytes
+    ) -> tuple[
+        Iterable[int],
+        Iterable[bytes | None],
+        Iterable[bytes | None],
+        Iterable[str | None],
+        Iterable[dict[str, bytes] | None],
+        Iterable[int],
+    ]:
+        """`parts` of the messages that `picked` names, by a byte each that is 1.
+
+        Values and keys that are not picked are not even cut out, if they are the most.
+        """
+        if picked.count(1) * 2 > self.count:
+            offsets, keys, values, tags, headers, times = self.parts()
+            values, keys = compress(values, picked), compress(keys, picked)
+        else:
+            offsets, body = range(self.base_offset, self.next_offset), self._opened()
+            places = list(compress(range(self.first, self.first + self.count), picked))
+            values = body.value.get_some(places)
+            keys = repeat(None) if body.key is None else body.key.get_some(places)
+            tags = repeat(None) if body.tag is None else self.tags()
+            headers = repeat(None) if body.headers is None else self.all_headers()
+            times = repeat(self.head.first_timestamp_ms)
+            if body.timestamps is not None:
+                times = self.timestamps()
+        rest = (compress(tags, picked), compress(headers, picked), compress(times, picked))
+        return compress(offsets, picked), keys, values, *rest
 
     def iter_rows(self) -> Iterator[Row]:
         """One `Row` a message."""

@@ -75,17 +75,6 @@ def pack_counts(counts: Mapping[int, int]) -> list[int]:
     return packed
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that touch or overlap joined."""
-    found: list[Span] = []
-    for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
-        else:
-            found.append((start, stop))
-    return found
-
-
 def encode_deltas(deltas: list[CursorDelta]) -> bytes:
     """The body of an entry."""
     return msgspec.msgpack.encode(deltas)

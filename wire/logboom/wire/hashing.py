@@ -35,6 +35,13 @@ def slot_of(key: bytes) -> int:
     return murmur3(key) % SLOTS
 
 
+def slots_for(keys: Iterable[bytes | None], keyless: int) -> list[int]:
+    """`slot_of` of many keys at once; `keyless` for a message without one."""
+    digest = mmh3.mmh3_32_uintdigest
+    # A slot is the lowest 16 bits.
+    return [keyless if key is None else digest(key, 0) & (SLOTS - 1) for key in keys]
+
+
 def queue_for(key: bytes, queues: int) -> int:
     """The queue of a key in a topic of `queues` queues."""
     return murmur3(key) % queues

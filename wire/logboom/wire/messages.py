@@ -149,6 +149,8 @@ class Pull(Request, array_like=True):
     match are passed over; the answer says which messages of the others match."""
     uncommitted: bool = False
     """Read up to the HW, also what belongs to a transaction of which not all is below it."""
+    compacted: bool = False
+    """Of a compacted topic: below the horizon only the latest message of each key is wanted."""
 
 
 class Pulled(Message, array_like=True):
@@ -164,6 +166,10 @@ class Pulled(Message, array_like=True):
     """With a `filter`: per batch which messages match, as bits (the lowest of the first byte is the
     first message); empty: all of them. Batches beyond this list were not looked at (a filter costs
     too much, or only its tags were): the reader filters these itself. None: none was."""
+    survivors: list[bytes] | None = None
+    """With `compacted`, below the horizon: per batch which messages are the latest of their key, as
+    bits like `matches`; the others must not be read, and may be empty. A filter is the reader's to
+    apply. None: all of all batches."""
 
 
 class Offsets(Request, array_like=True):
@@ -179,6 +185,8 @@ class OffsetsResult(Message, array_like=True):
     """(min_offset, max_offset) per asked queue, in order."""
 
     offsets: list[tuple[int, int]]
+    horizons: list[int] = msgspec.field(default_factory=list)
+    """Up to where each queue is compacted; -1: its topic is not."""
 
 
 class OffsetForTime(Request, array_like=True):
@@ -231,6 +239,8 @@ class QueueFetch(Struct, frozen=True, array_like=True):
     side: int
     last_epoch: int
     """Epoch of the last entry before the position; -1 if the log is empty."""
+    lacks: tuple[int, int] | None = None
+    """Of a compacted topic: offsets (from, to before) of which the follower lacks the copies."""
 
 
 class Replicate(Request, array_like=True):
@@ -280,6 +290,13 @@ class QueueAnswer(Struct, frozen=True, array_like=True):
     cut_side: int = 0
     state: bytes = b""
     """RESET: msgpack of epoch table and producer windows as of (cut_offset, cut_side)."""
+    compacts: bool = False
+    """Whether the leader compacts the queue."""
+    survivors: list[bytes] = msgspec.field(default_factory=list)
+    """OK: as many copies follow behind the entries of this queue, in answer to `lacks`; of each,
+    which messages survive, as in Pulled."""
+    copied: int = -1
+    """OK: the copies go up to here; -1: there is no answer to `lacks`."""
 
 
 class Replicated(Message, array_like=True):

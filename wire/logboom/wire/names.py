@@ -35,12 +35,41 @@ def group_of(topic: str) -> str | None:
     return None
 
 
+def is_a_groups(name: str) -> bool:
+    """Whether this topic is a consumer group's own, and made by the system alone. Those of a
+    subscription have another % in their names, and are made by its consumers."""
+    group = group_of(name)
+    return group is not None and "%" not in group
+
+
+def subscription_name(topic: str, subscription: str) -> str:
+    """What stands behind the prefixes in the names of a subscription's own topics."""
+    return f"{topic}%{subscription}"
+
+
+def subscription_name_fault(topic: str, subscription: str) -> str | None:
+    """Why a subscription cannot have topics of its own, in one line, or None."""
+    name = RETRY_PREFIX + subscription_name(topic, subscription)
+    if "%" not in topic + subscription and topic_name_fault(name) is None:
+        return None
+    return (
+        f"subscription {subscription[:120]!r} of {topic[:127]!r} cannot have retries and dead "
+        "letters: their names without %, and together at most 119 of the characters of a topic"
+    )
+
+
 def unknown_topic_text(name: str) -> str:
     """That there is no such topic, and what to do about it if anything can be done."""
     fault = topic_name_fault(name)
     if fault is not None:
         return fault
     group = group_of(name)
+    if group is not None and "%" in group:
+        topic, _, subscription = group.partition("%")
+        return (
+            f"topic {name!r} does not exist: it comes with the first consumer of subscription "
+            f"{subscription!r} of {topic!r} that sets max_attempts"
+        )
     if group is not None:
         return f"topic {name!r} does not exist: it comes with the first member of group {group!r}"
     word = shlex.quote(name)

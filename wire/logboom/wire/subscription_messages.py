@@ -50,6 +50,8 @@ class SubscriptionConfig(Struct, frozen=True, array_like=True):
     """Dispatch rate of each queue; 0: no limit."""
     session_ms: int = 10_000
     """A consumer that is not heard for so long is gone."""
+    max_attempts: int = 0
+    """Of shared and key_shared: deliveries after which a message becomes a dead letter; 0: never."""
 
 
 class Subscribe(Request, array_like=True):
@@ -142,7 +144,8 @@ class Settled(Message, array_like=True):
     """Done, but for what the consumer does not hold."""
 
     refused: list[Span]
-    """Never delivered to it, or taken back meanwhile."""
+    """Never delivered to it, or taken back meanwhile; of what was given back also what is
+    acknowledged."""
 
 
 class Detach(Request, array_like=True):
@@ -225,6 +228,8 @@ class SubscriptionState(Struct, frozen=True, array_like=True):
     """(offset, deliveries that came to nothing) of the first 100 messages that have any."""
     acked: list[Span]
     """The first 100 spans of acknowledged messages above the floor."""
+    config: SubscriptionConfig | None = None
+    """Its settings; None without consumers."""
 
 
 class SubscriptionsDescribed(Message, array_like=True):

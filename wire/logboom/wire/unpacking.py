@@ -11,10 +11,13 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.packing import TABLE_LIMIT, even_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _STRIDE: Final[int] = 64  # values cut per step from an even column
 _STRIDE_WIDTH: Final[int] = 4096  # above it the copying outweighs the cutting
@@ -102,6 +105,20 @@ class BinaryColumn:
             return items
         valid = self.valid()[start:stop]
         return [item if bit == "1" else None for item, bit in zip(items, valid, strict=True)]
+
+    def get_some(self, places: Sequence[int]) -> list[bytes | None]:
+        """Some items: faster than to cut all, where these are less than half."""
+        # One copy of the blob, because slicing bytes is twice as fast as slicing a view.
+        blob, width, offsets = bytes(self._data), self._width, self._offsets
+        items: list[bytes | None]
+        if width is not None:
+            items = [blob[place * width : place * width + width] for place in places]
+        else:
+            items = [blob[offsets[place] : offsets[place + 1]] for place in places]
+        if self._validity is None:
+            return items
+        valid = self.valid()
+        return [i if valid[n] == "1" else None for i, n in zip(items, places, strict=True)]
 
     def valid(self) -> str:
         """One "1" or "0" an item; only of a column with nulls."""

@@ -24,6 +24,13 @@ class TopicConfig(Struct, frozen=True, array_like=True, gc=False):
     """Largest message (value, key and headers together)."""
     unclean_election: bool = False
     """Whether a replica outside the ISR may lead when no other lives: loses messages."""
+    compaction: bool = False
+    """Whether brokers keep the latest message of each key, for readers who want no more, also when
+    retention has taken it out of the log."""
+    dispatch_messages_per_s: int = 0
+    """Messages per second that each queue delivers to all its subscriptions; 0: no limit."""
+    dispatch_bytes_per_s: int = 0
+    """The same in bytes of stored batches."""
 
 
 class QueueView(Struct, frozen=True, array_like=True, gc=False):

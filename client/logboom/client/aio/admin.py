@@ -64,6 +64,10 @@ class Admin:
         """(first offset, high watermark) by queue."""
         return await drive(self._io, message_flows.offsets(topic, queues, self._timeout_s))
 
+    async def horizons(self, topic: str) -> dict[int, int]:
+        """Up to where each queue of a compacted topic is compacted; empty of any other topic."""
+        return await drive(self._io, message_flows.horizons(topic, self._timeout_s))
+
     async def offset_for_time(
         self,
         topic: str,

@@ -21,7 +21,7 @@ from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
 from logboom.client.deciding import Decision, ParkedHandle, decide_handles
-from logboom.client.group_options import check_groupless, member_options
+from logboom.client.group_options import check_groupless, check_whole, member_options
 from logboom.client.intake import check_start
 from logboom.client.io_thread import IoThread
 from logboom.client.member import COMMIT_EVERY_S
@@ -147,6 +147,7 @@ class Client:
         start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
+        read_compacted: bool = False,
     ) -> Consumer: ...
 
     @overload
@@ -184,6 +185,7 @@ class Client:
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
         offsets_file: str | os.PathLike[str] | None = None,
+        read_compacted: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
@@ -201,9 +203,11 @@ class Client:
                 self._timeout_s,
                 create_topics=self._create_topics,
                 uncommitted=reads_uncommitted(isolation),
+                compacted=read_compacted,
             )
             self._open.add(made)
             return made
+        check_whole(read_compacted=read_compacted)
         options = member_options(
             topics,
             group,
@@ -331,6 +335,7 @@ class Client:
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
         isolation: Isolation = "read_committed",
+        read_compacted: bool = False,
     ) -> PullResult:
         """Read from one queue; as `logboom.client.Client.pull`."""
         wanted = wanted_of(tags, filter)
@@ -343,6 +348,7 @@ class Client:
             wanted,
             self._timeout_s,
             uncommitted=reads_uncommitted(isolation),
+            compacted=read_compacted,
         )
         return await drive(self._io, flow)
 

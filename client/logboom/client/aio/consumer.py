@@ -35,6 +35,7 @@ class Consumer:
         *,
         create_topics: bool = False,
         uncommitted: bool = False,
+        compacted: bool = False,
     ) -> None:
         if prefetch_bytes < LOW_SHARE:
             raise InvalidRequest(f"prefetch_bytes is at least {LOW_SHARE}, not {prefetch_bytes}")
@@ -43,7 +44,9 @@ class Consumer:
         self._event = asyncio.Event()
         self._inbox = Inbox(prefetch_bytes, lambda: call_in(self._loop, self._event.set))
         self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(topics, queues, start, wanted, uncommitted=uncommitted)
+        self._subscription = Subscription(
+            topics, queues, start, wanted, uncommitted=uncommitted, compacted=compacted
+        )
         self._timeout_s = timeout_s
         self._create_topics = create_topics
         self._opened = False

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import Self
 
-from logboom.client.aio.bridge import call_in, run
-from logboom.client.calls import CloseSubscriber, FindTopic, FlushSubscriber, OpenSubscriber
+from logboom.client.admin import wall_ms
+from logboom.client.aio.bridge import call_in, drive, run
+from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
+from logboom.client.copies import CopySink
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 from logboom.client.subscriber import Subscriber, SubscriberOptions
-from logboom.client.subscriber_reader import SubscriberReader
 from logboom.client.subscription_consumer import CLOSE_S
+from logboom.client.subscription_readers import SubscriptionReaders, find_topics
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
 
@@ -32,12 +34,14 @@ class SubscriptionConsumer:
         self._create_topics = create_topics
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
-        self._subscriber = Subscriber(
-            options, lambda: call_in(self._loop, self._event.set), threading.RLock()
-        )
-        self._reader = SubscriberReader(self._subscriber, io.submit)
+        self._options = options
+        self._sink = CopySink(io, timeout_s)
+        self._readers = SubscriptionReaders(options, self._subscriber, io.submit, self._sink)
         self._opened = False
         self._closed = False
+
+    def _subscriber(self, options: SubscriberOptions) -> Subscriber:
+        return Subscriber(options, lambda: call_in(self._loop, self._event.set), threading.RLock())
 
     async def open(self) -> None:
         """Find the topic and attach; `async with` and the first read do it too.
@@ -48,9 +52,11 @@ class SubscriptionConsumer:
         self._check()
         if self._opened:
             return
-        topic = self._subscriber.options.topic
-        await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
-        await run(self._io, OpenSubscriber(self._subscriber, self._timeout_s))
+        create = self._create_topics
+        flow = find_topics(self._options, wall_ms(), self._timeout_s, create=create)
+        await drive(self._io, flow)
+        for subscriber in self._readers.subscribers:
+            await run(self._io, OpenSubscriber(subscriber, self._timeout_s))
         self._opened = True
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -58,7 +64,7 @@ class SubscriptionConsumer:
         await self.open()
         while not self._closed:
             self._io.check()
-            taken = self._reader.take(1)
+            taken = self._readers.take(1)
             if taken:
                 yield taken[0]
             else:
@@ -72,7 +78,7 @@ class SubscriptionConsumer:
         deadline = self._loop.time() + timeout_s
         while True:
             self._check()
-            taken = self._reader.take(max_messages)
+            taken = self._readers.take(max_messages)
             left = deadline - self._loop.time()
             if taken or left <= 0:
                 return taken
@@ -81,17 +87,26 @@ class SubscriptionConsumer:
     def ack(self, given: Message | Iterable[Message]) -> None:
         """Done with a message, or several: they never come again, to anybody."""
         self._check()
-        self._reader.ack(given)
+        self._readers.ack(given)
 
     def ack_cumulative(self, message: Message) -> None:
         """Done with a message and all before it in its queue (exclusive and failover)."""
         self._check()
-        self._reader.ack_cumulative(message)
+        self._readers.ack_cumulative(message)
 
-    def nack(self, given: Message | Iterable[Message], delay_s: float = 60.0) -> None:
+    def nack(
+        self, given: Message | Iterable[Message], delay_s: float = 60.0, *, cause: str = ""
+    ) -> None:
         """Messages are to come again, in `delay_s` seconds, to this consumer or another."""
         self._check()
-        self._reader.nack(given, delay_s)
+        self._readers.nack(given, delay_s, cause)
+
+    def retry(
+        self, given: Message | Iterable[Message], delay_s: float | None = None, *, cause: str = ""
+    ) -> None:
+        """Messages are to come again by way of the subscription's retry topic."""
+        self._check()
+        self._readers.retry(given, delay_s, cause)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until the brokers have confirmed all that was acknowledged.
@@ -101,27 +116,29 @@ class SubscriptionConsumer:
         """
         await self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
-        await run(self._io, FlushSubscriber(self._subscriber, wanted))
+        for subscriber in self._readers.subscribers:
+            await run(self._io, FlushSubscriber(subscriber, wanted))
 
     def pause(self) -> None:
         """Take no more than what is on its way already, until `resume`."""
         self._check()
-        self._reader.pause(paused=True)
+        self._readers.pause(paused=True)
 
     def resume(self) -> None:
         """Take messages again."""
         self._check()
-        self._reader.pause(paused=False)
+        self._readers.pause(paused=False)
 
     @property
     def name(self) -> str:
         """This consumer's name in its subscription."""
-        return self._subscriber.options.consumer
+        return self._options.consumer
 
     @property
     def active(self) -> dict[int, bool]:
         """Queue → whether this consumer is the one that gets its messages, as last heard."""
-        return {queue: place.active for queue, place in self._subscriber.places.items()}
+        places = self._readers.subscribers[0].places
+        return {queue: place.active for queue, place in places.items()}
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
         """Wait up to `timeout_s` for acknowledgements to be confirmed, and go. A second call does
@@ -131,7 +148,10 @@ class SubscriptionConsumer:
         self._closed = True
         self._event.set()
         if self._io.running:
-            await run(self._io, CloseSubscriber(self._subscriber, timeout_s))
+            # Copies on their way are waited for: what they are copies of is acknowledged then.
+            await asyncio.to_thread(self._sink.close)
+            for subscriber in self._readers.subscribers:
+                await run(self._io, CloseSubscriber(subscriber, timeout_s))
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -152,8 +172,8 @@ class SubscriptionConsumer:
 
     async def _wait(self, timeout_s: float) -> None:
         self._event.clear()
-        self._subscriber.wanted = True
-        if not self._reader.waiting and self._subscriber.error is None:
+        self._readers.want()
+        if not self._readers.waiting:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._event.wait()

@@ -1,0 +1,213 @@
+"""Subscriptions: how fast several consumers share a queue, and what holes and deaths cost."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench import load
+from bench.idle import cpu_seconds
+from bench.latency import percentile
+from bench.rows import Row
+from bench.subscriber import Report, SubscriberProcess
+from logboom.client import connect
+from logboom.deploy import Cluster
+from logboom.deploy.waiting import ask_until
+from logboom.nodes.store import RocksStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logboom.client import Client, ManyFuture, Message, SubscriptionConsumer
+
+CONSUMERS: Final = 4
+KEYS: Final = 10_000
+SESSION_MS: Final = 2_000
+"""Session of the consumer that is killed."""
+HELD: Final = 500
+"""Messages that it holds."""
+
+
+def fill(boom: Client, topic: str, items: Sequence[bytes], keys: Sequence[bytes]) -> None:
+    """All items in one queue, 1,000 a batch."""
+    sent: list[ManyFuture] = []
+    with boom.producer() as producer:
+        for at in range(0, len(items), load.BATCH):
+            stop = at + load.BATCH
+            future = producer.send_many(topic, items[at:stop], keys=keys[at:stop], queue=0)
+            sent.append(future)
+        for future in sent:
+            future.result(120)
+
+
+def unacked(boom: Client, topic: str) -> int:
+    """Messages of the subscription that are not acknowledged."""
+    found = boom.admin.subscriptions.describe(topic, "work")
+    return sum(each.state.unacked for each in found)
+
+
+def once(boom: Client, cluster: Cluster, kind: str, topic: str, count: int) -> Shared:
+    """Produce, deliver to four processes, and acknowledge each message."""
+    boom.admin.create_topic(topic, queues=1, replicas=1)
+    source = random.Random(3)
+    keys = [b"key-%d" % source.randrange(KEYS) for _ in range(count)]
+    items = load.values(count)
+    consumers = [
+        SubscriberProcess(cluster.endpoints, topic, "work", kind, f"consumer-{n}")
+        for n in range(CONSUMERS)
+    ]
+    try:
+        for consumer in consumers:
+            consumer.ready()
+        broker = cluster.pid("broker-1")
+        began, used = time.monotonic(), cpu_seconds(broker)
+        fill(boom, topic, items, keys)
+        left = ask_until(lambda: unacked(boom, topic), lambda left: not left, 180, 0.02)
+        seconds = time.monotonic() - began
+        if left:
+            raise TimeoutError(f"{left} of {count} messages were not acknowledged")
+        used = cpu_seconds(broker) - used
+        reports = [consumer.report() for consumer in consumers]
+    finally:
+        for consumer in consumers:
+            consumer.kill()
+    boom.admin.delete_topic(topic)
+    return Shared(count, seconds, used, reports)
+
+
+class Shared:
+    """What came of one run."""
+
+    def __init__(self, count: int, seconds: float, used_s: float, reports: list[Report]) -> None:
+        self.rate = count / seconds
+        counts = [report.count for report in reports]
+        if sum(counts) != count:
+            raise RuntimeError(f"{sum(counts)} messages came, {count} were sent")
+        self.largest_share = max(counts) * len(counts) / count
+        self.cpu_us = (used_s + sum(report.cpu_s for report in reports)) / count * 1e6
+
+
+def best(
+    boom: Client, cluster: Cluster, kind: str, count: int, runs: int
+) -> tuple[float, float, float]:
+    """Greatest rate, largest share, least processor time of broker and consumers
+    in µs per message."""
+    found = [once(boom, cluster, kind, f"{kind}-{n}", count) for n in range(runs)]
+    shares = [run.largest_share for run in found]
+    return max(run.rate for run in found), max(shares), min(run.cpu_us for run in found)
+
+
+def takeover(boom: Client, endpoints: list[str]) -> float:
+    """Seconds from the end of a killed consumer's session until all that it held is at another.
+
+    Its session ends at the latest `SESSION_MS` after the kill.
+    """
+    boom.admin.create_topic("killed", queues=1, replicas=1)
+    holder = SubscriberProcess(endpoints, "killed", "work", "shared", "holder", SESSION_MS, "hold")
+    try:
+        holder.ready()
+        fill(boom, "killed", load.values(HELD), [b"k"] * HELD)
+        held = ask_until(lambda: holding(boom), lambda held: held == HELD, 30, 0.02)
+        if held != HELD:
+            raise TimeoutError(f"{held} of {HELD} messages are held")
+        with boom.subscribe(
+            "killed", subscription="work", type="shared", session_ms=SESSION_MS
+        ) as heir:
+            holder.kill()
+            ends = time.monotonic() + SESSION_MS / 1000
+            take(heir, HELD)
+            return max(0.0, time.monotonic() - ends)
+    finally:
+        holder.kill()
+
+
+def holding(boom: Client) -> int:
+    """Messages that consumers hold."""
+    found = boom.admin.subscriptions.describe("killed", "work")
+    return sum(each.state.held for each in found)
+
+
+def take(consumer: SubscriptionConsumer, count: int) -> list[Message]:
+    """So many messages, none acknowledged."""
+    found: list[Message] = []
+    deadline = time.monotonic() + 120
+    while len(found) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(found)} of {count} messages came")
+        found += consumer.poll(10_000, timeout_s=1.0)
+    return found
+
+
+def holes(boom: Client, count: int, samples: int) -> tuple[list[float], list[float]]:
+    """Milliseconds of single acks, each until it is confirmed: one after the other, and while every
+    other of twice `count` messages is not acknowledged."""
+    boom.admin.create_topic("holes", queues=1, replicas=1)
+    fill(boom, "holes", [b"x" * load.WIDTH] * (2 * count), [b"k"] * (2 * count))
+    most = 4 * count
+    with boom.subscribe(
+        "holes",
+        subscription="work",
+        type="shared",
+        start="first",
+        window=20_000,
+        most_unacked=most,
+        most_unacked_all=most,
+    ) as consumer:
+        messages = take(consumer, 2 * count)
+        before = ack_times(consumer, messages[:samples])
+        rest = messages[samples:]
+        consumer.ack(rest[1::2])
+        consumer.flush(60)
+        return before, ack_times(consumer, random.Random(5).sample(rest[::2], samples))
+
+
+def ack_times(consumer: SubscriptionConsumer, messages: Sequence[Message]) -> list[float]:
+    """Milliseconds until each ack is confirmed."""
+    times = []
+    for message in messages:
+        began = time.perf_counter()
+        consumer.ack(message)
+        consumer.flush()
+        times.append((time.perf_counter() - began) * 1000)
+    return times
+
+
+def cursor_bytes(folder: Path) -> int:
+    """Bytes of all cursors in a broker's store."""
+    storage = RocksStorage(folder, "broker-1")
+    try:
+        return sum(
+            len(key) + len(value) for key, value in storage.scan("cursor", b"", b"\xff" * 32)
+        )
+    finally:
+        storage.close()
+
+
+def rows(count: int, runs: int, unacked_count: int) -> list[Row]:
+    """The figures of subscriptions, with one broker."""
+    with tempfile.TemporaryDirectory(prefix="logboom-bench-") as folder:
+        data = Path(folder)
+        with (
+            Cluster(name_servers=1, brokers=1, data=data) as cluster,
+            connect(cluster.endpoints) as boom,
+        ):
+            shared, _, shared_us = best(boom, cluster, "shared", count, runs)
+            keyed, share, keyed_us = best(boom, cluster, "key_shared", count, runs)
+            late_s = takeover(boom, cluster.endpoints)
+            before, acks = holes(boom, unacked_count, min(500, unacked_count // 2))
+        size = cursor_bytes(data / "broker-1" / "data")
+    at = f"{unacked_count:,} unacked with holes"
+    return [
+        Row("shared, 4 consumers, ack each", shared, "msg/s", 150_000),
+        Row("  … processor time of broker and consumers", shared_us, "µs/msg"),
+        Row("key_shared, 4 consumers, 10,000 keys", keyed, "msg/s", 100_000),
+        Row("  … processor time of broker and consumers", keyed_us, "µs/msg"),
+        Row("  … largest share, of the mean", share, "x", 1.25, "less"),
+        Row("consumer killed: at another after its session", late_s, "s", 1.0, "less"),
+        Row("ack without holes p99, confirmed", percentile(before, 0.99), "ms"),
+        Row(f"{at}, ack p99, confirmed", percentile(acks, 0.99), "ms", 1.0, "less"),
+        Row(f"{at}, cursor on disk", size / 1024, "KiB", 1024, "less"),
+    ]

@@ -1,0 +1,34 @@
+"""A run with subscriptions: `python -m tests.sim.subscription_scenario --seed 17`."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from tests.sim.hunting import ROT, hunt
+from tests.sim.scenario import Scenario
+from tests.sim.subscription_guest import Subscriptions
+from tests.sim.verdict import Outcome
+
+
+class SubscriptionScenario(Scenario):
+    """A scenario in which brokers decide who consumes what."""
+
+    def __init__(self, seed: int, *, rot: bool = False) -> None:
+        super().__init__(seed, rot=rot)
+        rng = random.Random(f"subscriptions of {seed}")
+        endpoints = [machine.listeners["main"] for machine in self.world.nodes()]
+        self.subscriptions = Subscriptions(self.world, self.history, endpoints, rng)
+        self.guests.append(self.subscriptions)
+
+    def run(self) -> Outcome:
+        """All acts, while every dispatcher is followed; raises `Failed`."""
+        with pytest.MonkeyPatch.context() as patch:
+            self.subscriptions.look_on(patch)
+            return super().run()
+
+
+if __name__ == "__main__":
+    sys.exit(hunt(SubscriptionScenario, __doc__, ROT))

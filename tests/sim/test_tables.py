@@ -1,0 +1,39 @@
+"""A compacted topic is the same table for everybody, whatever fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.sim.table_scenario import TableScenario
+from tests.sim.verdict import Outcome
+
+SEEDS = range(6)
+ROT = range(500, 503)
+COUNTED = ("compacted", "copied below the log", "rows read by tables", "spared")
+"""What must have happened at least once over all seeds: else they prove nothing."""
+
+
+@cache
+def outcome(seed: int) -> Outcome:
+    """The outcome of a seed, run once."""
+    return TableScenario(seed).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_table_is_right_for_its_reader_and_on_every_replica(seed: int) -> None:
+    assert outcome(seed).totals["compacted"] > 0
+
+
+@pytest.mark.parametrize("seed", ROT)
+def test_a_table_outlives_a_disk_that_flips_bits(seed: int) -> None:
+    assert TableScenario(seed, rot=True).run().totals["compacted"] > 0
+
+
+def test_the_seeds_together_met_everything() -> None:
+    totals: Counter[str] = Counter()
+    for seed in SEEDS:
+        totals.update(outcome(seed).totals)
+    assert not [name for name in COUNTED if not totals[name]]
