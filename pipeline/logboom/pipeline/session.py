@@ -73,19 +73,34 @@ def session(
 
     # Spark's tasks run in this very Python, or they would not find what is installed beside it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = {**SETTINGS, **(settings or {})}
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
-    if re.fullmatch(r"(local(\[.*\])?)?", master):
+    local = local_settings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+    if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         use_light_home()
-        wanted = {**LOCAL, **wanted}
-    for key, value in wanted.items():
+    for key, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
+    """What a session gets whose processes are all on this machine; nothing otherwise.
+
+    Args:
+        submitted: `spark-submit` started this process, and has its own words on the master: on a
+            cluster, executors must not look for the driver at the loopback.
+    """
+    if not master:
+        return {} if submitted else dict(LOCAL)
+    if re.fullmatch(r"local(\[.*\])?", master):
+        return dict(LOCAL)
+    # local-cluster[workers, cores, MiB]: Spark refuses executors larger than their workers.
+    simulated = re.fullmatch(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\]", master)
+    return {**LOCAL, "spark.executor.memory": f"{simulated[1]}m"} if simulated else {}
 
 
 def use_light_home() -> None:
