@@ -1,0 +1,49 @@
+"""A job on a real cluster of Spark: a master and two workers, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.spark_cluster import SparkCluster, spark_environment
+
+pytestmark = pytest.mark.timeout(600)
+
+Fill = Callable[..., None]
+
+
+def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `logboom pipeline …` and let it report as JSON."""
+    return subprocess.run(
+        [sys.executable, "-m", "logboom.cli", "pipeline", *words, "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env=spark_environment(),
+    )
+
+
+def test_a_command_runs_on_the_workers_of_a_cluster(
+    spark: SparkSession, cluster: SparkCluster, servers: str, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    for queue in range(3):
+        fill(topic, queue, range(queue * 1_000, queue * 1_000 + 1_000))
+    words = ("archive", topic, "--to", str(tmp_path), "--servers", servers)
+    done = pipeline(*words, "--master", cluster.master)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["rows"] == 3_000
+    assert [(row["messages"], row["missing"], row["doubled"]) for row in report["audit"]] == [
+        (1_000, 0, 0)
+    ] * 3
+    values = [int(row.value) for row in spark.read.parquet(str(tmp_path)).collect()]
+    assert sorted(values) == list(range(3_000))
+    # Each worker leaves a folder for each of its executors.
+    assert list(cluster.folder.glob("work-*/app-*/*/stdout"))
