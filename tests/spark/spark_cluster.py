@@ -98,6 +98,18 @@ def spark_environment() -> dict[str, str]:
     }
 
 
+def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run `logboom pipeline …` and let it report as JSON."""
+    return subprocess.run(
+        [sys.executable, "-m", "logboom.cli", "pipeline", *words, "-o", "json"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env=spark_environment(),
+    )
+
+
 class SparkCluster:
     """A master and its workers of one core each; a context manager."""
 

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.spark_cluster import SparkCluster, spark_environment
+from tests.spark.spark_cluster import SparkCluster, pipeline
 
 pytestmark = pytest.mark.timeout(600)
 
 Fill = Callable[..., None]
-
-
-def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `logboom pipeline …` and let it report as JSON."""
-    return subprocess.run(
-        [sys.executable, "-m", "logboom.cli", "pipeline", *words, "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env=spark_environment(),
-    )
 
 
 def test_a_command_runs_on_the_workers_of_a_cluster(

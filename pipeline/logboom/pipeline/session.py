@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from logboom.pipeline.failures import no_session
 from logboom.wire.errors import StartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED: Final = ("pyspark", "pyarrow")
+INSTALL_JAVA: Final = "sudo apt-get install openjdk-17-jre-headless"
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -44,14 +46,16 @@ def check_spark() -> None:
     Raises:
         StartError: the extra or Java is missing; says how to get it.
     """
-    if any(importlib.util.find_spec(name) is None for name in NEEDED):
-        raise StartError("the pipeline needs its extra: pip install 'logboom[spark]'")
     home = os.environ.get("JAVA_HOME", "")
+    missing = []
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        missing.append("the pipeline needs its extra: pip install 'logboom[spark]'")
     if home and not (Path(home) / "bin" / "java").exists():
-        raise StartError(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
+        missing.append(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
     if not home and shutil.which("java") is None:
-        text = "Spark needs Java 17: sudo apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
-        raise StartError(text)
+        missing.append(f"Spark needs Java 17: {INSTALL_JAVA}, or set JAVA_HOME")
+    if missing:
+        raise StartError("; ".join(missing))
 
 
 def session(
@@ -65,10 +69,12 @@ def session(
         settings: Spark's settings by name.
 
     Raises:
-        StartError: the extra `[spark]` or Java is missing.
+        StartError: the extra `[spark]` or Java is missing, or Spark did not start.
     """
     check_spark()
     # Here, since only now it is known to be there.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     # Spark's tasks run in this very Python, or they would not find what is installed beside it.
@@ -82,7 +88,10 @@ def session(
         use_light_home()
     for key, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    try:
+        spark: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise no_session(master, error) from None
     register(spark)
     return spark
 
