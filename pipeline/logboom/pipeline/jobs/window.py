@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from logboom.pipeline.jobs.messages import json_of
+from logboom.pipeline.jobs.publishing import Target, batch_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
 
@@ -94,13 +96,54 @@ def window(
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark keeps how far it is and the open windows; None: in the folder.
     """
-    messages = spark.readStream.format("logboom").schema(SCHEMA)
-    frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
     writer = (
-        windowed(frame, wanted)
+        windowed(_messages(spark, source), wanted)
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(folder))
         .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
     )
     return run_stream("window", writer, every=every, on_rows=on_rows)
+
+
+def outgoing(windows: DataFrame, wanted: Windows) -> DataFrame:
+    """Windows as messages: a JSON object each, with the fields of `by` as key and the last
+    millisecond of the window as message time, so that windows of windows come out right. Those of
+    a key follow each other by time."""
+    key = sf.concat_ws("/", *(sf.col(name).cast("string") for name in wanted.by))
+    found = windows.select(
+        (key if wanted.by else sf.lit(None)).cast("binary").alias("key"),
+        json_of([sf.col(f"`{name}`") for name in windows.columns]).alias("value"),
+        (sf.col("end") - sf.expr("INTERVAL '0.001' SECOND")).alias("timestamp"),
+    )
+    return found.repartition("key").sortWithinPartitions("timestamp")
+
+
+def window_to_topic(
+    spark: SparkSession,
+    source: dict[str, str],
+    wanted: Windows,
+    target: Target,
+    checkpoint: Path,
+    *,
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Write windows to a topic, each once: those that are over now, or with `every` as they end.
+
+    Args:
+        source: options of the source; where to begin counts for a new checkpoint only.
+        checkpoint: where Spark keeps how far it is and the open windows.
+    """
+    windows = windowed(_messages(spark, source), wanted)
+
+    def made(frame: DataFrame) -> DataFrame:
+        return outgoing(frame, wanted)
+
+    writer = batch_writer("window", windows, target, checkpoint, made)
+    return run_stream("window", writer, every=every, on_rows=on_rows)
+
+
+def _messages(spark: SparkSession, source: dict[str, str]) -> DataFrame:
+    reader = spark.readStream.format("logboom").schema(SCHEMA)
+    return reader.options(**{"startingOffsets": "earliest", **source}).load()
