@@ -1,4 +1,4 @@
-"""The Python examples of docs/PIPELINE.md run as they stand, as scripts of their own."""
+"""The Python examples of docs/PIPELINE.md, and that of README for Spark, run as they stand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ pytestmark = pytest.mark.timeout(400)
 
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"
 TEXT = PAGE.read_text("utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+README = PAGE.parents[1] / "README.md"
+FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+EXAMPLES = FENCED.findall(TEXT) + [
+    each for each in FENCED.findall(README.read_text("utf-8")) if "from logboom.pipeline" in each
+]
 DEFAULT_ENDPOINT = "127.0.0.1:7711"
 """Where the examples expect a broker."""
 

@@ -1,4 +1,5 @@
-"""A job on a real cluster of Spark: a master and two workers, as processes of their own."""
+"""A job on a real cluster of Spark: a master and two workers, as processes of their own. And what is
+said where Spark does not start."""
 
 from __future__ import annotations
 
@@ -33,3 +34,21 @@ def test_a_command_runs_on_the_workers_of_a_cluster(
     assert sorted(values) == list(range(3_000))
     # Each worker leaves a folder for each of its executors.
     assert list(cluster.folder.glob("work-*/app-*/*/stdout"))
+
+
+def test_a_master_that_is_none_is_told(tmp_path: Path) -> None:
+    done = pipeline("archive", "any", "--to", str(tmp_path), "--master", "spork://host:7077")
+    assert done.returncode == 1
+    said = "Spark did not start at master 'spork://host:7077': Could not parse Master URL"
+    assert said in done.stderr.splitlines()[-1]
+
+
+def test_a_java_that_is_too_old_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho UnsupportedClassVersionError >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    done = pipeline("archive", "any", "--to", str(tmp_path))
+    assert done.returncode == 1
+    assert "Spark needs Java 17 or newer" in done.stderr.splitlines()[-1]
