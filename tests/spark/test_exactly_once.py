@@ -21,6 +21,8 @@ from logboom.wire.errors import InternalError
 from tests.spark.test_sink_writers import rows, stored, values
 
 Read = Callable[..., DataFrame]
+
+pytestmark = pytest.mark.timeout(400)
 POINTS = ("task midway", "task after parking", "before deciding", "after deciding")
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
 from logboom.wire.hashing import queue_for
 
 Read = Callable[..., DataFrame]
+
+pytestmark = pytest.mark.timeout(400)
 
 
 def numbers(spark: SparkSession, count: int, parts: int = 2) -> DataFrame:
