@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.cli.demo import TOPIC, Steps
-from logboom.cli.pipeline_commands import spark_for
+from logboom.cli.pipeline_running import spark_for
 from logboom.client import connect
 from logboom.pipeline.jobs.archive import archive, audit
 from logboom.pipeline.jobs.publishing import Target
