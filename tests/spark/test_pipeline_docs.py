@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logboom.cli.app import build
-from logboom.pipeline.source_options import KNOWN
+from logboom.pipeline import sink_options, source_options
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -45,7 +45,8 @@ def test_an_example_runs(example: str, servers: str, tmp_path: Path) -> None:
 
 def test_every_option_is_told() -> None:
     assert EXAMPLES
-    assert [name for name in KNOWN if f"`{name}`" not in TEXT] == []
+    known = {*source_options.KNOWN, *sink_options.KNOWN} - {*sink_options.STREAM_ONLY}
+    assert [name for name in known if f"`{name}`" not in TEXT] == []
 
 
 def test_every_command_is_told() -> None:
