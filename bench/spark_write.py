@@ -19,6 +19,7 @@ from logboom.pipeline import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
     from logboom.client import Client
 
@@ -58,7 +59,7 @@ def fill(boom: Client, count: int) -> None:
             producer.send_many("read", values(each, seed=queue), keys, queue=queue).result()
 
 
-def copying(frame: DataFrame, servers: str, topic: str, folder: str) -> object:
+def copying(frame: DataFrame, servers: str, topic: str, folder: str) -> DataStreamWriter:
     """A stream writer into a topic."""
     writer = frame.select("key", "value").writeStream.format("logboom")
     return writer.options(servers=servers, topic=topic, checkpointLocation=folder)

@@ -34,7 +34,7 @@ class Made(NamedTuple):
     topic: str
     queue: int
     batch: bytes
-    count: int
+    rows: int
 
 
 class Batcher:
@@ -147,7 +147,7 @@ class Batcher:
         return np.where(chosen, given, queues).astype(np.uint16)
 
 
-def _taken(column: Any, rows: np.ndarray[Any, Any]) -> Any:
+def _taken(column: Any, rows: Any) -> Any:
     return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
 
 
@@ -216,7 +216,7 @@ def encoded(rows: Any, now_ms: int, codec: str) -> bytes:
     )
 
 
-def _binary_views(column: Any) -> tuple[np.ndarray[Any, np.dtype[np.int32]], Any, int]:
+def _binary_views(column: Any) -> tuple[Any, Any, int]:
     """Offsets from 0, the blob, and where it begins in it."""
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]

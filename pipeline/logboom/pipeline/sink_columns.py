@@ -105,7 +105,7 @@ class Normalizer:
         return pa.array(known // 1000)
 
 
-def hashes_of(keys: Any) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def hashes_of(keys: Any) -> Any:
     """The hash of each key of a binary column; of null that of nothing."""
     _, ends, data = keys.buffers()
     offsets = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1]

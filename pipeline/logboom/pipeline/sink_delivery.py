@@ -35,7 +35,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):  # type: ignore[misc]  # PySpark's classes are Any where it is not installed
+class Written(WriterCommitMessage):
     """What a task tells the driver: where it parked, not what."""
 
     unit: Unit | None
@@ -82,7 +82,7 @@ def write(
     parks = None if unit is None else parks_of(unit.app_id, attempt, unit.sequence)
     rest = iter(record_batches)
     try:
-        piles = list(_sent(options, rest, parks))
+        piles = list(_sent(options, rest, parks, attempt))
         for pile in piles:
             wait(pile)
             pile.get()
@@ -98,11 +98,12 @@ def write(
 
 
 def _sent(
-    options: SinkOptions, record_batches: Iterable[Any], parks: Parks | None
+    options: SinkOptions, record_batches: Iterable[Any], parks: Parks | None, attempt: int
 ) -> Iterator[Pile]:
     sender = producer(options.servers, options.timeout_s)
     task = TaskContext.get()
-    first = 0 if task is None else task.partitionId()
+    # The tasks of a write begin side by side, and each write elsewhere: a small one fills one queue.
+    first = attempt + (0 if task is None else task.partitionId())
     now_ms = time.time_ns() // 1_000_000
     batcher = Batcher(options, lambda topic: _queues(options, sender, topic), now_ms, first)
     unsettled: list[Pile] = []
