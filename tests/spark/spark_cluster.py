@@ -117,7 +117,8 @@ class SparkCluster:
         self.folder = folder
         self.master = ""
         """spark://host:port."""
-        self.environment = spark_environment()
+        # An empty one: the logs are as Spark has them, and say who serves.
+        self.environment = {**spark_environment(), "SPARK_CONF_DIR": str(folder)}
         self._running: list[subprocess.Popen[bytes]] = []
         self._workers: list[int] = []
 

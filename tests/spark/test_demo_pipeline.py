@@ -94,6 +94,8 @@ def test_flights_are_archived_joined_and_counted(piped: tuple[Piped, Heard]) -> 
     assert COUNT // 2 >= OFTEN
     assert heard.lines[0] == "archiving to Parquet"
     assert not (found.archive / "of-last-time").exists()
+    days = list(found.archive.glob("topic=*/date=*"))
+    assert len(list(found.archive.glob("topic=*/date=*/*.parquet"))) == len(days)
 
 
 def test_the_plot_has_a_line_for_each_carrier(piped: tuple[Piped, Heard]) -> None:

@@ -201,7 +201,8 @@ def _print(report: Found, names: dict[str, str]) -> None:
         }
         for line in report.carriers
     ]
-    show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
+    if report.then is None:  # else there is one that says more
+        show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
     figures = _figures(report)
     print(
         f"\n{report.flights:,} flights in {QUEUES} queues with {REPLICAS} replicas: produced "

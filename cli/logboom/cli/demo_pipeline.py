@@ -178,7 +178,8 @@ def work(
 
 def _archive(spark: SparkSession, servers: str, place: Path, steps: Steps) -> Run:
     source = {"servers": servers, "subscribe": TOPIC, "maxOffsetsPerTrigger": str(AT_ONCE)}
-    return _ended(archive(spark, source, place, on_rows=steps.done))
+    # A year in each micro-batch: thousands of files, were each queue to write its own.
+    return _ended(archive(spark, source, place, gather=True, on_rows=steps.done))
 
 
 def _count(spark: SparkSession, servers: str, checkpoint: Path) -> Run:

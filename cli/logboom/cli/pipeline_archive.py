@@ -25,6 +25,7 @@ from logboom.cli.pipeline_options import (
     Until,
     moment,
     names,
+    resolved,
 )
 from logboom.cli.pipeline_running import (
     BROKEN,
@@ -48,6 +49,7 @@ def archive(
     checkpoint: Remembered = None,
     continuous: Continuous = False,
     every: Every = "",
+    gather: Annotated[bool, Parameter(name="--gather", negative="")] = False,
     audit: bool = True,
     master: Master = "",
     servers: Servers = None,
@@ -70,6 +72,8 @@ def archive(
         The folder of the archive.
     checkpoint
         The folder where it remembers how far it is; by default in the archive.
+    gather
+        Write one file a day and micro-batch, not one a queue: where messages are of many days.
     audit
         Look afterwards whether the offsets of each queue are there without gaps and doubles.
     """
@@ -77,9 +81,10 @@ def archive(
     with spark_for("archive", master) as spark:
         from logboom.pipeline.jobs import archive as job
 
+        to, place = to.resolve(), resolved(checkpoint)
         source = source_of(topics, servers, start)
         with rows_bar("archive") as bar:
-            run = job.archive(spark, source, to, checkpoint, every=often, on_rows=bar.to)
+            run = job.archive(spark, source, to, place, gather=gather, every=often, on_rows=bar.to)
         # Who said Ctrl-C wants no more to be begun.
         found = job.audit(spark, to) if audit and not run.stopped else []
     wrong = [row for row in found if row["missing"] or row["doubled"]]
@@ -165,10 +170,10 @@ def replay(
         with rows_bar("replay") as bar:
             run = job.replay(
                 spark,
-                folder,
+                folder.resolve(),
                 wanted,
                 target,
-                checkpoint,
+                resolved(checkpoint),
                 rate=rate,
                 keep_queues=keep_queues,
                 on_rows=bar.to,

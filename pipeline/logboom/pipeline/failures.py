@@ -27,8 +27,9 @@ def job_failed(job: str, error: BaseException) -> LogboomError:
 
 def no_session(master: str, error: BaseException) -> StartError:
     """The error of a session that did not come to be."""
-    if "JAVA_GATEWAY_EXITED" in str(error):
-        text = "Java ended before Spark began, and said why above: Spark needs Java 17 or newer"
-        return StartError(f"{text} (`java -version` tells)")
     where = f" at master {master!r}" if master else ""
-    return StartError(f"Spark did not start{where}: {reason(error)}")
+    why = reason(error)
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        needed = "Java 17 or newer (`java -version` tells), and a master such as spark://host:7077"
+        why = f"what it said stands above; it needs {needed}"
+    return StartError(f"Spark did not start{where}: {why}")

@@ -40,6 +40,23 @@ LOCAL: Final[Mapping[str, str]] = {
 """What it sets too where everything runs on this machine."""
 
 
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+# That there is no Hadoop, and that `register` found the format known already, is no news.
+logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
+logger.hadoop.level = error
+logger.known.name = org.apache.spark.sql.execution.datasources.DataSourceManager
+logger.known.level = error
+"""
+"""Spark's own, without the lines in which it tells that it found none."""
+
+
 def check_spark() -> None:
     """Whether Spark can run here.
 
@@ -128,6 +145,8 @@ def use_light_home() -> None:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     for name in ("bin", "jars"):
         (home / name).symlink_to(installed / name)
+    (home / "conf").mkdir()
+    (home / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
     os.environ["SPARK_HOME"] = str(home)
 
 

@@ -33,4 +33,4 @@ def test_a_session_that_does_not_start_is_told_in_one_line() -> None:
         "Spark did not start at master 'x': Could not parse Master URL: 'x'"
     )
     gone = "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number."
-    assert "Spark needs Java 17 or newer" in str(no_session("", ValueError(gone)))
+    assert "it needs Java 17 or newer" in str(no_session("", ValueError(gone)))
