@@ -23,6 +23,7 @@ from logboom.pipeline.jobs import (
     replay,
     window,
 )
+from logboom.pipeline.jobs.messages import HEADERS
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
@@ -201,7 +202,7 @@ def test_snapshots_are_whole_and_published_once(
 
     def published(number: int) -> dict[bytes, bytes]:
         rows = batch(
-            "key binary, value binary, headers " + compact.rows.HEADERS, subscribe=copy.topic
+            "key binary, value binary, headers " + HEADERS, subscribe=copy.topic
         )
         return {
             bytes(row.key): bytes(row.value)
@@ -278,7 +279,7 @@ def test_dead_letters_go_back_once(
     assert state is not None
     checkpoints.write(tmp_path, dead_letters.State(state.app_id, buried, 0, True))
     assert run(everything) == 6
-    rows = batch("value binary, headers " + compact.rows.HEADERS, subscribe=topic).collect()
+    rows = batch("value binary, headers " + HEADERS, subscribe=topic).collect()
     assert sorted(int(row.value) for row in rows) == sorted([*range(6), *range(6)])
     assert [row.headers for row in rows] == [[("own", bytearray(b"1"))]] * 12
     with pytest.raises(InvalidRequest, match="remembers group"):

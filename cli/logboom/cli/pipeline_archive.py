@@ -81,10 +81,12 @@ def archive(
     with spark_for("archive", master) as spark:
         from logboom.pipeline.jobs import archive as job
 
-        to, place = to.resolve(), resolved(checkpoint)
+        to, remembered = to.resolve(), resolved(checkpoint)
         source = source_of(topics, servers, start)
         with rows_bar("archive") as bar:
-            run = job.archive(spark, source, to, place, gather=gather, every=often, on_rows=bar.to)
+            run = job.archive(
+                spark, source, to, remembered, gather=gather, every=often, on_rows=bar.to
+            )
         # Who said Ctrl-C wants no more to be begun.
         found = job.audit(spark, to) if audit and not run.stopped else []
     wrong = [row for row in found if row["missing"] or row["doubled"]]

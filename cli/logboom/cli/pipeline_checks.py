@@ -118,12 +118,12 @@ def audit(
         if archive is not None:
             from logboom.pipeline.jobs.replay import Selection, read_archive, selected
 
-            held = selected(read_archive(spark, archive), Selection(topic))
+            held = selected(read_archive(spark, archive.resolve()), Selection(topic))
         else:
             source = source_of(topic, servers)
             held = spark.read.format("logboom").schema(job.SCHEMA).options(**source).load()
         with progress("audit", None):
-            counts, found = job.audit(spark, [str(path) for path in histories], held)
+            counts, found = job.audit(spark, [str(path.resolve()) for path in histories], held)
     broken = sum(row["broken"] for row in found)
     if output == "json":
         show_json(

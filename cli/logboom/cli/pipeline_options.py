@@ -87,6 +87,11 @@ def moment(text: str, option: str) -> int | None:
     return found
 
 
+def resolved(path: Path | None) -> Path | None:
+    """The whole path: Spark's JVM may have begun in another folder than this one."""
+    return None if path is None else path.resolve()
+
+
 def names(text: str) -> list[str]:
     """Names of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]

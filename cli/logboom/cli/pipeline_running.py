@@ -25,25 +25,30 @@ FIGURES: Final = ("job", "rows", "batches", "seconds", "rows_per_s")
 
 @contextmanager
 def spark_for(job: str, master: str) -> Iterator[SparkSession]:
-    """A session while the block runs; what Spark says of a failure becomes one line.
+    """A session while the block runs; what Spark says of a failure becomes one line. One that this
+    process has already is used, and left to who made it.
 
     Raises:
         StartError: the extra or Java is missing.
         LogboomError: the job failed.
     """
     # Here and below: they import PySpark, which no other command needs.
-    from logboom.pipeline import session
     from logboom.pipeline.failures import job_failed
+    from logboom.pipeline.session import check_spark, session
 
-    spark = session(f"logboom {job}", master, {"spark.log.level": "ERROR"})
+    check_spark()
     from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
+    before = SparkSession.getActiveSession()
+    spark = session(f"logboom {job}", master, {} if before else {"spark.log.level": "ERROR"})
     try:
         yield spark
     except PySparkException as error:
         raise job_failed(job, error) from None
     finally:
-        spark.stop()
+        if before is None:
+            spark.stop()
 
 
 @contextmanager
@@ -94,10 +99,10 @@ def target_of(
 def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
     """The folder of a job's checkpoint: as asked, or one of its own for what it is about."""
     if given is not None:
-        return given
+        return given.resolve()
     # Topics may have names that folders cannot; those that differ only so are rare.
     named = "-".join(re.sub(r"[^\w.-]", "_", part) for part in (job, *about) if part)
-    return DATA / "pipeline" / named
+    return (DATA / "pipeline" / named).resolve()
 
 
 def tell(report: dict[str, Any], output: str) -> None:

@@ -22,6 +22,7 @@ from logboom.cli.pipeline_options import (
     Start,
     Topic,
     names,
+    resolved,
 )
 from logboom.cli.pipeline_running import (
     checkpoint_of,
@@ -101,7 +102,7 @@ def enrich(
         messages = job.messages_of(spark, source_of(topic, servers, start))
         if lookup is not None:
             field, _, column = on.partition("=")
-            known = job.read_table(spark, lookup)
+            known = job.read_table(spark, lookup.resolve())
             wanted = job.Lookup(known, field, column, only_found)
             made = job.by_lookup(messages, schema, wanted)
             job.check_unique(known, column or field)
@@ -128,7 +129,7 @@ def tables_of(spark: SparkSession, given: Sequence[str]) -> dict[str, DataFrame]
             raise InvalidRequest(
                 f"--table is NAME=FILE, such as airlines=airlines.csv, not {each!r}"
             )
-        found[name] = read_table(spark, Path(path))
+        found[name] = read_table(spark, Path(path).resolve())
     return found
 
 
@@ -255,11 +256,14 @@ def window(
         source = source_of(topic, servers, start)
         with rows_bar("window") as bar:
             if to is not None:
-                run = job.window(spark, source, wanted, to, checkpoint, every=often, on_rows=bar.to)
+                place = resolved(checkpoint)
+                run = job.window(
+                    spark, source, wanted, to.resolve(), place, every=often, on_rows=bar.to
+                )
             else:
                 target = target_of(to_topic, servers, queues)
-                place = checkpoint_of(checkpoint, "window", topic, to_topic)
+                own = checkpoint_of(checkpoint, "window", topic, to_topic)
                 run = job.window_to_topic(
-                    spark, source, wanted, target, place, every=often, on_rows=bar.to
+                    spark, source, wanted, target, own, every=often, on_rows=bar.to
                 )
     tell(asdict(run), output)

@@ -56,7 +56,7 @@ def compact(
         target = target_of(to_topic, servers, queues) if to_topic else None
         where = servers_or_default(servers)
         with rows_bar("compact") as bar:
-            run = job.compact(spark, where, topic, to, target, on_rows=bar.to)
+            run = job.compact(spark, where, topic, to.resolve(), target, on_rows=bar.to)
     tell(asdict(run), output)
 
 
