@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 def eventually(look: Callable[[], T | None], what: str, timeout_s: float = START_S) -> T:
-    """What `look` finds once it finds something: other processes tell us nothing by themselves."""
+    """What `look` finds, once it finds something."""
     end = time.monotonic() + timeout_s
     while (found := look()) is None:
         assert time.monotonic() < end, f"no {what} within {timeout_s:.0f} s"
-        time.sleep(0.05)
+        time.sleep(0.05)  # other processes tell us nothing by themselves
     return found
 
 
@@ -148,8 +148,8 @@ class SparkCluster:
         self._spawn("master", "master.Master", *ports)
         self.master = self._said("master", r"Starting Spark master at (spark://\S+)")
         for number in range(WORKERS):
-            words = (*ports, "--cores", "1", "--memory", "600m")
-            words = (*words, "--work-dir", str(self.folder / f"work-{number}"), self.master)
+            words = [*ports, "--cores", "1", "--memory", "600m"]
+            words += ["--work-dir", str(self.folder / f"work-{number}"), self.master]
             self._workers.append(self._spawn(f"worker-{number}", "worker.Worker", *words))
         for number in range(WORKERS):
             self._said(f"worker-{number}", r"(Successfully registered with master)")
