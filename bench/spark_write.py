@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from bench.latency import percentile
 from bench.load import WIDTH, values
 from bench.rows import Row
+from bench.spark_read import LONG_JOB
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.pipeline import session
@@ -37,7 +38,7 @@ def rows(count: int, rounds: int, messages: int) -> list[Row]:
     """The rate over `count` rows, best of `rounds`, and the latency of so many messages."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         fill(boom, count)
-        spark = session("bench", "local[2]")
+        spark = session("bench", "local[2]", LONG_JOB)
         spark.sparkContext.setLogLevel("ERROR")
         try:
             servers = ",".join(cluster.endpoints)
