@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.pipeline.jobs import compact, dead_letters, enrich, replay
-from logboom.pipeline.jobs.messages import SCHEMA, as_messages, with_header
+from logboom.pipeline.jobs.messages import SCHEMA, as_messages, field_names, with_header
 from logboom.pipeline.jobs.window import Windows, outgoing, windowed
 from logboom.wire.errors import InvalidRequest
 
@@ -50,6 +50,12 @@ def test_rows_become_messages(spark: SparkSession) -> None:
     assert json.loads(found.value) == {"delay": 7, "gate": None, "timestamp": 1}
     (plain,) = as_messages(spark.sql("SELECT 'text' AS value, 1 AS other")).collect()
     assert plain.asDict() == {"value": b"text"}
+
+
+def test_the_names_of_a_schema_are_read_without_spark() -> None:
+    schema = "a: int, `b c` struct<x:int,y:array<int>>, d decimal(10,2) COMMENT 'x, y', e string"
+    assert field_names(schema) == ["a", "b c", "d", "e"]
+    assert field_names("") == []
 
 
 def test_a_header_is_added_to_those_that_are_there(spark: SparkSession) -> None:

@@ -10,10 +10,11 @@ from cyclopts import App
 
 from logboom.cli.pipeline_archive import archive, replay
 from logboom.cli.pipeline_checks import audit, lag
+from logboom.cli.pipeline_init import init
 from logboom.cli.pipeline_streams import dedup, enrich, window
 from logboom.cli.pipeline_tables import compact, dlq, redrive
 
 app = App(name="pipeline", help="Jobs over topics, on Spark.")
 
-for _job in (archive, replay, enrich, dedup, window, compact, dlq, redrive, lag, audit):
+for _job in (archive, replay, enrich, dedup, window, compact, dlq, redrive, lag, audit, init):
     app.command(_job)

@@ -78,7 +78,7 @@ def by_sql(
 def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
     """Messages with the fields of their JSON values as columns."""
     told = rows.with_fields(messages, schema)
-    fields = [name for name in told.select("it.*").columns if name != rows.BROKEN]
+    fields = rows.field_names(schema)
     if twice := [name for name in fields if name in messages.columns]:
         text = (
             f"{_list(twice)} is a column of every message: leave it out of the schema, and read it"
@@ -100,7 +100,7 @@ def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
         InvalidRequest: the schema has no such field, the table no such column, or both have another.
     """
     told = rows.with_fields(messages, schema)
-    fields = [name for name in told.select("it.*").columns if name != rows.BROKEN]
+    fields = rows.field_names(schema)
     column = wanted.column or wanted.field
     if wanted.field not in fields:
         raise InvalidRequest(f"the schema has no field {wanted.field!r}: there are {_list(fields)}")

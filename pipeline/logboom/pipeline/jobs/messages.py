@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,8 @@ SCHEMA: Final = (
 )
 """All that a job reads of a topic that it writes to another."""
 HEADERS: Final = "array<struct<key:string,value:binary>>"
+_TOKEN: Final = re.compile(r"`[^`]*`|'[^']*'|.", re.DOTALL)
+_NAME: Final = re.compile(r"\s*(?:`([^`]*)`|([^\s:`]+))")
 BROKEN: Final = "_broken"
 """Holds the text of a value that is no JSON."""
 
@@ -50,6 +53,21 @@ def with_fields(messages: DataFrame, schema: str) -> DataFrame:
     text = sf.col("value").cast("string")
     told = {"columnNameOfCorruptRecord": BROKEN}
     return messages.withColumn("it", sf.from_json(text, f"{schema}, {BROKEN} string", told))
+
+
+def field_names(schema: str) -> list[str]:
+    """The names of a schema's fields, without asking Spark: declarative pipelines forbid that."""
+    parts: list[str] = []
+    depth = 0
+    for token in _TOKEN.findall(schema):
+        depth += (token in ("<", "(")) - (token in (">", ")"))
+        if token == "," and depth == 0:
+            parts.append("")
+        else:
+            parts = parts or [""]
+            parts[-1] += token
+    names = [_NAME.match(part) for part in parts]
+    return [found[1] if found[1] is not None else found[2] for found in names if found is not None]
 
 
 def in_order(messages: DataFrame) -> DataFrame:
