@@ -4,13 +4,14 @@ PYTHON ?= python3
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
+NOJAVA := $(if $(shell command -v java),,1)
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
-demo: $(BASE) ## 336,776 flights through a cluster while a broker and a consumer are killed
-	@.venv/bin/logboom demo $(ARGS)
+demo: $(BASE) $(if $(NOSPARK)$(NOJAVA),,$(SPARK)) ## 336,776 flights through a cluster while a broker dies; then Spark (NOSPARK=1: without)
+	@.venv/bin/logboom demo $(if $(NOSPARK),--no-spark) $(ARGS)
 cluster: $(BASE) ## start 3 name servers and 3 brokers on this machine
 	@.venv/bin/logboom cluster up $(ARGS)
 stop: $(BASE) ## stop them; their data stays in .logboom

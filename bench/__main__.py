@@ -51,6 +51,12 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
 
         return spark_read.rows(100_000 if quick else 1_000_000, 1 if quick else 5)
 
+    def spark_write() -> list[Row]:
+        # As above.
+        from bench import spark_write
+
+        return spark_write.rows(*((100_000, 1, 5) if quick else (1_000_000, 4, 30)))
+
     return {
         "throughput": lambda: throughput.one_broker(count, runs),
         "replicas": lambda: throughput.three_replicas(count // 4, runs),
@@ -73,6 +79,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "rolling": rolling.rows,
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
         "spark": spark,
+        "spark_write": spark_write,
     }
 
 
@@ -88,7 +95,7 @@ def main() -> int:
         parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
     rows: list[Row] = []
     if not arguments.names and importlib.util.find_spec("pyspark") is None:
-        del known["spark"]
+        del known["spark"], known["spark_write"]
         print("spark is left out: it needs pip install 'logboom[spark]'", file=sys.stderr)
     for name in arguments.names or known:
         began = time.monotonic()

@@ -25,6 +25,9 @@ from logboom.wire.batch import encode_batch, open_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LONG_JOB: Final = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+"""Without the light compiling that `session` chooses for short jobs: the rows of a long one cost Java
+half as much."""
 QUEUES: Final = 2
 BATCH: Final = 10_000
 NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -89,7 +92,7 @@ def rows(count: int, rounds: int) -> list[Row]:
     """Batch reads with the toy's beside them, and a stream over all there is."""
     with Cluster(name_servers=1, brokers=1) as cluster:
         fill(cluster.endpoints, count)
-        spark = session("bench", "local[2]")
+        spark = session("bench", "local[2]", LONG_JOB)
         spark.sparkContext.setLogLevel("ERROR")
         try:
             options = {"servers": ",".join(cluster.endpoints), "subscribe": "read"}

@@ -16,6 +16,7 @@ from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.pipeline import session
 from logboom.wire.errors import UnknownResource
+from tests.spark.spark_cluster import SparkCluster
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
@@ -53,6 +54,13 @@ def client(node: Embedded) -> Iterator[Client]:
 def servers_option(node: Embedded) -> str:
     """The option `servers` for the node."""
     return ",".join(node.endpoints)
+
+
+@pytest.fixture(scope="session", name="cluster")
+def standalone_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A Spark master and two workers."""
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session", name="numbers")

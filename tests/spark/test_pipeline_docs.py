@@ -1,4 +1,4 @@
-"""The Python examples of docs/PIPELINE.md run as they stand, as scripts of their own."""
+"""The Python examples of docs/PIPELINE.md, and that of README for Spark, run as they stand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 from logboom.cli.app import build
-from logboom.pipeline.source_options import KNOWN
+from logboom.pipeline import sink_options, source_options
 
 pytestmark = pytest.mark.timeout(400)
 
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"
 TEXT = PAGE.read_text("utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+README = PAGE.parents[1] / "README.md"
+FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+EXAMPLES = FENCED.findall(TEXT) + [
+    each for each in FENCED.findall(README.read_text("utf-8")) if "from logboom.pipeline" in each
+]
 DEFAULT_ENDPOINT = "127.0.0.1:7711"
 """Where the examples expect a broker."""
 
@@ -41,7 +45,8 @@ def test_an_example_runs(example: str, servers: str, tmp_path: Path) -> None:
 
 def test_every_option_is_told() -> None:
     assert EXAMPLES
-    assert [name for name in KNOWN if f"`{name}`" not in TEXT] == []
+    known = {*source_options.KNOWN, *sink_options.KNOWN} - {*sink_options.STREAM_ONLY}
+    assert [name for name in known if f"`{name}`" not in TEXT] == []
 
 
 def test_every_command_is_told() -> None:

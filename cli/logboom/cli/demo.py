@@ -4,7 +4,7 @@
 back by a consumer group of three processes. While they read, one of the three is killed: the others go on
 where it had committed. Then the broker that leads most queues is killed with SIGKILL and started
 again. The verifier then says whether each flight arrived, unchanged
-and in order.
+and in order.  What comes then (Spark, `demo_pipeline`) is given as a function of the endpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from logboom.cli.demo_group import MEMBERS, Group
 from logboom.cli.flights import Flight
@@ -41,8 +41,11 @@ QUIET_S: Final = 60.0
 """Reading gives up when nothing comes for so long."""
 
 
+Then = TypeVar("Then")
+
+
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Generic[Then]):
     """What the demo found and how long it took."""
 
     flights: int
@@ -63,6 +66,8 @@ class Report:
     """Messages that the killed consumer had read and not committed: delivered again."""
     verdict: Verdict
     carriers: list[CarrierDelay]
+    then: Then
+    """What the second part found."""
     total_s: float
 
 
@@ -79,8 +84,16 @@ class Steps:
         """Something worth a line happened."""
 
 
-def run(flights: Sequence[Flight], data: Path | None, steps: Steps) -> Report:
+def run(
+    flights: Sequence[Flight],
+    data: Path | None,
+    steps: Steps,
+    then: Callable[[Sequence[str]], Then],
+) -> Report[Then]:
     """Do the whole job with these flights; everything started is stopped again.
+
+    Args:
+        then: given the endpoints when all that is done, while the cluster is still up.
 
     Raises:
         LogboomError: the cluster did not start, or a request failed for good.
@@ -97,6 +110,7 @@ def run(flights: Sequence[Flight], data: Path | None, steps: Steps) -> Report:
             steps.say(f"{len(flights):,} flights acknowledged in {produce_s:.2f} s")
             reader = _Reader(boom, cluster, Verifier(flights), len(flights), steps)
             reader.read()
+        found = then(cluster.endpoints)
         steps.step("stopping all", None)
     return Report(
         flights=len(flights),
@@ -110,6 +124,7 @@ def run(flights: Sequence[Flight], data: Path | None, steps: Steps) -> Report:
         again=reader.again,
         verdict=reader.verifier.verdict(),
         carriers=reader.verifier.carriers(),
+        then=found,
         total_s=time.monotonic() - begun,
     )
 

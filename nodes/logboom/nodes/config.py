@@ -67,8 +67,9 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     subscriptions (`logboom.nodes.plug_ins`). (Only the skin reads it.)"""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
-    transaction_timeout_ms: int = 60_000
-    """Milliseconds that a batch waits for its transaction, until an abort is proposed."""
+    transaction_timeout_ms: int = 15 * 60_000
+    """Milliseconds that a batch waits for its transaction, until an abort is proposed. Long, since
+    readers do not wait for it meanwhile, and a Spark write may: for executors that were lost."""
     half_check_after_ms: int = 6_000
     """Milliseconds after which the producer group of a half message is first asked for it."""
     half_check_every_ms: int = 30_000

@@ -97,7 +97,10 @@ def covering(replica: Replica, storage: Storage, offset: int) -> Position:
         Damaged: there is none.
     """
     whole = Position(offset, 0)
-    if whole in replica.tail:
+    held = replica.tail.get(whole)
+    # What stands there may be parked, with more than one answer's worth behind it (in memory it
+    # cannot be passed over at once): then the store knows where the batch is.
+    if held is not None and held[1].offset > offset:
         return whole
     first = log_key(*replica.key, replica.start)
     last = log_key(*replica.key, offset, LAST_SIDE)

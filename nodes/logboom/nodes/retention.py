@@ -7,6 +7,8 @@ removal (Q10). Each call does a bounded amount; ask again while it returns somet
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -97,10 +99,11 @@ def expired(
     for _ in range(STEPS):
         if start >= limit:
             break
-        piece: _Piece | None = _block(storage, topic_id, queue, start, limit)
-        if piece is None or not _expired(piece, size, keep, wall_ms):
-            piece = _batch(storage, topic_id, queue, start, limit)
-        if piece is None or not _expired(piece, size, keep, wall_ms):
+        expired = partial(_expired, size=size, keep=keep, wall_ms=wall_ms)
+        piece = _block(storage, topic_id, queue, start, limit)
+        if piece is None or not expired(piece):
+            piece = _batch(storage, topic_id, queue, start, limit, expired)
+        if piece is None:
             break
         start, size = piece.next_offset, size - piece.size
     if start == record.start:
@@ -130,8 +133,16 @@ def _block(storage: Storage, topic_id: int, queue: int, start: int, limit: int) 
     return _Piece(*block) if block is not None and block.next_offset <= limit else None
 
 
-def _batch(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
-    """The first batch with the control entries before it, if it lies whole below `limit`.
+def _batch(
+    storage: Storage,
+    topic_id: int,
+    queue: int,
+    start: int,
+    limit: int,
+    expired: Callable[[_Piece], bool],
+) -> _Piece | None:
+    """The first batch with the control entries before it, if it has expired and lies whole below
+    `limit`.
 
     Behind very many control entries it waits for its index block.
     """
@@ -145,6 +156,10 @@ def _batch(storage: Storage, topic_id: int, queue: int, start: int, limit: int) 
         head = check(entry)
         at = after_entry(at, head)
         size += len(entry)
+        piece = _Piece(at.offset, size, head.append_time_ms)
+        if not expired(piece):
+            # Nor has what follows: it is younger, and more. There may be a whole transaction of it.
+            return None
         if head.count:
-            return _Piece(at.offset, size, head.append_time_ms) if at.offset <= limit else None
+            return piece if at.offset <= limit else None
     return None

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from logboom.client import Client, connect
+from logboom.client import Client, Producer, connect
 from logboom.wire.errors import ClientClosed
 
 _LOCK: Final = threading.Lock()
 _CLIENTS: Final[dict[tuple[int, str, float], Client]] = {}
+_PRODUCERS: Final[WeakKeyDictionary[Client, Producer]] = WeakKeyDictionary()
 
 
 def client(servers: str, timeout_s: float) -> Client:
@@ -31,6 +33,20 @@ def client(servers: str, timeout_s: float) -> Client:
             return known
         made = _CLIENTS[key] = connect(servers, timeout_s=timeout_s, client_id="spark")
         return made
+
+
+def producer(servers: str, timeout_s: float) -> Producer:
+    """The producer of this process for some nodes, for batches that are encoded already.
+
+    Raises:
+        As `client`.
+    """
+    boom = client(servers, timeout_s)
+    with _LOCK:
+        known = _PRODUCERS.get(boom)
+        if known is None:
+            known = _PRODUCERS[boom] = boom.producer(delivery_timeout_s=timeout_s)
+        return known
 
 
 def close_clients() -> None:

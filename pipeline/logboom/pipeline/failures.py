@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import LogboomError, StartError
 
+_JAVAS = re.compile(r"^: [\w.$]+: (.+)$", re.MULTILINE)
 _OURS = re.compile(r"logboom\.wire\.errors\.\w+: (.+)")
 
 
 def reason(error: BaseException) -> str:
     """What went wrong: in our own words if it was ours, else the first line of Spark's."""
     text = str(error)
-    ours = _OURS.findall(text)
+    ours = _OURS.findall(text) or _JAVAS.findall(text)[:1]
     if ours:
         return str(ours[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -22,3 +23,13 @@ def reason(error: BaseException) -> str:
 def job_failed(job: str, error: BaseException) -> LogboomError:
     """The error of a job for its user."""
     return LogboomError(f"{job}: {reason(error)}")
+
+
+def no_session(master: str, error: BaseException) -> StartError:
+    """The error of a session that did not come to be."""
+    where = f" at master {master!r}" if master else ""
+    why = reason(error)
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        needed = "Java 17 or newer (`java -version` tells), and a master such as spark://host:7077"
+        why = f"what it said stands above; it needs {needed}"
+    return StartError(f"Spark did not start{where}: {why}")

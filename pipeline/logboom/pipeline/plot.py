@@ -61,11 +61,11 @@ def _y(value: float, most: float) -> float:
 
 
 def _ceiling(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20 …: ends of axes that divide well."""
+    """The next of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15 …: ends of axes that divide well."""
     if value <= 0:
         return 1.0
     unit: float = 10.0 ** math.floor(math.log10(value))
-    return next(step * unit for step in (1, 2, 5, 10) if step * unit >= value)
+    return next(step * unit for step in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if step * unit >= value)
 
 
 def _number(value: float) -> str:

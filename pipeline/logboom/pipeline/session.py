@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from logboom.pipeline.failures import no_session
 from logboom.wire.errors import StartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED: Final = ("pyspark", "pyarrow")
+INSTALL_JAVA: Final = "sudo apt-get install openjdk-17-jre-headless"
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -38,20 +40,39 @@ LOCAL: Final[Mapping[str, str]] = {
 """What it sets too where everything runs on this machine."""
 
 
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+# That there is no Hadoop, and that `register` found the format known already, is no news.
+logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
+logger.hadoop.level = error
+logger.known.name = org.apache.spark.sql.execution.datasources.DataSourceManager
+logger.known.level = error
+"""
+"""Spark's own, without the lines in which it tells that it found none."""
+
+
 def check_spark() -> None:
     """Whether Spark can run here.
 
     Raises:
         StartError: the extra or Java is missing; says how to get it.
     """
-    if any(importlib.util.find_spec(name) is None for name in NEEDED):
-        raise StartError("the pipeline needs its extra: pip install 'logboom[spark]'")
     home = os.environ.get("JAVA_HOME", "")
+    missing = []
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        missing.append("the pipeline needs its extra: pip install 'logboom[spark]'")
     if home and not (Path(home) / "bin" / "java").exists():
-        raise StartError(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
+        missing.append(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
     if not home and shutil.which("java") is None:
-        text = "Spark needs Java 17: sudo apt-get install openjdk-17-jre-headless, or set JAVA_HOME"
-        raise StartError(text)
+        missing.append(f"Spark needs Java 17: {INSTALL_JAVA}, or set JAVA_HOME")
+    if missing:
+        raise StartError("; ".join(missing))
 
 
 def session(
@@ -65,27 +86,47 @@ def session(
         settings: Spark's settings by name.
 
     Raises:
-        StartError: the extra `[spark]` or Java is missing.
+        StartError: the extra `[spark]` or Java is missing, or Spark did not start.
     """
     check_spark()
     # Here, since only now it is known to be there.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     # Spark's tasks run in this very Python, or they would not find what is installed beside it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = {**SETTINGS, **(settings or {})}
     builder = SparkSession.builder.appName(name)
     if master:
         builder = builder.master(master)
-    if re.fullmatch(r"(local(\[.*\])?)?", master):
+    local = local_settings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+    if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         use_light_home()
-        wanted = {**LOCAL, **wanted}
-    for key, value in wanted.items():
+    for key, value in {**SETTINGS, **local, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    try:
+        spark: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise no_session(master, error) from None
     register(spark)
     return spark
+
+
+def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
+    """What a session gets whose processes are all on this machine; nothing otherwise.
+
+    Args:
+        submitted: `spark-submit` started this process, and has its own words on the master: on a
+            cluster, executors must not look for the driver at the loopback.
+    """
+    if not master:
+        return {} if submitted else dict(LOCAL)
+    if re.fullmatch(r"local(\[.*\])?", master):
+        return dict(LOCAL)
+    # local-cluster[workers, cores, MiB]: Spark refuses executors larger than their workers.
+    simulated = re.fullmatch(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\]", master)
+    return {**LOCAL, "spark.executor.memory": f"{simulated[1]}m"} if simulated else {}
 
 
 def use_light_home() -> None:
@@ -104,6 +145,8 @@ def use_light_home() -> None:
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     for name in ("bin", "jars"):
         (home / name).symlink_to(installed / name)
+    (home / "conf").mkdir()
+    (home / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
     os.environ["SPARK_HOME"] = str(home)
 
 

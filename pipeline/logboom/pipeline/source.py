@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,6 +32,7 @@ from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from logboom.pipeline.rows import Field
+    from logboom.pipeline.sink_options import SinkOptions
 
 HEADER: Final = StructType(
     [StructField("key", StringType(), True), StructField("value", BinaryType(), True)]
@@ -47,7 +54,7 @@ ALWAYS: Final = tuple(COLUMNS)[:7]
 
 
 class LogboomDataSource(DataSource):
-    """`spark.read` and `spark.readStream` of topics."""
+    """`spark.read` and `spark.readStream` of topics, `write` and `writeStream` to them."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,6 +89,42 @@ class LogboomDataSource(DataSource):
         from logboom.pipeline.stream_reader import StreamReader
 
         return StreamReader(*self._asked(schema, stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.sink import BatchWriter
+
+        return BatchWriter(self._wanted(schema, overwrite=overwrite, stream=False))
+
+    def streamWriter(  # noqa: N802 - Spark's name for it
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        """The sink of a stream.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.sink import StreamWriter
+
+        return StreamWriter(self._wanted(schema, overwrite=overwrite, stream=True))
+
+    def _wanted(self, schema: StructType, *, overwrite: bool, stream: bool) -> SinkOptions:
+        from logboom.pipeline.sink_columns import check_columns
+        from logboom.pipeline.sink_options import sink_options
+
+        given: dict[str, Any] = dict(self.options)
+        if overwrite:
+            how = 'outputMode "append" or "update"' if stream else 'mode("append")'
+            raise InvalidRequest(f"what is in a topic stays there: write with {how}")
+        options = sink_options(given, stream=stream)
+        check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
+        return options
 
     def _asked(self, schema: StructType, *, stream: bool) -> tuple[SourceOptions, list[Field]]:
         given: dict[str, Any] = dict(self.options)

@@ -5,12 +5,12 @@ Read once, on the driver, before anything is asked of the cluster: what cannot b
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from logboom.pipeline.given_options import TIMEOUT_MS, Given, listed
 from logboom.pipeline.offsets import EARLIEST, LATEST, Offsets, read_offsets, read_queues
 from logboom.wire.errors import InvalidRequest
 
@@ -41,7 +41,6 @@ KNOWN: Final = (
     "timeoutMs",
 )
 """Every option there is, as it is written; case does not matter."""
-SERVERS: Final = ("servers", "kafka.bootstrap.servers", "bootstrap.servers")
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
 STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -53,12 +52,8 @@ STREAM_ONLY: Final = (
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 GROUP: Final = "group:"
 """What `startingOffsets` begins with to begin where a consumer group is."""
-TIMEOUT_MS: Final = 60_000
-"""How long brokers are waited for unless `timeoutMs` says otherwise."""
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 """How long a trigger waits for `minOffsetsPerTrigger` unless `maxTriggerDelay` says otherwise."""
-
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,7 @@ def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
     """
     options = _Given(given)
-    options.check_names(BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
+    options.check(BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
     topics, pattern, assigned = options.subscription()
     starting = options.bound("starting", "latest" if stream else "earliest")
     ending = options.bound("ending", "latest")
@@ -159,46 +154,23 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
         raise InvalidRequest(text)
 
 
-class _Given:
-    """Options by lower-case name."""
+class _Given(Given):
+    """Options of a read."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
-
-    def check_names(self, foreign: tuple[str, ...], *, stream: bool) -> None:
+    def check(self, foreign: tuple[str, ...], *, stream: bool) -> None:
         """Refuse what is not known, or of the other kind of read."""
-        known = {name.lower(): name for name in KNOWN}
-        other = {name.lower() for name in foreign}
-        for name in self._given:
-            if name == "path":
-                text = "a topic has no path: say load() without one, and option subscribe"
-                raise InvalidRequest(text)
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {known[close[0]]}?" if close else f"there are {_list(KNOWN)}"
-                raise InvalidRequest(f"the source has no option {name!r}: {hint}")
-            if name in other:
-                kind = "a stream" if stream else "a batch read"
-                raise InvalidRequest(f"{known[name]} has no meaning for {kind}: leave it out")
-
-    def text(self, name: str) -> str:
-        """An option's text; "" if it was not said."""
-        return self._given.get(name.lower(), "").strip()
-
-    def servers(self) -> str:
-        """The nodes, by whichever name."""
-        found = [name for name in SERVERS if self.text(name)]
-        if len(found) != 1:
-            said = f"both {_list(found)}" if found else "none"
-            raise InvalidRequest(f"say with servers which nodes to ask (host:port, …), not {said}")
-        return self.text(found[0])
+        if self.says("path"):
+            raise InvalidRequest(
+                "a topic has no path: say load() without one, and option subscribe"
+            )
+        self.check_names("source", KNOWN, foreign, "a stream" if stream else "a batch read")
 
     def subscription(self) -> tuple[tuple[str, ...], str, dict[str, list[int]]]:
         """Topics, pattern, assigned queues; one of them is not empty."""
-        found = [name for name in WAYS if name.lower() in self._given]
+        found = [name for name in WAYS if self.says(name)]
         if len(found) != 1:
             said = " and ".join(found) or "none of them"
-            raise InvalidRequest(f"say what to read with one of {_list(WAYS)}, not with {said}")
+            raise InvalidRequest(f"say what to read with one of {listed(WAYS)}, not with {said}")
         (way,) = found
         text = self.text(way)
         if not text:
@@ -239,45 +211,10 @@ class _Given:
     def strategy(self) -> Literal["error", "latest"]:
         """What a time without a message means."""
         name = "startingOffsetsByTimestampStrategy"
-        text = self.text(name).lower() or "error"
-        if text == "error":
-            return "error"
-        if text == "latest":
-            return "latest"
-        raise InvalidRequest(f"{name} is error or latest, not {text!r}")
-
-    def number(self, name: str) -> int:
-        """A number from 1; 0 if it was not said."""
-        text = self.text(name)
-        if not text and name.lower() not in self._given:
-            return 0
-        if not text.isdecimal() or int(text) < 1:
-            raise InvalidRequest(f"{name} is a number from 1, not {text!r}")
-        return int(text)
-
-    def truth(self, name: str, *, default: bool) -> bool:
-        """true or false."""
-        text = self.text(name).lower()
-        if text not in ("", "true", "false"):
-            raise InvalidRequest(f"{name} is true or false, not {text!r}")
-        return default if not text else text == "true"
-
-    def duration_ms(self, name: str, default: int) -> int:
-        """A duration such as 15m or 500ms."""
-        text = self.text(name)
-        if not text:
-            return default
-        match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
-        if match is None:
-            raise InvalidRequest(f"{name} is a duration such as 30s or 15m, not {text!r}")
-        return int(match[1]) * _UNITS_MS[match[2]]
+        return "error" if self.word(name, ("error", "latest")) == "error" else "latest"
 
 
 _FORMS: Final = {
     "starting": 'group:<name> or JSON such as {"flights": {"0": 12}}',
     "ending": 'or JSON such as {"flights": {"0": 12}}',
 }
-
-
-def _list(names: object) -> str:
-    return ", ".join(map(str, names)) if isinstance(names, tuple | list) else str(names)

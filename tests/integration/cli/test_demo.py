@@ -36,9 +36,10 @@ def flight(row: int) -> Flight:
 @pytest.mark.timeout(120)
 def test_every_flight_survives_a_killed_broker_and_consumer() -> None:
     heard = Heard()
-    report = run([flight(row) for row in range(FLIGHTS)], None, heard)
+    report = run([flight(row) for row in range(FLIGHTS)], None, heard, tuple)
     assert report.verdict.clean, report.verdict
     assert sum(line.flights for line in report.carriers) == FLIGHTS
+    assert len(report.then) == 3  # endpoints of brokers that are still up
     assert report.killed.startswith("broker-")
     assert report.write_pause_s > 0
     assert report.back_s > 0

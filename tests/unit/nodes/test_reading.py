@@ -49,8 +49,9 @@ def test_at_least_one_batch_and_then_no_more_than_asked() -> None:
     assert offsets(collect(log.replica, log.storage, 0, 1 << 20, 4).batches) == [0, 3]
 
 
-def test_a_pull_does_not_walk_through_all_that_is_parked() -> None:
-    log = log_of([3, *[0] * 200, 2], 0)
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+def test_a_pull_does_not_walk_through_all_that_is_parked(cache_bytes: int) -> None:
+    log = log_of([3, *[0] * 200, 2], cache_bytes)
     found = collect(log.replica, log.storage, 0, 2_000, 0)
     assert offsets(found.batches) == [0]
     assert found.next_offset == 3

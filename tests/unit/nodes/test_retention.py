@@ -11,6 +11,7 @@ from logboom.nodes.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.opening import open_queue
 from logboom.nodes.retention import STEPS, Retention, expire
 from logboom.nodes.storage import WriteSet
+from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
 from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.logs import QUEUE, TOPIC, Log, new_index
@@ -96,6 +97,21 @@ def test_nothing_at_or_above_the_limit_goes() -> None:
         log.append(10)
     assert run(log, Retention(1, 0), wall_ms=1_000, limit=35)
     assert log.record.start == 30
+
+
+def test_what_is_parked_before_the_first_batch_is_not_read_before_it_expires() -> None:
+    log = a_log()
+    for _ in range(3):
+        log.control()
+    log.append(5, time_ms=100)
+    # If it were read it would be found to be damaged.
+    writes = WriteSet()
+    writes.put("log", log_key(TOPIC, QUEUE, 0, 1), b"nothing that could be read")
+    log.storage.write(writes)
+    assert not run(log, Retention(1_000, None), wall_ms=900)
+    assert not run(log, Retention(None, 1 << 20), wall_ms=900)
+    with pytest.raises(DamagedBatch):
+        run(log, Retention(1_000, None), wall_ms=5_000)
 
 
 def test_q10_an_idle_queue_may_be_emptied_and_keeps_its_end() -> None:

@@ -60,8 +60,8 @@ PAIR = (ME, "broker-2")
 
 
 def alone() -> tuple[Rig, Peer]:
-    """A broker that leads a queue of one replica, and a client."""
-    rig = Rig()
+    """A broker that leads a queue of one replica, and a client; a minute makes an orphan."""
+    rig = Rig(transaction_timeout_ms=60_000)
     rig.lead()
     return rig, rig.client()
 
@@ -590,3 +590,18 @@ def test_orphans_of_a_clock_that_was_ahead_end_too() -> None:
     assert rig.commands == []
     pass_time(rig, 3_000)
     assert isinstance(rig.decide(), Decide)
+
+
+def test_what_took_minutes_can_be_committed() -> None:
+    # A Spark micro-batch whose executors died: what runs again has the same attempt, and what the
+    # dead have parked must not have ended it.
+    rig = Rig()
+    rig.lead()
+    client = rig.client()
+    park(client, b"of a dead task")
+    pass_time(rig, 10 * 60_000)
+    place = park(client, b"again")
+    assert rig.commands == []
+    rig.announce(commit(5, place))
+    rig.settle()
+    assert read(client) == [b"again"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
+
 from logboom.pipeline.plot import Line, svg
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -24,3 +26,10 @@ def test_lines_stand_where_their_points_are() -> None:
 def test_without_points_there_are_axes() -> None:
     tree = ElementTree.fromstring(svg("empty", [Line("p50", [])], "s", "ms"))
     assert len(list(tree.iter(f"{SPACE}line"))) == 6
+
+
+@pytest.mark.parametrize(("most", "end"), [(52, "60"), (11, "15"), (0.07, "0.08"), (901, "1,000")])
+def test_axes_end_soon_after_the_last_point(most: float, end: str) -> None:
+    tree = ElementTree.fromstring(svg("t", [Line("p50", [(0, most)])], "s", "ms"))
+    texts = [each.text for each in tree.iter(f"{SPACE}text")]
+    assert texts[-3] == end

@@ -148,17 +148,22 @@ def encode_batch(
         columns.append(pack_timestamps(times))
         first_ms, max_ms = times[0], max(times)
     producer = (producer_id, producer_epoch, base_sequence)
-    return _assemble(columns, count, codec_for(codec), producer, (first_ms, max_ms))
+    return assemble(columns, count, codec_for(codec), producer, (first_ms, max_ms))
 
 
-def _assemble(
+def assemble(
     columns: list[Packed],
     count: int,
     codec: Codec,
     producer: tuple[int, int, int],
     times: tuple[int, int],
 ) -> bytes:
-    """Head and body; the body's pieces are joined once, straight into the entry."""
+    """Head and body; the body's pieces are joined once, straight into the entry.
+
+    Args:
+        producer: its id, epoch and base sequence.
+        times: message times in ms, of the first message and the greatest.
+    """
     parts: list[bytes] = []
     attributes = tags = keys = 0
     for column in columns:

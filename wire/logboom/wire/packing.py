@@ -156,6 +156,11 @@ def _validity(items: Sequence[object]) -> bytes:
     return int(bits, 2).to_bytes(-(-len(items) // 64) * 8, "little")
 
 
+def padded(piece: bytes) -> tuple[bytes, bytes]:
+    """A piece of a body, and the padding behind it."""
+    return piece, _padding(len(piece))
+
+
 def _padding(length: int) -> bytes:
     return _PADDING[-length % 8]
 

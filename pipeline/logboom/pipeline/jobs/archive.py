@@ -83,6 +83,7 @@ def archive(
     folder: Path,
     checkpoint: Path | None = None,
     *,
+    gather: bool = False,
     every: str = "",
     on_rows: OnRows | None = None,
 ) -> Run:
@@ -91,11 +92,14 @@ def archive(
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark remembers how far it is; None: in the folder.
+        gather: each day of a micro-batch goes to one task, and so to one file; without, to as many
+            as there are queues. For messages of many days.
     """
     messages = spark.readStream.format("logboom").schema(SCHEMA)
     frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
+    rows = archived(frame)
     writer = (
-        archived(frame)
+        (rows.repartition("topic", "date") if gather else rows)
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
         .option("path", str(folder))

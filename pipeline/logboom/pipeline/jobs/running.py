@@ -32,8 +32,17 @@ class Run:
     rows_per_s: float = 0.0
     offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     """Where it is now, by topic and queue; empty if there was nothing to do."""
+    late: int = 0
+    """Rows that were left out, since they came later than the watermark."""
     stopped: bool = False
     """Ended by Ctrl-C instead of by itself."""
+
+
+def finished(run: Run, began: float) -> Run:
+    """The run with its time, since `began` in monotonic seconds."""
+    run.seconds = round(time.monotonic() - began, 3)
+    run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
+    return run
 
 
 @contextmanager
@@ -70,6 +79,7 @@ class Progress:
                 self.run.rows += each.numInputRows
                 self.run.batches += 1
                 self.run.offsets = json.loads(each.sources[0].endOffset)
+                self.run.late += sum(part.numRowsDroppedByWatermark for part in each.stateOperators)
         return self.run.rows
 
 
@@ -94,6 +104,4 @@ def run_stream(job: str, writer: Any, *, every: str = "", on_rows: OnRows | None
         progress.look(query)
     run = progress.run
     run.stopped = stop.is_set()
-    run.seconds = round(time.monotonic() - began, 3)
-    run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
-    return run
+    return finished(run, began)

@@ -6,7 +6,7 @@ the watermark has passed its end: what comes later than that is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from logboom.pipeline.jobs.messages import field_names, json_of
+from logboom.pipeline.jobs.publishing import Target, batch_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+KINDS: Final[Mapping[str, Callable[[str], Column]]] = {
+    "sum": sf.sum,
+    "avg": sf.avg,
+    "min": sf.min,
+    "max": sf.max,
+}
+"""What is told of a measure, by the word that ends the name of its column."""
 SCHEMA: Final = "value binary, timestamp timestamp"
 """What is read of a topic."""
 
@@ -58,11 +67,11 @@ def windowed(messages: DataFrame, wanted: Windows) -> DataFrame:
     Raises:
         InvalidRequest: a field that the schema does not have.
     """
-    events = parsed(messages, wanted)
+    fields = [*field_names(wanted.schema), "event_time"]
     for name in (*wanted.by, *wanted.measures):
-        if name not in events.columns:
-            fields = ", ".join(events.columns)
-            raise InvalidRequest(f"the schema has no field {name!r}: there are {fields}")
+        if name not in fields:
+            raise InvalidRequest(f"the schema has no field {name!r}: there are {', '.join(fields)}")
+    events = parsed(messages, wanted)
     slide = wanted.slide or wanted.width
     windows = events.withWatermark("event_time", wanted.watermark).groupBy(
         sf.window("event_time", wanted.width, slide).alias("window"), *wanted.by
@@ -74,8 +83,13 @@ def windowed(messages: DataFrame, wanted: Windows) -> DataFrame:
 
 
 def _measures(names: Sequence[str]) -> list[Column]:
-    kinds = {"sum": sf.sum, "avg": sf.avg, "min": sf.min, "max": sf.max}
-    return [kind(name).alias(f"{name}_{word}") for name in names for word, kind in kinds.items()]
+    return [kind(name).alias(f"{name}_{word}") for name in names for word, kind in KINDS.items()]
+
+
+def columns(wanted: Windows) -> list[str]:
+    """The columns of windows, in their order."""
+    measures = [f"{name}_{word}" for name in wanted.measures for word in KINDS]
+    return ["begin", "end", *wanted.by, "count", *measures]
 
 
 def window(
@@ -94,13 +108,58 @@ def window(
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark keeps how far it is and the open windows; None: in the folder.
     """
-    messages = spark.readStream.format("logboom").schema(SCHEMA)
-    frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
     writer = (
-        windowed(frame, wanted)
+        windowed(_messages(spark, source), wanted)
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(folder))
         .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
     )
     return run_stream("window", writer, every=every, on_rows=on_rows)
+
+
+def as_values(windows: DataFrame, wanted: Windows) -> DataFrame:
+    """Windows as messages: a JSON object each, with the fields of `by` as key and the last
+    millisecond of the window as message time, so that windows of windows come out right."""
+    key = sf.concat_ws("/", *(sf.col(name).cast("string") for name in wanted.by))
+    return windows.select(
+        (key if wanted.by else sf.lit(None)).cast("binary").alias("key"),
+        json_of([sf.col(f"`{name}`") for name in columns(wanted)]).alias("value"),
+        (sf.col("end") - sf.expr("INTERVAL '0.001' SECOND")).alias("timestamp"),
+    )
+
+
+def outgoing(windows: DataFrame, wanted: Windows) -> DataFrame:
+    """The same of a micro-batch: those of a key follow each other by time."""
+    found = as_values(windows, wanted)
+    return found.repartition("key").sortWithinPartitions("timestamp")
+
+
+def window_to_topic(
+    spark: SparkSession,
+    source: dict[str, str],
+    wanted: Windows,
+    target: Target,
+    checkpoint: Path,
+    *,
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Write windows to a topic, each once: those that are over now, or with `every` as they end.
+
+    Args:
+        source: options of the source; where to begin counts for a new checkpoint only.
+        checkpoint: where Spark keeps how far it is and the open windows.
+    """
+    windows = windowed(_messages(spark, source), wanted)
+
+    def made(frame: DataFrame) -> DataFrame:
+        return outgoing(frame, wanted)
+
+    writer = batch_writer("window", windows, target, checkpoint, made)
+    return run_stream("window", writer, every=every, on_rows=on_rows)
+
+
+def _messages(spark: SparkSession, source: dict[str, str]) -> DataFrame:
+    reader = spark.readStream.format("logboom").schema(SCHEMA)
+    return reader.options(**{"startingOffsets": "earliest", **source}).load()

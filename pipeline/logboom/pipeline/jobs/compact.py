@@ -1,0 +1,158 @@
+"""compact: the latest message of each key, without tombstones: as Parquet, and as a topic.
+
+A run reads what came since the last one, so that keys outlive the retention of their topic. To a
+topic it publishes the whole snapshot in one transaction; each message says in the header
+`boom-snapshot` to which it belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.pipeline.clients import client
+from logboom.pipeline.jobs import checkpoints
+from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.publishing import Target, write
+from logboom.pipeline.jobs.running import OnRows, Run, finished
+from logboom.pipeline.offsets import EARLIEST, to_json
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SNAPSHOT: Final = "boom-snapshot"
+"""The header with the number of the snapshot, as text."""
+KEPT: Final = 2
+"""Snapshots that are kept: somebody may be reading the one before."""
+TIMEOUT_S: Final = 60.0
+
+
+class State(Struct, frozen=True):
+    """What is remembered between runs."""
+
+    app_id: str
+    topic: str
+    number: int = 0
+    """Of the last snapshot that is whole."""
+    ends: dict[int, int] = {}
+    """Where it ends, by queue."""
+    planned: dict[int, int] = {}
+    """Where the next one ends, once that is settled: a run after a crash makes the same again."""
+
+
+def latest(messages: DataFrame) -> DataFrame:
+    """The last message of each key, tombstones left out; messages without a key too.
+
+    In a queue the last is that with the highest offset. A key that is in several, since queues were
+    added, is where its message time is the latest.
+    """
+    columns = [*rows.COLUMNS, "partition", "offset"]
+    whole = sf.struct(*columns).alias("whole")
+    kept = messages.where(sf.col("key").isNotNull()).select("key", "partition", "offset", whole)
+    per_queue = kept.groupBy("key", "partition").agg(sf.max_by("whole", "offset").alias("whole"))
+    order = sf.struct("whole.timestamp", "whole.partition")
+    found = per_queue.groupBy("key").agg(sf.max_by("whole", order).alias("whole"))
+    return found.select("whole.*")
+
+
+def without_tombstones(messages: DataFrame) -> DataFrame:
+    """Messages that have a value."""
+    return messages.where(sf.col("value").isNotNull())
+
+
+def as_snapshot(found: DataFrame, number: int) -> DataFrame:
+    """A snapshot as messages, with its number in a header."""
+    headers = rows.with_header(SNAPSHOT, str(number)).alias("headers")
+    return found.select("key", "value", "tag", headers, "timestamp")
+
+
+def read_snapshot(spark: SparkSession, folder: Path) -> DataFrame:
+    """The last whole snapshot in a folder.
+
+    Raises:
+        InvalidRequest: there is none yet.
+    """
+    known = checkpoints.read(folder, State)
+    if known is None or not known.number:
+        raise InvalidRequest(
+            f"there is no snapshot in {folder}: `logboom pipeline compact` makes one"
+        )
+    return spark.read.parquet(str(_folder(folder, known.number)))
+
+
+def compact(
+    spark: SparkSession,
+    servers: str,
+    topic: str,
+    folder: Path,
+    target: Target | None = None,
+    *,
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Make a new snapshot of a topic, and publish it.
+
+    Args:
+        folder: of the snapshots, `snapshot-000001` and so on, and what is remembered of them.
+        target: where to publish it.
+
+    Raises:
+        InvalidRequest: the folder is of another topic.
+    """
+    began = time.monotonic()
+    state = _planned(servers, topic, folder)
+    number = state.number + 1
+    source = {"servers": servers, "subscribe": topic}
+    source["endingOffsets"] = _option(topic, state.planned)
+    if state.number:
+        # Queues that were added begin at their first message.
+        begins = {queue: state.ends.get(queue, EARLIEST) for queue in state.planned}
+        source["startingOffsets"] = _option(topic, begins)
+    news = spark.read.format("logboom").schema(rows.SCHEMA).options(**source).load()
+    whole = news.select(*rows.COLUMNS, "partition", "offset")
+    if state.number:
+        whole = whole.unionByName(read_snapshot(spark, folder))
+    place = _folder(folder, number)
+    without_tombstones(latest(whole)).write.mode("overwrite").parquet(str(place))
+    made = spark.read.parquet(str(place))
+    offsets = to_json({(topic, queue): end for queue, end in state.planned.items()})
+    run = Run("compact", rows=made.count(), batches=1, offsets=offsets)
+    if target is not None:
+        write(as_snapshot(made, number), target, state.app_id, number)
+    done = structs.replace(state, number=number, ends=state.planned, planned={})
+    checkpoints.write(folder, done)
+    shutil.rmtree(_folder(folder, number - KEPT), ignore_errors=True)
+    if on_rows is not None:
+        on_rows(run.rows)
+    return finished(run, began)
+
+
+def _folder(folder: Path, number: int) -> Path:
+    return folder / f"snapshot-{number:06}"
+
+
+def _planned(servers: str, topic: str, folder: Path) -> State:
+    """What is remembered, and where the next snapshot ends."""
+    known = checkpoints.read(folder, State)
+    if known is None:
+        known = State(checkpoints.new_app_id("compact"), topic)
+    if known.topic != topic:
+        text = f"{folder} has snapshots of topic {known.topic!r}: say another --to for {topic!r}"
+        raise InvalidRequest(text)
+    if not known.planned:
+        bounds = client(servers, TIMEOUT_S).admin.offsets(topic)
+        known = structs.replace(known, planned={queue: end for queue, (_, end) in bounds.items()})
+        checkpoints.write(folder, known)
+    return known
+
+
+def _option(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps(to_json({(topic, queue): offset for queue, offset in offsets.items()}))

@@ -1,0 +1,230 @@
+"""Dead letters of a consumer group: why messages were given up, and back to their topics with those
+whose cause is mended.
+
+A dead letter says in its headers where it comes from, how often it was tried, and why it failed.
+What was redriven is remembered in a checkpoint, each run of it as a transaction with a number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, structs
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.pipeline.jobs import checkpoints
+from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.publishing import Target, write
+from logboom.pipeline.jobs.running import OnRows, Run, finished
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.names import DLQ_PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS: Final = ("cause", "topic", "time")
+"""What dead letters can be counted by."""
+NUMBERS: Final = r"\b(0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b"
+"""What differs between causes that are one: numbers, and ids in hexadecimal."""
+_ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
+
+
+class State(Struct, frozen=True):
+    """What redriving remembers."""
+
+    app_id: str
+    group: str
+    done: int = 0
+    """Runs that are published."""
+    planned: bool = False
+    """Whether the next one is settled: what it takes stands in its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which dead letters; what is not said chooses all."""
+
+    cause: str = ""
+    """A regular expression that is found in the cause."""
+    topic: str = ""
+    """Where they come from."""
+    since_ms: int | None = None
+    """Message time, in ms since 1970 UTC."""
+    until_ms: int | None = None
+    """The first time that is left out."""
+
+
+def read_letters(spark: SparkSession, servers: str, group: str) -> DataFrame:
+    """The dead letters of a group, as messages."""
+    source = {"servers": servers, "subscribe": DLQ_PREFIX + group}
+    return spark.read.format("logboom").schema(rows.SCHEMA).options(**source).load()
+
+
+def opened(letters: DataFrame) -> DataFrame:
+    """Dead letters with `cause`, `attempts`, and `origin_topic`, `origin_queue`, `origin_offset`;
+    null where the header is missing."""
+    origin = rows.header(ORIGIN).cast("string")
+
+    def part(number: int) -> Column:
+        return sf.nullif(sf.regexp_extract(origin, _ORIGIN, number), sf.lit(""))
+
+    return letters.select(
+        "*",
+        rows.header(CAUSE).cast("string").alias("cause"),
+        rows.header(ATTEMPT).cast("string").try_cast("int").alias("attempts"),
+        part(1).alias("origin_topic"),
+        part(2).try_cast("int").alias("origin_queue"),
+        part(3).try_cast("bigint").alias("origin_offset"),
+    )
+
+
+def chosen(letters: DataFrame, wanted: Choice) -> DataFrame:
+    """Those of opened dead letters that are wanted."""
+    found = letters
+    if wanted.cause:
+        found = found.where(sf.col("cause").rlike(wanted.cause))
+    if wanted.topic:
+        found = found.where(sf.col("origin_topic") == wanted.topic)
+    if wanted.since_ms is not None:
+        found = found.where(sf.col("timestamp") >= sf.timestamp_millis(sf.lit(wanted.since_ms)))
+    if wanted.until_ms is not None:
+        found = found.where(sf.col("timestamp") < sf.timestamp_millis(sf.lit(wanted.until_ms)))
+    return found
+
+
+def triaged(
+    letters: DataFrame, by: Sequence[str] = ("cause", "topic"), width: str = "1 hour"
+) -> DataFrame:
+    """How many opened dead letters there are of each kind, most first: the kind, `letters`, the
+    `first` and `last` message time, most `attempts`, and one of them as `queue/offset` among the
+    dead letters.
+
+    Args:
+        by: of `KINDS`. Numbers and ids in causes become #, so that those that differ by these alone
+            are one.
+        width: of times, as a Spark interval.
+
+    Raises:
+        InvalidRequest: there is no such kind.
+    """
+    if not by or not set(by) <= set(KINDS):
+        raise InvalidRequest(f"dead letters are counted by {', '.join(KINDS)}, not by {list(by)}")
+    kinds = {
+        "cause": sf.regexp_replace("cause", NUMBERS, "#"),
+        "topic": sf.col("origin_topic"),
+        "time": sf.window("timestamp", width)["start"],
+    }
+    return (
+        letters.groupBy(*(kinds[name].alias(name) for name in by))
+        .agg(
+            sf.count(sf.lit(1)).alias("letters"),
+            sf.min("timestamp").alias("first"),
+            sf.max("timestamp").alias("last"),
+            sf.max("attempts").alias("attempts"),
+            sf.min(sf.concat_ws("/", "partition", "offset")).alias("sample"),
+        )
+        .orderBy(sf.desc("letters"), *by)
+    )
+
+
+def redriven(letters: DataFrame, topic: str = "") -> DataFrame:
+    """Opened dead letters as messages for the topics that they came from, or for one: without the
+    headers of their failures. Those that do not say where they come from need the one topic."""
+    ours = [ATTEMPT, ORIGIN, CAUSE]
+    headers = sf.filter("headers", lambda each: ~each["key"].isin(ours))
+    kept = sf.when(sf.size(headers) > 0, headers).alias("headers")
+    where = sf.lit(topic) if topic else sf.col("origin_topic")
+    known = rows.in_order(letters.where(where.isNotNull()))
+    return known.select(where.alias("topic"), "key", "value", "tag", kept, "timestamp")
+
+
+def triage(
+    spark: SparkSession, servers: str, group: str, wanted: Choice, by: Sequence[str], width: str
+) -> list[dict[str, object]]:
+    """What `triaged` finds in the dead letters of a group."""
+    letters = chosen(opened(read_letters(spark, servers, group)), wanted)
+    return [row.asDict() for row in triaged(letters, by, width).collect()]
+
+
+def open_letters(
+    spark: SparkSession, servers: str, group: str, wanted: Choice, checkpoint: Path
+) -> DataFrame:
+    """The chosen dead letters that were not redriven yet, as the checkpoint remembers."""
+    letters = chosen(opened(read_letters(spark, servers, group)), wanted)
+    state = _state(checkpoint, group)
+    if not state.done:
+        return letters
+    # One that is only planned may have begun to be written.
+    done = spark.read.parquet(*(str(_run(checkpoint, n)) for n in range(1, state.done + 1)))
+    return letters.join(sf.broadcast(done), ["partition", "offset"], "left_anti")
+
+
+def redrive(
+    spark: SparkSession,
+    target: Target,
+    group: str,
+    wanted: Choice,
+    checkpoint: Path,
+    *,
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Send the chosen dead letters that were not redriven yet back, in one transaction.
+
+    Args:
+        target: with a topic: there, instead of to where they came from.
+        checkpoint: where it is remembered which these were. A run that crashed is finished first,
+            with those that it had chosen.
+
+    Raises:
+        InvalidRequest: the checkpoint is of another group.
+    """
+    began, run = time.monotonic(), Run("redrive")
+    if _state(checkpoint, group).planned:
+        run.rows += _publish(spark, target, group, checkpoint)
+        run.batches += 1
+    state = _state(checkpoint, group)
+    place = _run(checkpoint, state.done + 1)
+    found = open_letters(spark, target.servers, group, wanted, checkpoint)
+    if not target.topic:
+        found = found.where(sf.col("origin_topic").isNotNull())
+    found.select("partition", "offset").write.mode("overwrite").parquet(str(place))
+    checkpoints.write(checkpoint, structs.replace(state, planned=True))
+    run.rows += _publish(spark, target, group, checkpoint)
+    run.batches += 1
+    if on_rows is not None:
+        on_rows(run.rows)
+    return finished(run, began)
+
+
+def _publish(spark: SparkSession, target: Target, group: str, checkpoint: Path) -> int:
+    """Publish what is planned; how many that are."""
+    state = _state(checkpoint, group)
+    number = state.done + 1
+    planned = spark.read.parquet(str(_run(checkpoint, number)))
+    count = int(planned.count())
+    if count:
+        letters = read_letters(spark, target.servers, group)
+        taken = letters.join(sf.broadcast(planned), ["partition", "offset"], "left_semi")
+        write(redriven(opened(taken), target.topic), target, state.app_id, number)
+    checkpoints.write(checkpoint, structs.replace(state, done=number, planned=False))
+    return count
+
+
+def _run(checkpoint: Path, number: int) -> Path:
+    return checkpoint / f"redriven-{number:06}"
+
+
+def _state(checkpoint: Path, group: str) -> State:
+    known = checkpoints.read(checkpoint, State)
+    if known is None:
+        return State(checkpoints.new_app_id("redrive"), group)
+    if known.group != group:
+        text = f"{checkpoint} remembers group {known.group!r}: say another --checkpoint"
+        raise InvalidRequest(text)
+    return known

@@ -1,0 +1,46 @@
+"""The topic of a Spark Declarative Pipelines project, as its `spark-pipeline.yml` names it: what the
+project's transformations read, and where they write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SERVERS: Final = "logboom.servers"
+TOPIC: Final = "logboom.topic"
+SCHEMA: Final = "logboom.schema"
+"""Settings of a project: nodes, the topic, and the fields of its JSON values."""
+
+
+def stream(spark: SparkSession, schema: str) -> DataFrame:
+    """The topic as a stream, from its first message on."""
+    options = {**_options(spark), "startingOffsets": "earliest"}
+    return spark.readStream.format("logboom").schema(schema).options(**options).load()
+
+
+def table(spark: SparkSession, schema: str, topic: str = "") -> DataFrame:
+    """All that the topic, or another one, holds now."""
+    options = _options(spark)
+    if topic:
+        options["subscribe"] = topic
+    return spark.read.format("logboom").schema(schema).options(**options).load()
+
+
+def sink(spark: SparkSession, topic: str, queues: int) -> dict[str, str]:
+    """Options of a sink that writes to a topic, which is made if there is none."""
+    return {"servers": _said(spark, SERVERS), "topic": topic, "queues": str(queues)}
+
+
+def fields(spark: SparkSession) -> str:
+    """The fields of the JSON values."""
+    return _said(spark, SCHEMA)
+
+
+def _options(spark: SparkSession) -> dict[str, str]:
+    return {"servers": _said(spark, SERVERS), "subscribe": _said(spark, TOPIC)}
+
+
+def _said(spark: SparkSession, name: str) -> str:
+    return str(spark.conf.get(name))

@@ -1,0 +1,93 @@
+"""dedup: a topic without its doubles, to another topic.
+
+A double is a message with the same key, tag, value or JSON fields as one before, by message time at
+most so much later. What comes later than that behind the newest is *late*: Spark has forgotten what
+was there then, so it is left out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.publishing import Target, batch_writer
+from logboom.pipeline.jobs.running import OnRows, Run, run_stream
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OF_MESSAGE: Final = ("key", "value", "tag")
+"""What a message can be known by; any other name is a field of its JSON value."""
+PLACE: Final = ("topic", "partition", "offset")
+
+
+def deduplicated(
+    messages: DataFrame, by: Sequence[str] = ("key",), within: str = "10 minutes"
+) -> DataFrame:
+    """The first of all messages that are alike in `by`, within a watermark. Messages that have
+    none of it are all kept.
+
+    Args:
+        messages: with the columns of `messages.SCHEMA`.
+        by: key, value, tag, or fields of the JSON values such as `order.id`.
+        within: how much later a double may come, as a Spark interval.
+
+    Raises:
+        InvalidRequest: `by` is empty.
+    """
+    if not by:
+        raise InvalidRequest(
+            "say by what doubles are known: key, value, tag, or fields of the JSON"
+        )
+    parts = [_part(name) for name in by]
+    known = sf.concat_ws("/", *(sf.coalesce(part, sf.lit("-")) for part in parts))
+    alone = sf.concat_ws("/", *PLACE)
+    # Two columns, so that no key is ever taken for a place.
+    identity = sf.when(sf.coalesce(*parts).isNull(), alone)
+    named = messages.withColumns({"_id": known, "_alone": sf.coalesce(identity, sf.lit(""))})
+    kept = named.withWatermark("timestamp", within).dropDuplicatesWithinWatermark(["_id", "_alone"])
+    return kept.drop("_id", "_alone")
+
+
+def _part(name: str) -> Column:
+    """One thing that messages are known by, as text that no other value has; null if it is not
+    there."""
+    if name in OF_MESSAGE:
+        return sf.hex(sf.col(name).cast("binary"))
+    found = sf.get_json_object(sf.col("value").cast("string"), f"$.{name}")
+    return sf.hex(found.cast("binary"))
+
+
+def in_order(messages: DataFrame) -> DataFrame:
+    """Messages of a micro-batch as they are written: in the order in which they were read."""
+    return rows.in_order(messages).select(*rows.COLUMNS)
+
+
+def dedup(
+    spark: SparkSession,
+    source: dict[str, str],
+    target: Target,
+    checkpoint: Path,
+    *,
+    by: Sequence[str] = ("key",),
+    within: str = "10 minutes",
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Write the messages that are there now, or with `every` those that come, without doubles.
+
+    Args:
+        source: options of the source; where to begin counts for a new checkpoint only.
+        checkpoint: where Spark keeps how far it is, and what it has seen.
+    """
+    reader = spark.readStream.format("logboom").schema(rows.SCHEMA)
+    frame = reader.options(**{"startingOffsets": "earliest", **source}).load()
+    kept = deduplicated(frame, by, within)
+    writer = batch_writer("dedup", kept, target, checkpoint, in_order)
+    return run_stream("dedup", writer, every=every, on_rows=on_rows)

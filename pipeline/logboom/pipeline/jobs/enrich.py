@@ -1,0 +1,174 @@
+"""enrich: the messages of a topic with more in them, to another topic: by SQL, or by looking up a
+field in a table.
+
+Each micro-batch is one transaction, so each message is enriched and written once. The order of a
+queue is kept as long as the SQL does not shuffle, which joins with small tables do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.publishing import Target, stream_writer
+from logboom.pipeline.jobs.running import OnRows, Run, run_stream
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VIEW: Final = "messages"
+"""The name of the topic in SQL."""
+READERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "csv": {"header": "true", "inferSchema": "true"},
+    "json": {},
+    "parquet": {},
+    "orc": {},
+}
+"""What a table may be, by the ending of its file, and how it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One field that is looked up in a table."""
+
+    table: DataFrame
+    field: str
+    """Of the JSON value."""
+    column: str = ""
+    """Of the table; "": named as the field."""
+    only_found: bool = False
+    """Leave out messages that the table does not know."""
+
+
+def by_sql(
+    messages: DataFrame, query: str, schema: str = "", tables: Mapping[str, DataFrame] | None = None
+) -> DataFrame:
+    """What a query makes of messages, as messages (`messages.as_messages`).
+
+    Args:
+        messages: with the columns of `messages.SCHEMA`; in the query they are called `messages`.
+        schema: of the JSON values, such as "carrier string, delay double": its fields are columns
+            of `messages` too. "": there is no JSON.
+        tables: further tables of the query, by name.
+
+    Raises:
+        InvalidRequest: a field is named as a column of messages, or a table as the topic.
+    """
+    frame = _with_columns(messages, schema) if schema else messages
+    if VIEW in (tables or {}):
+        raise InvalidRequest(f"{VIEW!r} is the topic: give the table another name")
+    views = {VIEW: frame, **(tables or {})}
+    for name, view in views.items():
+        view.createOrReplaceTempView(name)
+    try:
+        # The plan is made here, and keeps nothing of the names.
+        return rows.as_messages(messages.sparkSession.sql(query))
+    finally:
+        for name in views:
+            messages.sparkSession.catalog.dropTempView(name)
+
+
+def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
+    """Messages with the fields of their JSON values as columns."""
+    told = rows.with_fields(messages, schema)
+    fields = rows.field_names(schema)
+    if twice := [name for name in fields if name in messages.columns]:
+        text = (
+            f"{_list(twice)} is a column of every message: leave it out of the schema, and read it"
+        )
+        field = f"get_json_object(cast(value AS string), '$.{twice[0]}')"
+        raise InvalidRequest(f"{text} with {field}")
+    return told.select(*messages.columns, *(sf.col(f"it.`{name}`") for name in fields))
+
+
+def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
+    """Messages whose JSON values have the columns of the table's row too. Tombstones, and values
+    that are no JSON, go on as they are.
+
+    Args:
+        messages: with the columns of `messages.SCHEMA`.
+        schema: the fields of the JSON values; others are dropped.
+
+    Raises:
+        InvalidRequest: the schema has no such field, the table no such column, or both have another.
+    """
+    told = rows.with_fields(messages, schema)
+    fields = rows.field_names(schema)
+    column = wanted.column or wanted.field
+    if wanted.field not in fields:
+        raise InvalidRequest(f"the schema has no field {wanted.field!r}: there are {_list(fields)}")
+    if column not in wanted.table.columns:
+        there = _list(wanted.table.columns)
+        raise InvalidRequest(f"the table has no column {column!r}: there are {there}")
+    more = [name for name in wanted.table.columns if name != column]
+    if twice := sorted(set(more) & set(fields)):
+        text = f"{_list(twice)} is in the messages and in the table: rename it, or use SQL"
+        raise InvalidRequest(text)
+    table = wanted.table.select(
+        sf.col(f"`{column}`").alias("_found"),
+        sf.struct(*(sf.col(f"`{name}`") for name in more)).alias("more"),
+    )
+    how = "inner" if wanted.only_found else "left"
+    same = sf.col(f"it.`{wanted.field}`").cast("string") == sf.col("_found").cast("string")
+    joined = told.join(sf.broadcast(table), same, how)
+    whole = rows.json_of(
+        [sf.col(f"it.`{name}`") for name in fields] + [sf.col(f"more.`{name}`") for name in more]
+    )
+    as_it_is = sf.col("value").isNull() | sf.col(f"it.{rows.BROKEN}").isNotNull()
+    value = sf.when(as_it_is, sf.col("value")).otherwise(whole).alias("value")
+    return joined.select("key", value, "tag", "headers", "timestamp")
+
+
+def read_table(spark: SparkSession, path: Path) -> DataFrame:
+    """A table out of a file or folder: CSV with a header, JSON lines, Parquet, ORC.
+
+    Raises:
+        InvalidRequest: it is none of these, or is not there.
+    """
+    kind = path.suffix.lower().removeprefix(".") or "parquet"
+    kind = {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
+    if not path.exists():
+        raise InvalidRequest(f"{path} does not exist: give a file of {_list(READERS)}")
+    if kind not in READERS:
+        raise InvalidRequest(f"{path} is no table: its name ends in one of {_list(READERS)}")
+    return spark.read.format(kind).options(**READERS[kind]).load(str(path))
+
+
+def check_unique(table: DataFrame, column: str) -> None:
+    """Raises InvalidRequest where a lookup has several rows to choose from."""
+    counts = table.where(sf.col(f"`{column}`").isNotNull()).groupBy(f"`{column}`").count()
+    twice = counts.where("count > 1").orderBy(column).head()
+    if twice is not None:
+        text = f"the table has {twice['count']} rows with {column} {twice[0]!r}: a lookup needs one"
+        raise InvalidRequest(text)
+
+
+def _list(names: object) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, list | Mapping) else str(names)
+
+
+def messages_of(spark: SparkSession, source: dict[str, str]) -> DataFrame:
+    """The stream that is enriched."""
+    reader = spark.readStream.format("logboom").schema(rows.SCHEMA)
+    return reader.options(**{"startingOffsets": "earliest", **source}).load()
+
+
+def enrich(
+    enriched: DataFrame,
+    target: Target,
+    checkpoint: Path,
+    *,
+    every: str = "",
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Write what `by_sql` or `by_lookup` made of a stream: all there is now, or with `every` what
+    comes."""
+    writer = stream_writer(enriched, target, checkpoint)
+    return run_stream("enrich", writer, every=every, on_rows=on_rows)

@@ -1,0 +1,231 @@
+"""replay: messages of an archive back to a topic, in the order of their queues, each once.
+
+The archive is published in pieces, each one transaction with a number of its own, so that a replay
+can be as large as it likes, can be slowed down, and goes on where it was after a crash.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from logboom.pipeline.jobs import checkpoints
+from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.publishing import Target, write_counted
+from logboom.pipeline.jobs.running import OnRows, Run, finished, interrupts
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIECE_ROWS: Final = 200_000
+"""Messages of a transaction, at most about: whoever reads the queue waits for all of it."""
+PIECE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of its values, about."""
+SCHEMA: Final = f"{rows.SCHEMA}, date date"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages of an archive; what is not said selects all."""
+
+    topic: str = ""
+    queues: tuple[int, ...] = ()
+    since_ms: int | None = None
+    """Message time, in ms since 1970 UTC."""
+    until_ms: int | None = None
+    """The first time that is left out."""
+    first: int | None = None
+    """Offset, in each queue."""
+    end: int | None = None
+    """The first offset that is left out."""
+    keys: tuple[str, ...] = ()
+    """Just these."""
+    key_first: str = ""
+    """Keys from this one on, by their bytes."""
+    key_end: str = ""
+    """The first key that is left out; "": none."""
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """What is replayed of a queue of the archive: offsets from `first` below `end`."""
+
+    topic: str
+    queue: int
+    first: int
+    end: int
+
+    def part(self, piece: int, pieces: int) -> tuple[int, int]:
+        """The offsets of one of so many pieces."""
+        length = self.end - self.first
+        return (
+            self.first + length * piece // pieces,
+            self.first + length * (piece + 1) // pieces,
+        )
+
+
+class Plan(Struct, frozen=True):
+    """What a replay remembers."""
+
+    app_id: str
+    asked: str
+    """Archive, selection and topic: a checkpoint is for one replay."""
+    spans: list[Span]
+    pieces: int
+    done: int = 0
+    """Pieces that are published."""
+
+
+def selected(archive: DataFrame, wanted: Selection) -> DataFrame:
+    """The messages of an archive that are wanted."""
+    found = archive
+    for condition in _conditions(wanted):
+        found = found.where(condition)
+    return found
+
+
+def _conditions(wanted: Selection) -> list[Column]:
+    offset, key = sf.col("offset"), sf.col("key")
+    found = []
+    if wanted.topic:
+        found.append(sf.col("topic") == wanted.topic)
+    if wanted.queues:
+        found.append(sf.col("partition").isin(list(wanted.queues)))
+    if wanted.since_ms is not None:
+        since = sf.timestamp_millis(sf.lit(wanted.since_ms))
+        # The day is a folder: those before are not even opened.
+        found += [sf.col("date") >= sf.to_date(since), sf.col("timestamp") >= since]
+    if wanted.until_ms is not None:
+        until = sf.timestamp_millis(sf.lit(wanted.until_ms))
+        found += [sf.col("date") <= sf.to_date(until), sf.col("timestamp") < until]
+    if wanted.first is not None:
+        found.append(offset >= wanted.first)
+    if wanted.end is not None:
+        found.append(offset < wanted.end)
+    if wanted.keys:
+        found.append(key.isin([each.encode() for each in wanted.keys]))
+    if wanted.key_first:
+        found.append(key >= sf.lit(wanted.key_first.encode()))
+    if wanted.key_end:
+        found.append(key < sf.lit(wanted.key_end.encode()))
+    return found
+
+
+def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
+    """Messages of an archive as they are sent: those of a queue one after the other, by offset.
+
+    Args:
+        keep_queues: to the queues that they had, also those without a key.
+    """
+    kept = [*rows.COLUMNS, "partition"] if keep_queues else [*rows.COLUMNS]
+    return rows.in_order(chosen).select(*kept)
+
+
+def piece_of(chosen: DataFrame, spans: list[Span], piece: int, pieces: int) -> DataFrame:
+    """One of so many pieces: of each queue the offsets that are its turn."""
+    wanted = []
+    for span in spans:
+        first, end = span.part(piece, pieces)
+        if first < end:
+            offset = sf.col("offset")
+            place = (sf.col("topic") == span.topic) & (sf.col("partition") == span.queue)
+            wanted.append(place & (offset >= first) & (offset < end))
+    return chosen.where(reduce(lambda one, other: one | other, wanted, sf.lit(False)))
+
+
+def read_archive(spark: SparkSession, folder: Path) -> DataFrame:
+    """An archive that the job `archive` wrote.
+
+    Raises:
+        InvalidRequest: there is none.
+    """
+    if not any(folder.glob("topic=*")):
+        raise InvalidRequest(
+            f"there is no archive in {folder}: `logboom pipeline archive` makes one"
+        )
+    return spark.read.schema(SCHEMA).parquet(str(folder))
+
+
+def replay(
+    spark: SparkSession,
+    folder: Path,
+    wanted: Selection,
+    target: Target,
+    checkpoint: Path | None = None,
+    *,
+    rate: int = 0,
+    keep_queues: bool = False,
+    on_rows: OnRows | None = None,
+) -> Run:
+    """Publish what is wanted of an archive.
+
+    Args:
+        checkpoint: where it remembers how far it is, to go on after a crash; None: nowhere.
+        rate: messages a second at most, in pieces of about a second; 0: as fast as it can.
+
+    Raises:
+        InvalidRequest: the checkpoint is of another replay, or there is no archive.
+    """
+    run, begun = Run("replay"), time.monotonic()
+    chosen = selected(read_archive(spark, folder), wanted)
+    asked = f"{folder.resolve()} {wanted} to {target.topic}"
+    plan = _plan(chosen, asked, checkpoint, rate)
+    began = time.monotonic()
+    with interrupts() as stop:
+        for piece in range(plan.done, plan.pieces):
+            due = began + run.rows / rate if rate else 0.0
+            if stop.wait(max(0.0, due - time.monotonic())):
+                break
+            part = outgoing(
+                piece_of(chosen, plan.spans, piece, plan.pieces), keep_queues=keep_queues
+            )
+            run.rows += write_counted(part, target, plan.app_id, piece)
+            run.batches += 1
+            if checkpoint is not None:
+                checkpoints.write(checkpoint, _after(plan, piece + 1))
+            if on_rows is not None:
+                on_rows(run.rows)
+        run.stopped = stop.is_set()
+    return finished(run, begun)
+
+
+def _after(plan: Plan, done: int) -> Plan:
+    return Plan(plan.app_id, plan.asked, plan.spans, plan.pieces, done)
+
+
+def _plan(chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int) -> Plan:
+    """As remembered, or a new one."""
+    known = checkpoints.read(checkpoint, Plan) if checkpoint is not None else None
+    if known is not None:
+        if known.asked != asked:
+            text = (
+                f"{checkpoint} remembers another replay ({known.asked}): say another --checkpoint"
+            )
+            raise InvalidRequest(text)
+        return known
+    found = (
+        chosen.groupBy("topic", "partition")
+        .agg(
+            sf.min("offset").alias("first"),
+            (sf.max("offset") + 1).alias("end"),
+            sf.count(sf.lit(1)).alias("messages"),
+            sf.sum(sf.coalesce(sf.length("value"), sf.lit(0))).alias("bytes"),
+        )
+        .orderBy("topic", "partition")
+        .collect()
+    )
+    spans = [Span(row.topic, row.partition, row.first, row.end) for row in found]
+    messages = sum(row.messages for row in found)
+    most = min(PIECE_ROWS, rate or PIECE_ROWS)
+    pieces = max(-(-messages // most), -(-sum(row.bytes for row in found) // PIECE_BYTES))
+    plan = Plan(checkpoints.new_app_id("replay"), asked, spans, pieces)
+    if checkpoint is not None:
+        checkpoints.write(checkpoint, plan)
+    return plan

@@ -1,0 +1,131 @@
+"""The writers behind `write` and `writeStream`: what Spark calls, in tasks and on the driver.
+
+Exactly once: each task parks its rows (`logboom.pipeline.sink_delivery`), invisible; Spark hands the
+driver one message of each task that won, and the driver puts one decision into the name servers' log
+that lists just what these parked. A micro-batch has a number of its query, for which only the first
+decision counts, for ever: what Spark runs again, because it did not see the end, changes nothing.
+What lost or died on the way is dropped by the decision, or as an orphan by the brokers.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+from logboom.pipeline.clients import client
+from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
+from logboom.pipeline.sink_options import SinkOptions
+from logboom.wire.errors import InternalError, LogboomError, TransactionError
+
+LOG: Final = logging.getLogger("logboom.pipeline")
+ATTEMPT_BITS: Final = 62
+UNPARKED: Final = ("TRANSACTION_ABORTED", "UNKNOWN_HANDLES")
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`frame.write`. It travels to the tasks, and back to the driver's commit."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.attempt = new_attempt()
+        self.unit: Unit | None = None
+        if options.exactly_once and options.version is not None:
+            self.unit = Unit(options.app_id, options.version)
+        elif options.exactly_once:
+            self.unit = Unit(f"spark-write-{uuid.uuid4()}", 0)
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task: write its rows."""
+        return write(self.options, self.unit, self.attempt, iterator)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """On the driver: publish what the tasks have parked."""
+        publish(self.options, messages)
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """On the driver: drop it, unless it is published."""
+        drop(self.options, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`frame.writeStream`. It travels to the tasks; the driver makes another to commit."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.attempt = new_attempt()
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """In a task: write its rows."""
+        unit = stream_unit(self.options) if self.options.exactly_once else None
+        return write(self.options, unit, self.attempt, iterator)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name for it
+        """On the driver: publish what the tasks of a micro-batch have parked."""
+        _check_batch(messages, batchId)
+        publish(self.options, messages)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name for it
+        """On the driver: drop it, unless it is published."""
+        drop(self.options, messages)
+
+
+def new_attempt() -> int:
+    """A number that no other run of the same unit has."""
+    return uuid.uuid4().int >> (128 - ATTEMPT_BITS)
+
+
+def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
+    """Put the one decision into the log, and wait until all queues have carried it out.
+
+    Raises:
+        TransactionError: what was parked is no longer: the write took too long.
+        TimedOut: the decision, or what it leads to, is not known to be there.
+        InvalidRequest: TOO_LARGE: more batches than one decision may list.
+    """
+    unit, handles = _parked(messages)
+    if unit is None or not handles:
+        return
+    boom = client(options.servers, options.timeout_s)
+    try:
+        boom.decide(unit.app_id, unit.sequence, handles)
+    except TransactionError as error:
+        if error.code not in UNPARKED:
+            raise
+        text = (
+            f"write {unit.sequence} of {unit.app_id!r} is not published: it was not decided within "
+            "the brokers' transaction_timeout_ms after its first rows came. Run it again with fewer "
+            "rows at once, or raise transaction_timeout_ms"
+        )
+        raise TransactionError(f"{text}. ({error.text})", error.code) from error
+
+
+def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
+    """Drop what was parked, unless it is published. What this does not reach, the brokers drop."""
+    try:
+        unit, handles = _parked(messages)
+        if unit is not None and handles:
+            boom = client(options.servers, options.timeout_s)
+            boom.decide(unit.app_id, unit.sequence, handles, commit=False)
+    except LogboomError as error:
+        # Spark is about to tell why the write failed; this must not hide it.
+        LOG.warning("what a failed write has parked is left to the brokers: %s", error)
+
+
+def _parked(messages: Iterable[Any]) -> tuple[Unit | None, list[Any]]:
+    """The unit, and all handles in the order of the tasks; None stands for a task that failed."""
+    written = [message for message in messages if isinstance(message, Written)]
+    units = {message.unit for message in written}
+    if len(units) > 1:
+        raise InternalError(f"tasks of one write parked for {len(units)}: please report it")
+    return units.pop() if units else None, [each for one in written for each in one.handles]
+
+
+def _check_batch(messages: Iterable[Any], batch: int) -> None:
+    unit, _ = _parked(messages)
+    if unit is not None and unit.sequence != batch:
+        text = f"Spark told tasks of micro-batch {unit.sequence}, and commits {batch}"
+        raise InternalError(f"{text}: please report it")

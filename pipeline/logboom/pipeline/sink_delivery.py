@@ -1,0 +1,137 @@
+"""What a task of a write does: park its rows for one decision, or store them at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from logboom.client import ParkedHandle, Producer
+from logboom.client.futures import wait
+from logboom.client.parked_batches import handle_of, parks_of
+from logboom.client.parks import Parks
+from logboom.client.piles import Pile
+from logboom.pipeline.clients import client, producer
+from logboom.pipeline.sink_batches import Batcher
+from logboom.pipeline.sink_options import SinkOptions
+from logboom.wire.errors import InternalError, LogboomError, TransactionError, UnknownResource
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Under these names Spark tells tasks of a stream what they work for; they are Spark's inner ones."""
+CLOSED: Final = "TRANSACTION_CLOSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is published all or nothing: one sequence of one application."""
+
+    app_id: str
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver: where it parked, not what."""
+
+    unit: Unit | None
+    """None: its rows are stored and nothing is left to decide."""
+    attempt: int
+    handles: tuple[ParkedHandle, ...] = ()
+    closed: bool = False
+    """The unit was published before, so that nothing was parked."""
+    rows: int = 0
+
+
+def stream_unit(options: SinkOptions) -> Unit:
+    """The unit of a micro-batch, as Spark tells the task that runs.
+
+    Raises:
+        InternalError: it does not.
+    """
+    task = TaskContext.get()
+    query = options.app_id or (task and task.getLocalProperty(QUERY_ID))
+    batch = task and task.getLocalProperty(BATCH_ID)
+    if not query or batch is None:
+        text = (
+            f"this Spark does not tell tasks their micro-batch ({QUERY_ID}, {BATCH_ID}): say "
+            "delivery=at-least-once, or write in foreachBatch with txnAppId and txnVersion"
+        )
+        raise InternalError(text)
+    return Unit(options.app_id or f"spark-{query}", int(batch))
+
+
+def write(
+    options: SinkOptions, unit: Unit | None, attempt: int, record_batches: Iterable[Any]
+) -> Written:
+    """Write the rows of a task.
+
+    Args:
+        unit: what they are parked for; None: they are stored at once.
+        attempt: tells runs of the same unit apart; all tasks of one run have the same.
+
+    Raises:
+        TimedOut: a broker is away; names it.
+        InvalidRequest: rows that cannot be written.
+        UnknownResource: no such topic or queue.
+    """
+    parks = None if unit is None else parks_of(unit.app_id, attempt, unit.sequence)
+    rest = iter(record_batches)
+    try:
+        piles = list(_sent(options, rest, parks, attempt))
+        for pile in piles:
+            wait(pile)
+            pile.get()
+    except TransactionError as error:
+        if error.code != CLOSED:
+            raise
+        # Published by an earlier run, whose end Spark has not seen. Spark wants all rows taken.
+        for _ in rest:
+            continue
+        return Written(unit, attempt, closed=True)
+    handles = () if parks is None else tuple(map(handle_of, piles))
+    return Written(unit, attempt, handles, rows=sum(pile.count for pile in piles))
+
+
+def _sent(
+    options: SinkOptions, record_batches: Iterable[Any], parks: Parks | None, attempt: int
+) -> Iterator[Pile]:
+    sender = producer(options.servers, options.timeout_s)
+    task = TaskContext.get()
+    # The tasks of a write begin side by side, and each write elsewhere: a small one fills one queue.
+    first = attempt + (0 if task is None else task.partitionId())
+    now_ms = time.time_ns() // 1_000_000
+    batcher = Batcher(options, lambda topic: _queues(options, sender, topic), now_ms, first)
+    unsettled: list[Pile] = []
+    for topic, queue, batch, count in batcher.batches(record_batches):
+        pile = sender.buffer.send_batch(topic, queue, batch, count, parks)
+        unsettled.append(pile)
+        if unsettled[0].done:
+            unsettled.pop(0).get()  # no use in sending all the others if this one failed
+        yield pile
+
+
+def _queues(options: SinkOptions, sender: Producer, topic: str) -> int:
+    known = sender.buffer.topics.get(topic)
+    if known is None:
+        try:
+            known = sender.buffer.find_topic(topic)
+        except UnknownResource:
+            if not options.queues:
+                raise
+            _create(options, topic)
+            known = sender.buffer.find_topic(topic)
+    return len(known.queues)
+
+
+def _create(options: SinkOptions, topic: str) -> None:
+    boom = client(options.servers, options.timeout_s)
+    try:
+        boom.admin.create_topic(topic, queues=options.queues)
+    except LogboomError as error:
+        if error.code != "TOPIC_EXISTS":
+            raise

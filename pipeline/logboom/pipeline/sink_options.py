@@ -1,0 +1,111 @@
+"""The options of the sink. Read on the driver, before anything is asked of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from logboom.client.applications import MAX_SEQUENCE
+from logboom.pipeline.given_options import TIMEOUT_MS, Given
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.transactions import check_app_id
+
+KNOWN: Final = (
+    "servers",
+    "kafka.bootstrap.servers",
+    "bootstrap.servers",
+    "topic",
+    "queues",
+    "delivery",
+    "txnAppId",
+    "txnVersion",
+    "compression",
+    "includeHeaders",
+    "timeoutMs",
+    "checkpointLocation",
+    "queryName",
+)
+"""Every option there is, as it is written; case does not matter. The last two are Spark's own."""
+BATCH_ONLY: Final = ("txnVersion",)
+STREAM_ONLY: Final = ("checkpointLocation", "queryName")
+DELIVERIES: Final = ("exactly-once", "at-least-once")
+CODECS: Final = ("none", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a writer was asked for."""
+
+    servers: str
+    topic: str
+    """All rows go there; "": each says its own."""
+    queues: int
+    """How many a topic gets that does not exist; 0: it has to."""
+    delivery: Literal["exactly-once", "at-least-once"]
+    app_id: str
+    """By `txnAppId`; "": the query's id, or one of this write alone."""
+    version: int | None
+    """By `txnVersion`."""
+    compression: str
+    include_headers: bool
+    timeout_ms: int
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether rows wait for one decision."""
+        return self.delivery == "exactly-once"
+
+    @property
+    def timeout_s(self) -> float:
+        """How long to wait for brokers."""
+        return self.timeout_ms / 1000
+
+
+def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
+    """The options of a write.
+
+    Raises:
+        InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
+    """
+    options = Given(given)
+    if options.says("path"):
+        raise InvalidRequest(
+            "a topic has no path: say save() or start() without one, and option topic"
+        )
+    foreign = BATCH_ONLY if stream else STREAM_ONLY
+    options.check_names("sink", KNOWN, foreign, "a stream" if stream else "a batch write")
+    known = options.word("delivery", DELIVERIES) == "exactly-once"
+    delivery: Literal["exactly-once", "at-least-once"] = (
+        "exactly-once" if known else "at-least-once"
+    )
+    app_id, version = _transaction(options, delivery, stream=stream)
+    return SinkOptions(
+        options.servers(),
+        options.text("topic"),
+        options.number("queues"),
+        delivery,
+        app_id,
+        version,
+        options.word("compression", CODECS),
+        options.truth("includeHeaders", default=True),
+        options.number("timeoutMs") or TIMEOUT_MS,
+    )
+
+
+def _transaction(options: Given, delivery: str, *, stream: bool) -> tuple[str, int | None]:
+    app_id, version = options.text("txnAppId"), options.text("txnVersion")
+    if (app_id or version) and delivery != "exactly-once":
+        raise InvalidRequest(f"txnAppId and txnVersion have no meaning with delivery={delivery}")
+    if app_id:
+        check_app_id(app_id)
+    if stream:
+        return app_id, None
+    if bool(app_id) != bool(version):
+        text = "txnAppId and txnVersion go together: the version tells the writes of one id apart"
+        raise InvalidRequest(text)
+    if not version:
+        return "", None
+    if not version.isdecimal() or int(version) > MAX_SEQUENCE:
+        raise InvalidRequest(f"txnVersion is a whole number from 0, and grows, not {version!r}")
+    return app_id, int(version)

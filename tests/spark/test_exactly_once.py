@@ -1,0 +1,206 @@
+"""Streams that fail at every point of a write, and begin again: each row is published once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from logboom.client import Client
+from logboom.pipeline.sink import StreamWriter
+from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
+from logboom.pipeline.sink_options import sink_options
+from logboom.pipeline.source import LogboomDataSource
+from logboom.wire.errors import InternalError
+from tests.spark.test_sink_writers import rows, stored, values
+
+Read = Callable[..., DataFrame]
+
+pytestmark = pytest.mark.timeout(400)
+POINTS = ("task midway", "task after parking", "before deciding", "after deciding")
+
+
+def flaky_source(folder: Path, point: str) -> type[LogboomDataSource]:
+    """The format "flaky": logboom's, whose first write fails at one point; each commit is noted."""
+
+    # Classes of a function travel whole: Spark's workers cannot import this module.
+    class Writer(StreamWriter):
+        """Fails once."""
+
+        def fail(self, here: str) -> None:
+            failed = folder / "failed"
+            if here == point and not failed.exists():
+                failed.touch()
+                raise RuntimeError(f"failed on purpose: {point}")
+
+        def write(self, iterator: Iterator[Any]) -> Written:
+            def some() -> Iterator[Any]:
+                for batch in iterator:
+                    yield batch.slice(0, batch.num_rows // 2)
+                    self.fail("task midway")
+                    yield batch.slice(batch.num_rows // 2)
+
+            written = super().write(some())
+            self.fail("task after parking")
+            return written
+
+        def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+            self.fail("before deciding")
+            super().commit(messages, batchId)
+            self.fail("after deciding")
+            with (folder / "commits").open("a") as notes:
+                units = {(each.unit.app_id, each.unit.sequence) for each in messages}
+                print(batchId, *units, file=notes)
+
+    class Flaky(LogboomDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "flaky"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+            sound = super().streamWriter(schema, overwrite)
+            assert isinstance(sound, StreamWriter)
+            return Writer(sound.options)
+
+    return Flaky
+
+
+class Copying:
+    """A query that copies a topic."""
+
+    def __init__(self, stream: Read, servers: str, topic: str, folder: Path) -> None:
+        self._stream = stream
+        self._servers = servers
+        self._topic = topic
+        self.copy = f"{topic}.copy"
+        self.checkpoint = folder / "checkpoint"
+
+    def start(self, kind: str = "logboom", checkpoint: Path | None = None) -> Any:
+        """Run it over all there is."""
+        options = {"servers": self._servers, "topic": self.copy}
+        frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
+        writer = frame.select("key", "value").writeStream.format(kind).options(**options)
+        writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
+        return writer.trigger(availableNow=True).start()
+
+    def run(self, kind: str = "logboom") -> Any:
+        """The same, to its end; gives the ended query back."""
+        query = self.start(kind)
+        assert query.awaitTermination(300)
+        return query
+
+    def forget_commit(self, batch: int) -> None:
+        """As if the driver had died between the sink's commit and its own note of it."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink()
+
+
+@pytest.fixture(name="copying")
+def copying_query(
+    stream: Read, servers: str, boom: Client, topic: str, fill: Any, tmp_path: Path
+) -> Copying:
+    """A query over some rows of three queues, and an empty topic for it."""
+    made = Copying(stream, servers, topic, tmp_path)
+    boom.admin.create_topic(made.copy, queues=2)
+    for queue in range(3):
+        fill(topic, queue, range(queue, 90, 3), keys=[b"%d" % (n % 5) for n in range(30)])
+    return made
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_write_that_fails_is_published_once(
+    spark: SparkSession, boom: Client, copying: Copying, tmp_path: Path, point: str
+) -> None:
+    spark.dataSource.register(flaky_source(tmp_path, point))
+    with pytest.raises(StreamingQueryException, match=f"failed on purpose: {point}"):
+        copying.run("flaky")
+    expected = list(range(90))
+    assert values(boom, copying.copy) == (expected if point == "after deciding" else [])
+    query = copying.run("flaky")
+    assert values(boom, copying.copy) == expected
+    # Spark's names for query and batch are inner ones: here it shows if they are others.
+    assert (tmp_path / "commits").read_text() == f"0 ('spark-{query.id}', 0)\n"
+
+
+def test_a_driver_that_dies_before_its_own_note(boom: Client, copying: Copying, fill: Any) -> None:
+    copying.run()
+    copying.forget_commit(0)
+    fill(copying.copy.removesuffix(".copy"), 0, range(90, 120))
+    copying.run()
+    assert values(boom, copying.copy) == list(range(120))
+
+
+def test_two_drivers_with_one_checkpoint(boom: Client, copying: Copying, fill: Any) -> None:
+    copying.run()
+    copying.forget_commit(0)
+    other = copying.checkpoint.with_name("other")
+    shutil.copytree(copying.checkpoint, other)
+    fill(copying.copy.removesuffix(".copy"), 1, range(90, 120))
+    for query in (copying.start(), copying.start(checkpoint=other)):
+        assert query.awaitTermination(300)
+    assert values(boom, copying.copy) == list(range(120))
+
+
+# The same without Spark, in orders that it cannot be made to go through.
+
+
+def test_of_two_drivers_the_first_decision_counts(servers: str, boom: Client, topic: str) -> None:
+    options = sink_options({"servers": servers, "topic": topic}, stream=True)
+    drivers = [StreamWriter(options) for _ in range(2)]
+    unit = Unit(f"query of {topic}", 7)
+    written = [write(options, unit, driver.attempt, iter([rows(range(50))])) for driver in drivers]
+    assert all(each.handles for each in written)
+    drivers[1].commit([written[1]], 7)
+    drivers[0].commit([written[0]], 7)
+    drivers[0].abort([written[0], None], 7)
+    drivers[1].abort([written[1]], 7)
+    assert values(boom, topic) == list(range(50))
+    late = write(options, unit, drivers[0].attempt, iter([rows(range(50))]))
+    assert late == Written(unit, drivers[0].attempt, closed=True)
+    drivers[0].commit([late], 7)
+    assert len(stored(boom, topic)) == 50
+
+
+def test_tasks_that_won_are_published_and_their_zombies_are_not(
+    servers: str, boom: Client, topic: str
+) -> None:
+    options = sink_options({"servers": servers, "topic": topic}, stream=True)
+    driver = StreamWriter(options)
+    unit = Unit(f"query of {topic}", 0)
+
+    def task(values: range) -> Written:
+        return write(options, unit, driver.attempt, iter([rows(values)]))
+
+    task(range(50))  # it is thought dead, and goes on parking
+    won = [task(range(50)), task(range(50, 80))]
+    task(range(50, 80))
+    driver.commit(won, 0)
+    task(range(50))
+    assert values(boom, topic) == list(range(80))
+
+
+def test_an_attempt_that_was_given_up_does_not_spoil_the_next(
+    servers: str, boom: Client, topic: str
+) -> None:
+    options = sink_options({"servers": servers, "topic": topic}, stream=True)
+    unit = Unit(f"query of {topic}", 0)
+    for last in (False, True):
+        driver = StreamWriter(options)
+        written = [write(options, unit, driver.attempt, iter([rows(range(20))])), None]
+        if last:
+            driver.commit(written[:1], 0)
+        else:
+            driver.abort(written, 0)
+    assert values(boom, topic) == list(range(20))
+
+
+def test_who_does_not_know_its_micro_batch_says_so(servers: str) -> None:
+    options = sink_options({"servers": servers, "topic": "t"}, stream=True)
+    with pytest.raises(InternalError, match="say delivery=at-least-once, or write in foreachBatch"):
+        stream_unit(options)

@@ -1,0 +1,109 @@
+"""Real queries that write to topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from logboom.client import Client
+from logboom.pipeline.failures import reason
+from logboom.wire.hashing import queue_for
+
+Read = Callable[..., DataFrame]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def numbers(spark: SparkSession, count: int, parts: int = 2) -> DataFrame:
+    """A frame of keys and values."""
+    return spark.range(0, count, 1, parts).selectExpr(
+        "cast(id % 10 as string) as key", "cast(id as string) as value"
+    )
+
+
+def values(batch: Read, topic: str) -> list[int]:
+    """The numbers of a topic, in order."""
+    return sorted(int(row.value) for row in batch("value binary", subscribe=topic).collect())
+
+
+def test_a_batch_is_written(spark: SparkSession, servers: str, batch: Read, topic: str) -> None:
+    options = {"servers": servers, "topic": topic}
+    numbers(spark, 1_000).write.format("logboom").options(**options).mode("append").save()
+    rows = batch(subscribe=topic).collect()
+    assert sorted(int(row.value) for row in rows) == list(range(1_000))
+    assert all(row.partition == queue_for(bytes(row.key), 3) for row in rows)
+
+
+def test_a_stream_from_topic_to_topic(
+    servers: str, boom: Client, stream: Read, batch: Read, topic: str, fill: Any, tmp_path: Path
+) -> None:
+    copy = f"{topic}.copy"
+    boom.admin.create_topic(copy, queues=2)
+    fill(topic, 0, range(100), keys=[b"%d" % (n % 7) for n in range(100)])
+    writer = (
+        stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+        .drop("partition")
+        .writeStream.format("logboom")
+        .options(servers=servers, topic=copy, checkpointLocation=str(tmp_path / "checkpoint"))
+        .queryName("copying")
+        .trigger(availableNow=True)
+    )
+    query = writer.start()
+    assert query.awaitTermination(60)
+    assert values(batch, copy) == list(range(100))
+    fill(topic, 0, range(100, 150))
+    query = writer.start()
+    assert query.awaitTermination(60)
+    assert values(batch, copy) == list(range(150))
+
+
+def test_at_least_once(
+    servers: str, stream: Read, batch: Read, topic: str, fill: Any, tmp_path: Path
+) -> None:
+    copy = f"{topic}.copy"
+    fill(topic, 0, range(50))
+    query = (
+        stream("value binary", subscribe=topic, startingOffsets="earliest")
+        .writeStream.format("logboom")
+        .options(servers=servers, topic=copy, queues="1", delivery="at-least-once")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    assert values(batch, copy) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "none-such"}, "topic 'none-such' does not exist: create it with"),
+        ({"topic": "t", "topics": "t"}, "the sink has no option 'topics': did you mean topic?"),
+        ({"servers": "127.0.0.1:9", "topic": "t", "timeoutMs": "300"}, "answered at 127.0.0.1:9"),
+    ],
+)
+def test_what_cannot_be_is_told_on_the_driver(
+    spark: SparkSession, servers: str, options: dict[str, str], said: str
+) -> None:
+    writer = numbers(spark, 10, 1).write.format("logboom").mode("append")
+    with pytest.raises(PySparkException) as caught:
+        writer.options(**{"servers": servers, **options}).save()
+    assert said in reason(caught.value)
+
+
+def test_complete_mode_is_refused(
+    servers: str, stream: Read, topic: str, fill: Any, tmp_path: Path
+) -> None:
+    fill(topic, 0, range(5))
+    frame = stream("value binary", subscribe=topic, startingOffsets="earliest")
+    writer = frame.groupBy("value").count().select("value").writeStream.format("logboom")
+    options = {"servers": servers, "topic": topic, "checkpointLocation": str(tmp_path / "cp")}
+    query = writer.options(**options).outputMode("complete").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException) as caught:
+        query.awaitTermination(300)
+    assert 'write with outputMode "append" or "update"' in reason(caught.value)
