@@ -130,9 +130,9 @@ def test_one_turn_releases_no_more_than_it_may() -> None:
     rig = Rig()
     rig.lead(queues=2)
     client = rig.client()
-    places = [park(client, b"%d" % n) for n in range(200)]
+    places = [park(client, b"%d" % n) for n in range(300)]
     others: list[Place] = []
-    for n in range(200):
+    for n in range(100):
         message = park_request(of())
         message.queue = 1
         client.ask(message, [batch(value=b"%d" % n)])

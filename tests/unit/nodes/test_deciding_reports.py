@@ -95,18 +95,20 @@ def test_a_refused_report_of_a_queue_that_is_led_no_more_is_forgotten(gone: bool
 def test_who_waits_for_an_unknown_decision_is_answered_once_it_must_be_known() -> None:
     rig, client = alone()
     assert client.ask(AwaitDecided(0, 60_000, "flights", 0, 90)) == []
-    rig.announce(abort(80, 4))
+    elsewhere = [ParkedIn(9, 0, [])]
+    rig.announce(DecisionView(80, "app", 4, 0, False, elsewhere))
     assert client.taken() == []
-    rig.announce(abort(91, 5))
+    rig.announce(DecisionView(91, "app", 5, 0, False, elsewhere))
     assert isinstance(client.answer(), Done)
 
 
-def test_of_two_queues_only_the_waiters_of_the_lost_one_are_sent_on() -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_queues_only_the_waiters_of_the_lost_one_are_sent_on(first: int) -> None:
     rig = Rig()
     rig.lead(queues=2)
-    staying, moved = rig.client("one"), rig.client("two")
-    assert staying.ask(AwaitDecided(0, 60_000, "flights", 0, 90)) == []
-    assert moved.ask(AwaitDecided(0, 60_000, "flights", 1, 90)) == []
+    staying, moved = waiters = rig.client("one"), rig.client("two")
+    for queue in (first, 1 - first):
+        assert waiters[queue].ask(AwaitDecided(0, 60_000, "flights", queue, 90)) == []
     assert rig.view is not None
     (topic,) = rig.view.topics
     other = QueueView(list(PAIR), "broker-2", 2, rig.version + 1, list(PAIR), [])

@@ -92,8 +92,9 @@ def test_no_half_message_stands_where_none_can(place: Place) -> None:
     _, client = alone()
     delayed = produce()
     delayed.due_ms = 1_700_000_600_000
-    client.ask(delayed, [batch()])
-    client.answer()
+    for request in (delayed, produce()):
+        client.ask(request, [batch()])
+        client.answer()
     client.ask(EndHalf(0, 5_000, "flights", 0, *place, True))
     with pytest.raises(TransactionError) as caught:
         client.answer()
@@ -178,6 +179,7 @@ def test_many_orphans_end_in_turn() -> None:
 def test_handles_that_cannot_be_are_unknown() -> None:
     _, client = alone()
     mine = park(client, b"1")
+    client.ask(produce(), [batch()])
     asked: list[Place] = [(-1, 0), (0, -1), mine, (0, 1 << 40), (1 << 60, 0)]
     client.ask(CheckParked(0, 1_000, "flights", 0, of(), asked))
     answer = client.answer()
