@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 
 from logboom.client import Client, Message, Producer, connect
 from logboom.client.options import Isolation
-from logboom.deploy import Cluster, embedded
+from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
     ClientClosed,
@@ -29,18 +28,6 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from tests.integration.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
-
-
-@pytest.fixture
-def boom(node: Embedded) -> Iterator[Client]:
-    with connect(node.endpoints) as client:
-        yield client
 
 
 def values(boom: Client, topic: str) -> list[bytes | None]:

@@ -53,7 +53,7 @@ def up(
     brokers
         One or more; three hold three copies of everything.
     port
-        Of the first name server; brokers begin at 10 above, raft at 20 above.
+        Of the first name server; brokers begin at 10 above (the eleventh at 30), raft at 20.
     data
         Where everything is kept.
     output

@@ -17,7 +17,7 @@ from logboom.cli.connecting import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
-from logboom.cli.output import note, show
+from logboom.cli.output import counted, note, show
 from logboom.client import Client, Message
 from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -166,10 +166,11 @@ def redrive(
         left = sum(max(0, ends[number] - starts[number]) for number in starts)
         left = left if count is None else min(left, count)
         if not yes:
-            note(f"{left} messages would be sent to {group} again; say --yes to do it")
+            messages = counted(left, "message")
+            note(f"{messages} would be sent to {group} again; say --yes to do it")
             return
         sent = _send_again(boom, group, starts, ends, left)
-    note(f"sent {sent} messages to {group} again")
+    note(f"sent {counted(sent, 'message')} to {group} again")
 
 
 def _send_again(

@@ -13,7 +13,7 @@ from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
 from logboom.cli.options import Output, Servers, Yes, duration_ms, queue_numbers
-from logboom.cli.output import note, show, show_json
+from logboom.cli.output import counted, note, show, show_json
 from logboom.client import Client
 from logboom.wire.errors import InvalidRequest, Refused, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
@@ -219,8 +219,9 @@ def reset(
     output
         table or json.
     """
-    if to is not None and offset is not None:
-        raise InvalidRequest("say where to once: with --to or with --offset")
+    if sum(way is not None for way in (to, offset, shift, from_group, file)) != 1:
+        ways = "--to, --offset, --shift, --from-group or --file"
+        raise InvalidRequest(f"say where to, and say it once: with {ways}")
     target = None if to is None else when(to)
     with open_client(servers) as boom:
         lines = boom.admin.reset_offsets(
@@ -242,7 +243,7 @@ def reset(
         said = ", ".join(f"{code} {count} times" for code, count in refused.items())
         raise Refused(f"not all of it was done ({said}): see the table, then try again")
     else:
-        note(f"reset {len(lines)} queues of {name}")
+        note(f"reset {counted(len(lines), 'queue')} of {name}")
 
 
 @app.command

@@ -24,6 +24,11 @@ def show(
         _plain_table(rows, columns)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things in words: 1 message, 2 messages."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def show_json(value: Any) -> None:
     """Print a value as JSON."""
     encoded = msgspec.json.encode(value, enc_hook=str)

@@ -12,7 +12,7 @@ from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
-from logboom.cli.output import note, show, show_json
+from logboom.cli.output import counted, note, show, show_json
 from logboom.client.subscription_flows import Moved, QueueSubscription
 from logboom.wire.subscription_messages import SubscriptionConfig
 
@@ -307,6 +307,6 @@ def _moved(lines: list[Moved], name: str, output: str, *, done: bool) -> None:
     rows = [msgspec.structs.asdict(line) for line in lines]
     show(rows, ["queue", "floor", "target", "first", "end"], output)
     if done:
-        note(f"moved {len(lines)} queues of {name}")
+        note(f"moved {counted(len(lines), 'queue')} of {name}")
     else:
         note("nothing was changed: this is the plan; say --yes to carry it out")

@@ -15,7 +15,7 @@ from cyclopts import App, Parameter
 from logboom.cli.connecting import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.options import Output, Servers, Yes
-from logboom.cli.output import note, show
+from logboom.cli.output import counted, note, show
 from logboom.client import Client
 from logboom.client.unended import OpenTransaction
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -202,12 +202,13 @@ def _decide(
         where = ", ".join(f"{topic}/{queue}" for topic, queue in queues)
         if not yes:
             ask = "; its producer may still be sending" if commit and half is None else ""
-            note(f"{messages} messages in {where} would be {word}{ask}; say --yes to do it")
+            would = f"{counted(messages, 'message')} in {where} would be {word}"
+            note(f"{would}{ask}; say --yes to do it")
             return
         done = sum(_end(boom, each, commit=commit) for each in chosen)
-    note(f"{done} messages in {where} are {word}")
+    note(f"{word} {counted(done, 'message')} in {where}")
     if done < messages:
-        note(f"{messages - done} messages were decided otherwise meanwhile")
+        note(f"{counted(messages - done, 'message')} decided otherwise meanwhile")
 
 
 def _end(boom: Client, chosen: OpenTransaction, *, commit: bool) -> int:

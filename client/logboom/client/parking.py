@@ -69,7 +69,7 @@ def _milliseconds(delay_s: object) -> int:
     if isinstance(delay_s, bool) or not isinstance(delay_s, (int, float)):
         raise InvalidRequest(f"delay_s is a number of seconds, not {delay_s!r}")
     if not 0 <= delay_s <= MAX_DELAY_S:
-        text = f"a delay of {delay_s:g} s; 0 to {MAX_DELAY_S} (40 days) are taken"
+        text = f"a delay of {delay_s:.12g} s: from 0 to {MAX_DELAY_S} s (40 days) are taken"
         raise InvalidRequest(text, max_delay_ms=MAX_DELAY_MS)
     return round(delay_s * 1000)
 

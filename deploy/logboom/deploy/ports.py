@@ -50,6 +50,8 @@ class Ports:
         if self._base == "free":
             return f"{self._host}:{self._hold()}"
         number = self._given[first] = self._given.get(first, -1) + 1
+        if number >= MOST_OF_A_KIND:
+            number += MOST_OF_A_KIND  # over the ports of the next kind: only brokers are so many
         return f"{self._host}:{self._base + (first - NAME_SERVER_PORT) + number}"
 
     def _hold(self) -> int:

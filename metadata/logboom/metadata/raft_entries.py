@@ -16,9 +16,6 @@ EMPTY: Final = b"\x01"
 MEMBERSHIP: Final = b"\x02"
 """A msgpack [operation, raft ids]; the first entry of every log holds the founders (SAFETY R12)."""
 
-_LIST_OVERHEAD_BYTES: Final = 1 + 5 + 5
-"""Kind byte, list header and one item header at their longest."""
-
 _encode = msgspec.msgpack.encode
 _commands = msgspec.msgpack.Decoder(list[bytes])
 
@@ -96,8 +93,3 @@ def split(sizes: list[int], limit: int) -> list[int]:
             room = limit
         room -= needed
     return counts
-
-
-def entry_limit(max_command_bytes: int) -> int:
-    """The longest entry that a longest command makes."""
-    return max_command_bytes + _LIST_OVERHEAD_BYTES

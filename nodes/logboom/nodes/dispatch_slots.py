@@ -61,10 +61,6 @@ class SlotTable:
         self._ranges.remove(consumer)
         self._fill()
 
-    def owner(self, slot: int) -> Consumer | None:
-        """Whose a slot is; None: nobody's."""
-        return self.owners[slot]
-
     def ranges(self) -> dict[str, list[Range]]:
         """The slots of each consumer, by name."""
         table = {}

@@ -74,7 +74,7 @@ class DispatchRate:
         self.bytes_per_s = bytes_per_s
         self._messages = float(messages_per_s)
         self._bytes = float(bytes_per_s)
-        self._at = float("-inf")
+        self._at = 0.0
 
     def change(self, messages_per_s: int, bytes_per_s: int) -> None:
         """Another rate from now on; nothing is owed of the old one.
@@ -87,10 +87,11 @@ class DispatchRate:
         self._messages, self._bytes = fresh._messages, fresh._bytes
 
     def _fill(self, now: float) -> None:
-        passed = min(1.0, now - self._at)
+        passed = now - self._at
         if passed <= 0:
             return
         self._at = now
+        # All of the time counts, or what was overdrawn would be paid only as often as one looks.
         self._messages = min(self.messages_per_s, self._messages + passed * self.messages_per_s)
         self._bytes = min(self.bytes_per_s, self._bytes + passed * self.bytes_per_s)
 

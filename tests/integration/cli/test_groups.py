@@ -84,7 +84,7 @@ def test_a_member_on_the_command_line_goes_on_where_its_group_was(servers: str) 
 
 def test_what_is_wrong_is_said_in_one_line(servers: str, group: str) -> None:
     assert "does not exist" in fail("group", "describe", "nobody", servers=servers)
-    assert "one of to, shift" in fail("group", "reset", group, servers=servers)
+    assert "with --to, --offset" in fail("group", "reset", group, servers=servers)
     assert "not 9" in fail("group", "reset", group, "--offset", "bills/0=9", servers=servers)
     wrong = ("group", "alter", group, "--subscribe", "bills=* WHERE price >")
     assert "at character 16" in fail(*wrong, servers=servers)

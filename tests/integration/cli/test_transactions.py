@@ -43,7 +43,7 @@ def test_a_transaction_is_seen_and_decided_by_a_person(servers: str) -> None:
         assert "2 messages in wires/0 would be published" in dry.err
         assert read(boom, "wires") == []
         done = succeed("transaction", "commit", "bank", "-n", 1, "--yes", servers=servers)
-        assert "2 messages in wires/0 are published" in done.err
+        assert "published 2 messages in wires/0" in done.err
         assert read(boom, "wires") == [b"1"] * 2
         several = fail("transaction", "abort", "bank", "-n", 2, "--yes", servers=servers)
         assert "--attempt, one of 5, 6" in several

@@ -5,20 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from logboom.client.aio import Client, connect
-from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import ClientClosed, InvalidRequest, TimedOut, UnknownResource
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
 
 
 def test_send_and_read(node: Embedded) -> None:

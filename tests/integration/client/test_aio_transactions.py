@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from logboom.client import Message
 from logboom.client.aio import Client, Producer, connect
-from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
     ClientClosed,
@@ -18,12 +16,6 @@ from logboom.wire.errors import (
     TransactionError,
     UnknownResource,
 )
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
 
 
 async def values(boom: Client, topic: str) -> list[bytes | None]:

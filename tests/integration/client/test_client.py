@@ -8,13 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logboom.client import Client, Message, connect
-from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (
     AlreadyExists,
@@ -26,18 +24,6 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from tests.integration.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
-
-
-@pytest.fixture
-def boom(node: Embedded) -> Iterator[Client]:
-    with connect(node.endpoints) as client:
-        yield client
 
 
 def topic(boom: Client, name: str, queues: int = 1) -> str:

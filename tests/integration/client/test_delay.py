@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from logboom.client import Client, Message, SendFuture, aio, connect, delay_level
-from logboom.deploy import Cluster, embedded
+from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidRequest
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
-
-
-@pytest.fixture
-def boom(node: Embedded) -> Iterator[Client]:
-    with connect(node.endpoints) as client:
-        yield client
 
 
 def read(boom: Client, topic: str, count: int, timeout_s: float = 15) -> list[Message]:

@@ -10,15 +10,8 @@ import pytest
 
 from logboom.client import Client, connect
 from logboom.client.group_results import GroupQueue
-from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import GroupError
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
 
 
 @pytest.fixture

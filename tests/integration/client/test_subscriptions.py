@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
-from logboom.deploy import Cluster, embedded
+from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import GroupError, InvalidRequest, Refused, UnknownResource
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
-
-
-@pytest.fixture
-def boom(node: Embedded) -> Iterator[Client]:
-    with connect(node.endpoints) as client:
-        yield client
 
 
 def send(boom: Client, topic: str, count: int, keys: int = 7) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import msgspec
 import pytest
 
 from logboom.client import App, Context, Message, aio
-from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.deploy.testing import Stage
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
@@ -34,12 +32,6 @@ class Receipt:
     """What is paid."""
 
     item: str
-
-
-@pytest.fixture(scope="module")
-def node() -> Iterator[Embedded]:
-    with embedded() as started:
-        yield started
 
 
 def test_an_app_gets_typed_values_and_publishes_others(node: Embedded) -> None:

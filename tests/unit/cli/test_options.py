@@ -3,7 +3,7 @@
 import pytest
 
 from logboom.cli.options import delay_s, duration_ms, queue_numbers, size_bytes, time_ms
-from logboom.cli.output import bytes_text, duration_text
+from logboom.cli.output import bytes_text, counted, duration_text
 from logboom.wire.errors import InvalidRequest
 
 
@@ -50,6 +50,7 @@ def test_queue_lists() -> None:
 
 
 def test_numbers_for_people() -> None:
+    assert [counted(n, "queue") for n in (0, 1, 2)] == ["0 queues", "1 queue", "2 queues"]
     assert [bytes_text(n) for n in (0, 1023, 1536, 5 << 30)] == [
         "0 B",
         "1023 B",

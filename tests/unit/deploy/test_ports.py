@@ -16,6 +16,12 @@ def test_customary_ports_keep_their_distance() -> None:
     assert ports.raft() == "127.0.0.1:7721"
 
 
+def test_any_number_of_brokers_leaves_the_raft_ports_alone() -> None:
+    ports = Ports()
+    brokers = [int(ports.broker().rpartition(":")[2]) for _ in range(25)]
+    assert brokers == [*range(7711, 7721), *range(7731, 7746)]
+
+
 def test_another_base_moves_all() -> None:
     ports = Ports(9000)
     assert (ports.name_server(), ports.broker(), ports.raft()) == (

@@ -13,8 +13,7 @@ from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import check, encode_batch
 from logboom.wire.cursor_deltas import CursorDelta, encode_deltas, pack_counts, pack_spans
 from logboom.wire.head import Kind
-from tests.unit.nodes.test_parked_replicas import reopen
-from tests.unit.nodes.test_replica import Log
+from tests.unit.nodes.replica_logs import Log, walk
 
 NAMES = ("billing", "shipping")
 
@@ -92,33 +91,14 @@ def shown(log: Log) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(40))
 def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     rng = random.Random(seed)
-    author, follower = Author(rng), Log()
+    author = Author(rng)
+    follower = walk(rng, author, apply)
     leader = author.log
-    for _ in range(rng.randrange(20, 90)):
-        match rng.randrange(12):
-            case 0 | 1:
-                apply(leader, leader.replica.end)
-            case 2:
-                author.trim()
-            case 3:
-                follower.follow(leader, 1, rng.randrange(6))
-            case 4:
-                apply(follower, min(leader.replica.hw, follower.replica.end))
-            case 5:
-                reopen(rng.choice((leader, follower)))
-            case 6 if rng.random() < 0.3:
-                follower = Log()
-            case _:
-                author.step()
-    follower.follow(leader, 1, 400)
-    assert follower.replica.end == leader.replica.end
-    for log in (leader, follower):
-        apply(log, leader.replica.end)
     wanted = {
         name: (acks.floor, list(acks.spans()), author.counts[name])
         for name, acks in author.acks.items()
     }
     assert shown(leader) == wanted
     assert shown(follower) == wanted
-    reopen(follower)
+    follower.reopen()
     assert shown(follower) == wanted

@@ -186,3 +186,46 @@ def test_a_hundred_thousand_holes_take_little_and_an_ack_writes_one_block() -> N
     shelf.apply(Position(200_002))
     assert shelf.written < 1_200
     assert Shelf(shelf.storage).shown() == shelf.shown()
+
+
+def test_a_cut_takes_what_stands_right_behind_it_and_the_telling_that_is_gone() -> None:
+    shelf = Shelf()
+    shelf.note(Position(20_000, 0), whole())
+    counts = {45: 2, 9_000: 3, 9_001: 1}
+    shelf.note(Position(20_000, 1), acked((0, 40), (50, 60), counts=counts))
+    shelf.apply(Position(20_001))
+    writes = WriteSet()
+    shelf.cursors.cut(Position(9_001), writes, below_hw=True)
+    shelf.write(writes)
+    for now in (shelf, Shelf(shelf.storage)):
+        assert now.shown() == {"s": (40, [(50, 60)], {45: 2, 9_000: 3})}
+        # What comes now is not in the last whole telling that is left.
+        assert now.cursors.limit(Position(12_000)) == 9_001
+
+
+def test_rows_that_the_floor_has_passed_are_removed() -> None:
+    shelf = Shelf()
+    shelf.note(Position(0, 0), whole())
+    shelf.note(Position(40_000, 0), acked((1, 40_000), counts={0: 1}))
+    shelf.apply(Position(40_001))
+    assert len(shelf.storage.content("cursor")) == 1 + 5 + 1
+    shelf.note(Position(40_001, 0), acked((0, 1)))
+    shelf.apply(Position(40_002))
+    assert shelf.shown() == {"s": (40_000, [], {})}
+    assert len(shelf.storage.content("cursor")) <= 1 + 1
+    assert Shelf(shelf.storage).shown() == shelf.shown()
+
+
+def test_an_acknowledging_delta_may_raise_the_floor() -> None:
+    shelf = Shelf()
+    shelf.note(Position(0, 0), whole())
+    shelf.note(Position(60, 0), acked((20, 30), (40, 45), counts={9: 1, 10: 2, 50: 3}))
+    shelf.apply(Position(61))
+    shelf.note(Position(61, 0), CursorDelta("s", "acked", 10))
+    shelf.apply(Position(62))
+    assert shelf.shown() == {"s": (10, [(20, 30), (40, 45)], {10: 2, 50: 3})}
+    shelf.note(Position(62, 0), CursorDelta("s", "acked", 5))
+    shelf.note(Position(62, 1), CursorDelta("s", "acked", 20))
+    shelf.apply(Position(63))
+    assert shelf.shown() == {"s": (30, [(40, 45)], {50: 3})}
+    assert Shelf(shelf.storage).shown() == shelf.shown()

@@ -6,17 +6,13 @@ import random
 
 import pytest
 
-from logboom.nodes.epochs import EpochTable
-from logboom.nodes.index import QueueIndex
 from logboom.nodes.keys import Position, position_of
-from logboom.nodes.opening import open_queue
-from logboom.nodes.replica import Replica
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import check, encode_batch, peek, release
 from logboom.wire.head import Kind
 from logboom.wire.parking import encode_parked, encode_recalled
 from logboom.wire.transactions import Decided, Transaction, encode_decided
-from tests.unit.nodes.test_replica import Log
+from tests.unit.nodes.replica_logs import Log, walk
 
 KINDS = (
     *("park", "park", "send", "release", "recall", "carry", "carry"),
@@ -120,17 +116,6 @@ def apply(log: Log, hw: Position) -> None:
         log.commit(writes)
 
 
-def reopen(log: Log) -> None:
-    """A restart."""
-    opened = open_queue(log.storage, 1, 0)
-    assert opened.damage is None
-    index = QueueIndex(log.storage, 1, 0, opened.record.start)
-    replica = Replica(1, 0, opened.record, EpochTable(opened.epochs), index)
-    replica.load_derived(log.storage)
-    replica.leader_epoch = log.replica.leader_epoch
-    log.replica = replica
-
-
 def standing(log: Log) -> tuple[int, int, dict[bytes, bytes]]:
     """Count, bytes and rows of what is parked; not the recalls, which are forgotten in time."""
     content = log.storage.content("parked").items()
@@ -145,34 +130,15 @@ def standing(log: Log) -> tuple[int, int, dict[bytes, bytes]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_replicas_derive_the_same_from_any_piece_of_the_log(seed: int) -> None:
     rng = random.Random(seed)
-    author, follower = Author(rng), Log()
+    author = Author(rng)
+    follower = walk(rng, author, apply)
     leader = author.log
-    for _ in range(rng.randrange(20, 90)):
-        match rng.randrange(12):
-            case 0 | 1:
-                apply(leader, leader.replica.end)
-            case 2:
-                author.trim()
-            case 3:
-                follower.follow(leader, 1, rng.randrange(6))
-            case 4:
-                apply(follower, min(leader.replica.hw, follower.replica.end))
-            case 5:
-                reopen(rng.choice((leader, follower)))
-            case 6 if rng.random() < 0.3:
-                follower = Log()
-            case _:
-                author.step()
-    follower.follow(leader, 1, 400)
-    assert follower.replica.end == leader.replica.end
-    for log in (leader, follower):
-        apply(log, leader.replica.end)
     assert standing(follower) == standing(leader)
     assert leader.replica.parked.done == author.decided
     count, _, rows = standing(leader)
     assert count == len(author.parked)
     assert sum(key[8:9] == b"p" for key in rows) == count
-    reopen(follower)
+    follower.reopen()
     assert standing(follower) == standing(leader)
 
 

@@ -15,7 +15,7 @@ from logboom.wire.checksum import crc32c
 from logboom.wire.filters import Budget
 from logboom.wire.head import CRC_START, HEAD_LENGTH
 from logboom.wire.messages import Pull
-from tests.unit.nodes.test_replica import Log
+from tests.unit.nodes.replica_logs import Log
 
 
 def log_of(counts: list[int], cache_bytes: int) -> Log:

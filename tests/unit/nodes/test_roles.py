@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.wire.errors import NotLeader
-from logboom.wire.messages import Replicate
+from logboom.wire.messages import Heartbeat, Replicate
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.unit.nodes.rig import ME, Rig, batch, produce
 
@@ -87,3 +87,55 @@ def test_a_topic_made_again_under_its_name_is_empty() -> None:
     client.ask(produce(), [batch(1)])
     assert client.answer().base_offset == 0
     assert set(rig.broker.queues.replicas) == {(2, 0)}
+
+
+def test_without_a_leader_a_queue_is_neither_led_nor_followed() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.lead(2, leader=None)
+    replica = rig.replica()
+    assert (replica.role, replica.leading, rig.broker.roles.led) == ("none", None, {})
+    client = rig.client()
+    client.ask(produce(), [batch()])
+    with pytest.raises(NotLeader):
+        client.answer()
+    rig.lead(3, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(1.0)
+    assert replica.role == "follower"
+    rig.lead(4, leader=None, isr=BOTH, replicas=BOTH)
+    assert (replica.role, replica.leader, replica.leader_epoch) == ("none", None, 4)
+
+
+def test_q2_metadata_that_knows_another_process_of_this_broker_makes_nobody_lead() -> None:
+    rig = Rig(register=False)
+    rig.instance_epoch = 8
+    rig.decide(value=9)
+    rig.lead()
+    client = rig.client()
+    for known, role in ((8, "none"), (9, "leader")):
+        rig.instance_epoch = known
+        rig.lead()
+        assert rig.replica().role == role
+        client.ask(produce(), [batch()])
+        if role == "none":
+            with pytest.raises(NotLeader):
+                client.answer()
+    assert client.answer().base_offset == 0
+
+
+def test_a_fenced_broker_follows_nobody_until_it_is_registered_anew() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.granting = rig.registering = False
+    rig.settle(1.1)
+    rig.refuse(rig.ns.take(Heartbeat), NotLeader("fenced", "FENCED"))
+    assert rig.replica().role == "none"
+    rig.lead(2, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(0.5)
+    leader = rig.stations["b2:7711"]
+    assert (rig.replica().role, leader.count(Replicate)) == ("none", 0)
+    rig.instance_epoch = 7
+    rig.decide(value=7)
+    rig.lead(3, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(0.5)
+    assert (rig.replica().role, leader.count(Replicate)) == ("follower", 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from logboom.pipeline.group_marks import Mark, mark_of, marked, reached
 from logboom.pipeline.source_options import source_options
 
@@ -22,6 +24,17 @@ def test_without_a_group_there_is_none() -> None:
     assert marked(OFFSETS, options) == OFFSETS
     for text in (None, "", "null", "3", json.dumps(OFFSETS), '{"commitGroup:g": 3}'):
         assert mark_of(text) is None
+
+
+@pytest.mark.parametrize(
+    "mark", [{}, {"servers": "a:1"}, {"timeoutMs": 7}, {"servers": 1, "timeoutMs": 7}]
+)
+def test_what_only_looks_like_a_mark_is_none(mark: dict[str, object]) -> None:
+    whole = {"servers": "a:1", "timeoutMs": 7}
+    assert mark_of(json.dumps({"commitGroup:g": mark})) is None
+    assert mark_of(json.dumps({"flights": whole})) is None
+    both = {"commitGroup:g": mark, "commitGroup:h": whole}
+    assert mark_of(json.dumps(both)) == Mark("h", "a:1", 7)
 
 
 def test_how_far_a_query_is() -> None:

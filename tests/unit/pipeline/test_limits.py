@@ -75,5 +75,11 @@ def test_a_large_queue_is_cut_more_than_a_small_one() -> None:
     assert [part.queue for part in found] == [0] * 9 + [1]
 
 
+def test_a_range_is_cut_no_more_than_it_must_be() -> None:
+    sizes = [part.size for part in ranges({("t", 0): 0}, {("t", 0): 10}, max_records=4)]
+    assert sizes == [3, 3, 4]
+    assert len(ranges({("t", 0): 0}, {("t", 0): 8}, max_records=4)) == 2
+
+
 def test_a_range_is_not_cut_below_a_message() -> None:
     assert cut(Range("t", 0, 5, 7), 10) == [Range("t", 0, 5, 6), Range("t", 0, 6, 7)]

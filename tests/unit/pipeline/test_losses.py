@@ -22,6 +22,7 @@ CASES = [
     ({}, {A: 9}, (5, 20), "begins at offset 5 now, messages from 0 are gone", (5, 9)),
     ({A: 3}, {A: 30}, (0, 20), "ends at offset 20, not at 30", (3, 20)),
     ({A: 30}, {A: 7}, (0, 7), "ends at offset 7, not at 30", (0, 7)),
+    ({A: 30}, {A: 30}, (0, 20), "ends at offset 20, not at 30", (20, 20)),
 ]
 
 
@@ -51,12 +52,17 @@ def test_a_queue_that_is_gone_is_told_or_left_out(start: Offsets, end: Offsets) 
     with pytest.raises(OffsetOutOfRange, match="is gone, and so are its messages"):
         Losses(fail=True).within(start, end, {})
     assert Losses(fail=False).within(start, end, {}) == ({}, {})
+    left = ("u", 0)
+    ends = {**end, left: 2}
+    assert Losses(fail=False).within(start, ends, {left: (0, 9)}) == ({left: 0}, {left: 2})
 
 
 def test_what_is_there_is_left_as_it_is() -> None:
     new = ("t", 1)
     found = Losses(fail=True).within({A: 2}, {A: 5, new: 3}, {A: (1, 9), new: (0, 3)})
     assert found == ({A: 2, new: 0}, {A: 5, new: 3})
+    for at in (1, 5, 9):
+        assert Losses(fail=True).within({A: at}, {A: at}, {A: (1, 9)}) == ({A: at}, {A: at})
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ class CursorDelta(Struct, frozen=True, array_like=True):
     acked: list[int] = msgspec.field(default_factory=list)
     """Pairs: the gap from the floor, or the span before, and the length of a span."""
     counts: list[int] = msgspec.field(default_factory=list)
-    """Triples: the gap from the floor (of "acked": from 0) or the run before, the length of a run,
-    and how many deliveries of its messages came to nothing."""
+    """Triples: the gap from offset 0 or the run before, the length of a run, and how many deliveries
+    of its messages came to nothing."""
 
     def spans(self) -> Iterator[Span]:
         """The spans of `acked`."""
