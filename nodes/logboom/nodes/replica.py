@@ -19,7 +19,7 @@ from logboom.nodes.epochs import EpochTable
 from logboom.nodes.keys import Position, log_key, position_of, queue_end, queue_key
 from logboom.nodes.parked import ParkedQueue
 from logboom.nodes.producers import ProducerWindows
-from logboom.nodes.records import QueueRecord, forget_queue, put_epochs, put_record
+from logboom.nodes.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.tail import Tail, TailCache, cut_tail
 from logboom.wire.batch import check, control_body, control_view, encode_control, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
@@ -455,7 +455,8 @@ class Replica:
 
     def drop(self, writes: WriteSet) -> None:
         """Remove everything that the store holds of this queue."""
-        forget_queue(writes, *self.key)
+        for family in ("log", "state", "parked", "cursor", "index"):
+            writes.delete_range(family, queue_key(*self.key), queue_end(*self.key))
         self.tail.clear()
 
     def trimmed(self, start: int, size: int) -> None:

@@ -44,11 +44,15 @@ def test_few_reports_are_under_way_and_the_rest_shares_the_next() -> None:
     for number in range(50, 60):
         rig.announce(*(abort(n, n) for n in range(50, number + 1)))
         rig.settle()
-    assert reports(rig) == [[50], [51], [52], [53]]
-    rig.decide()
-    assert reports(rig) == [[51], [52], [53], [54, 55, 56, 57, 58, 59]]
-    while rig.commands:
-        rig.decide()
+    found: list[list[int]] = []
+    for _ in range(10):
+        assert len(rig.commands) <= 4
+        found += reports(rig)
+        for _ in range(len(rig.commands)):
+            rig.decide()
+        rig.settle(0.6)
+    assert len(found) <= 6
+    assert [number for each in found for number in each] == list(range(50, 60))
     rig.announce(abort(70, 70))
     rig.settle()
     assert reports(rig) == [[70]]
@@ -57,12 +61,12 @@ def test_few_reports_are_under_way_and_the_rest_shares_the_next() -> None:
 def test_who_is_fenced_reports_everything_anew_and_nothing_in_its_old_epoch() -> None:
     rig, client = alone()
     place = park(client, b"1")
-    rig.granting = False
     decisions = [commit(50, place), *(abort(n, n) for n in range(51, 58))]
     for upto in range(1, len(decisions) + 1):
         rig.announce(*decisions[:upto])
         rig.settle()
-    assert len(reports(rig)) == 4
+    assert 1 <= len(reports(rig)) <= 4
+    rig.granting = False
     rig.settle(1.0)
     rig.refuse(rig.ns.take(Heartbeat), NotLeader("fenced", "FENCED"))
     rig.granting = True
