@@ -55,6 +55,21 @@ def test_handles_decide_wherever_they_go(cluster: Cluster) -> None:
     assert published(cluster) == [b"a", b"b", b"e", b"c", b"d"]
 
 
+def test_what_is_on_its_way_is_held_once_and_then_no_more(cluster: Cluster) -> None:
+    batches: list[tuple[str, int, Payload]] = [("t", 0, [b"a" * 1_000]) for _ in range(20)]
+    piles = send_all(producer(cluster), batches, parks_of("job", 1, 5), WALL_MS)
+    assert cluster.run(10, lambda: all(pile.done for pile in piles))
+    assert [pile.batch for pile in piles] == [b""] * 20
+
+
+def test_a_batch_that_waits_for_nothing_is_stored(cluster: Cluster) -> None:
+    batch = encode_batch([b"a", b"b"], now_ms=7)
+    pile = producer(cluster).send_batch("t", 0, batch, 2, None)
+    assert cluster.run(10, lambda: pile.done)
+    assert (pile.get(), pile.parked, pile.count) == (0, None, 2)
+    assert published(cluster) == [b"a", b"b"]
+
+
 def test_columns_keep_all_that_they_have(cluster: Cluster) -> None:
     columns = open_batch(
         encode_batch([b"a", None], [b"k", None], ["x", None], [{"h": b"1"}, None], [3, 4], now_ms=7)
