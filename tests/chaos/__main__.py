@@ -89,7 +89,8 @@ def main() -> int:
     befell = ", ".join(f"{times} {what}" for what, times in group.fates.items() if times)
     print(
         f"group: delivered {group.delivered:,}, of these again {group.again:,}; "
-        f"failed {group.failed:,}, copies of these delivered {group.copies:,}; "
+        f"failed {group.failed:,}, copies of these delivered {group.copies:,}, "
+        f"dead letters {group.dead:,}; "
         f"{group.owners} owners of queues; members: {befell}; "
         f"longest time without a message of a queue {group.longest_pause:.2f} s"
     )

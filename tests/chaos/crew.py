@@ -16,12 +16,14 @@ from tests.chaos import fates
 from tests.chaos.group_ledger import UNCONSUMED, unmended
 from tests.chaos.group_member import GROUP, KINDS
 from tests.chaos.ledger import Verdict
+from tests.chaos.payload import Stream, parse
 from tests.chaos.plan import Plan
-from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Writer, load
+from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Writer, load
 from tests.chaos.rig import TOPIC, Rig
 from tests.chaos.workers import Worker
 
 RETRY_TOPIC: Final = f"%RETRY%{GROUP}"
+DEAD_TOPIC: Final = f"%DLQ%{GROUP}"
 STATIC: Final = "static"
 """The one member that has a name of its own, which it keeps over restarts."""
 LOOK_S: Final = 0.5
@@ -54,6 +56,10 @@ class Crew:
         self._writer = Writer(plan.records / "crew.jsonl")
         self._writing = threading.Lock()
         self._stopping = threading.Event()
+        self._dead: set[tuple[Stream, int]] = set()
+        """Messages among the dead letters."""
+        self._dead_to = 0
+        """So far the dead letters were read."""
         self._verdict = Verdict()
         """What is found in our own thread."""
         self._threads = ThreadPoolExecutor(2, "crew")
@@ -213,14 +219,29 @@ class Crew:
         """Whether everything is committed, and all that failed was done by somebody at last."""
         if {queue: at for queue, at in self._look(boom).items() if queue != RETRIES} != ends:
             return False
-        records = load(self._plan.records)
-        if unmended([record for record in records if isinstance(record, Consumed)]):
-            return False
         try:
+            self._read_dead(boom)
+            records = load(self._plan.records)
+            given = [record for record in records if isinstance(record, Consumed)]
+            if unmended(given, self._dead):
+                return False
             end = boom.admin.offsets(RETRY_TOPIC)[0][1]
         except RetryableError:
             return False
         return self._look(boom).get(RETRIES) == end
+
+    def _read_dead(self, boom: Client) -> None:
+        """Write down what has come to the dead letters since."""
+        while True:
+            found = boom.pull(DEAD_TOPIC, 0, self._dead_to, 500)
+            for message in found.messages:
+                stream, number = parse(message.value or b"")
+                with self._writing:
+                    self._writer.write(Dead(*stream, number, time.monotonic()))
+                self._dead.add((stream, number))
+            if found.next_offset <= self._dead_to:
+                return
+            self._dead_to = found.next_offset
 
     def kill(self) -> None:
         """End whoever still runs."""

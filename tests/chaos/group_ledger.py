@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -20,7 +20,7 @@ from tests.chaos.fates import Fates
 from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
 from tests.chaos.outages import longest_gap
 from tests.chaos.payload import Stream
-from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Record
+from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Record
 
 UNCONSUMED: Final = "groups consume what is acknowledged"
 BACK: Final = "committed offsets never go back"
@@ -28,6 +28,7 @@ UNFINISHED: Final = "only what is finished is committed"
 AGAIN: Final = "what is finished does not come again"
 COMMITTED_AGAIN: Final = "what is committed does not come again"
 TWO_OWNERS: Final = "one owner per queue and epoch"
+UNTRIED: Final = "dead letters were tried often enough"
 NOBODY: Final = -1
 
 
@@ -45,6 +46,8 @@ class GroupFigures:
     """What became of members → how often."""
     failed: int = 0
     """How often a member could do nothing with a message."""
+    dead: int = 0
+    """Messages among the dead letters."""
     copies: int = 0
     """Copies of failed messages that members were given; not part of `delivered`."""
     pauses: dict[int, float] = field(default_factory=dict)
@@ -61,6 +64,7 @@ def judge_group(
     stored: Mapping[int, Sequence[Stored]],
     load: tuple[float, float],
     verdict: Verdict,
+    attempts: int = 1,
 ) -> GroupFigures:
     """Check everything; what is wrong goes into `verdict`.
 
@@ -68,6 +72,8 @@ def judge_group(
         records: of all clients.
         stored: queue → what its replicas hold, in the order of offsets.
         load: when the load began and ended, in seconds of the records.
+        verdict: what is wrong goes in there.
+        attempts: how often a message has to fail to be a dead letter.
     """
     known = Fates(record for record in records if isinstance(record, Fate))
     given: defaultdict[int, list[Consumed]] = defaultdict(list)
@@ -81,7 +87,14 @@ def judge_group(
     figures = GroupFigures(fates={what: known.count(what) for what in counted})
     everything = sorted((r for rows in given.values() for r in rows), key=lambda record: record.at)
     figures.failed = sum(record.count for record in everything if record.failed)
-    for (stream, number), member in sorted(unmended(everything).items()):
+    dead = {record.name for record in records if isinstance(record, Dead)}
+    figures.dead = len(dead)
+    tried = failures(everything, dead)
+    for stream, number in sorted(dead):
+        if tried[stream, number] < attempts:
+            detail = f"{stream.producer}/{number}: {tried[stream, number]} of {attempts}"
+            verdict.found(UNTRIED, detail)
+    for (stream, number), member in sorted(unmended(everything, dead).items()):
         verdict.found(UNCONSUMED, f"{stream.producer}/{number} failed at {member}, and no more")
     logs = {queue: Log(rows) for queue, rows in sorted(stored.items())}
     logs[RETRIES] = _copies(given[RETRIES])
@@ -97,18 +110,34 @@ def judge_group(
     return figures
 
 
-def unmended(given: Iterable[Consumed]) -> dict[tuple[Stream, int], str]:
+def failures(
+    given: Iterable[Consumed], names: Collection[tuple[Stream, int]]
+) -> Counter[tuple[Stream, int]]:
+    """How often each of these messages failed."""
+    counted: Counter[tuple[Stream, int]] = Counter()
+    for record in given:
+        if record.failed:
+            numbers = range(record.first, record.first + record.count)
+            counted.update((record.stream, n) for n in numbers if (record.stream, n) in names)
+    return counted
+
+
+def unmended(
+    given: Iterable[Consumed], dead: Collection[tuple[Stream, int]] = ()
+) -> dict[tuple[Stream, int], str]:
     """(stream, number) of messages that failed and were done by nobody → who had them last.
 
     Args:
         given: what members were given, in any order.
+        dead: those among the dead letters, which nobody need be done with.
     """
     given = list(given)
     failed: dict[tuple[Stream, int], str] = {}
     for record in given:
         if record.failed:
             for number in range(record.first, record.first + record.count):
-                failed[record.stream, number] = record.member
+                if (record.stream, number) not in dead:
+                    failed[record.stream, number] = record.member
     numbers: defaultdict[Stream, list[int]] = defaultdict(list)
     for stream, number in sorted(failed):
         numbers[stream].append(number)

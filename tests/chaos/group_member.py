@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from logboom.client.push_consumer import PushConsumer
 from logboom.client.retries import place_of
 from logboom.wire.errors import GroupError, UnknownResource
 from tests.chaos import fates
-from tests.chaos.payload import runs
+from tests.chaos.payload import parse, runs
 from tests.chaos.record import RETRIES, Consumed, Fate, Writer, Wrong
 
 GROUP: Final = "pilots"
@@ -38,6 +39,10 @@ FAILURES: Final = 0.01
 """Share of what is handed out that fails."""
 RETRY_MS: Final = 500
 """What fails comes again after so long."""
+ATTEMPTS: Final = 3
+"""What has failed so often is a dead letter."""
+HOPELESS: Final = 997
+"""Who pulls can do nothing with one message of so many of a stream, however often it comes."""
 SAID: Final = {
     "out of the group": fates.OUT,
     "left without farewell": fates.UNHEARD,
@@ -138,20 +143,34 @@ def stretches(messages: Sequence[Message]) -> Iterator[list[Message]]:
         yield some
 
 
+def sorted_out(
+    messages: Sequence[Message], rng: random.Random
+) -> Iterator[tuple[list[Message], bool]]:
+    """Messages in a row, and whether they fail."""
+    unlucky = rng.random() < FAILURES
+    for some in stretches(messages):
+        last = some[-1]
+
+        def fails(message: Message, last: Message = last) -> bool:
+            number = parse(message.value or b"")[1]
+            return number % HOPELESS == HOPELESS - 1 or (unlucky and message is last)
+
+        for failed, part in groupby(some, fails):
+            yield list(part), failed
+
+
 def pull(client: Client, topic: str, diary: Diary, ended: threading.Event, how: Any) -> None:
     """Poll and acknowledge; now and then one message fails."""
     with client.consumer(topic, group=GROUP, **how) as consumer:
         diary.consumer = consumer
         begun(diary)
         while not ended.is_set():
-            for some in stretches(consumer.poll(500, 0.2)):
-                failing = some[-1:] if diary.rng.random() < FAILURES else []
-                done = some[: len(some) - len(failing)]
-                if done:
-                    diary.given(done, failed=False)
-                    consumer.ack(done)
-                for message in failing:
-                    diary.given([message], failed=True)
+            for some, failed in sorted_out(consumer.poll(500, 0.2), diary.rng):
+                diary.given(some, failed=failed)
+                if not failed:
+                    consumer.ack(some)
+                    continue
+                for message in some:
                     consumer.nack(message)
 
 
@@ -205,6 +224,7 @@ def main() -> int:
         "commit_every_s": COMMIT_EVERY_S,
         "retry": "exponential",
         "retry_first_ms": RETRY_MS,
+        "max_attempts": ATTEMPTS,
     }
 
     def listen() -> None:

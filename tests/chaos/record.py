@@ -92,6 +92,20 @@ class Consumed(Struct, tag="c", array_like=True, frozen=True):
         return Stream(self.producer, self.sent_to)
 
 
+class Dead(Struct, tag="d", array_like=True, frozen=True):
+    """A message among the dead letters of the group."""
+
+    producer: str
+    sent_to: int
+    number: int
+    at: float
+
+    @property
+    def name(self) -> tuple[Stream, int]:
+        """Which message it is a copy of."""
+        return Stream(self.producer, self.sent_to), self.number
+
+
 class Committed(Struct, tag="o", array_like=True, frozen=True):
     """The group's offset in a queue, as the name servers' log had it by then."""
 
@@ -171,6 +185,7 @@ Record: TypeAlias = (
     | Failed
     | Read
     | Consumed
+    | Dead
     | Committed
     | Fate
     | Handed

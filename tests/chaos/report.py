@@ -54,6 +54,7 @@ def as_data(result: Result) -> dict[str, Any]:
             "again_delivered": result.group.again,
             "failed": result.group.failed,
             "copies_delivered": result.group.copies,
+            "dead_letters": result.group.dead,
             "owners_of_queues": result.group.owners,
             "longest_pause_s": result.group.longest_pause,
             "longest_pause_s_by_queue": result.group.pauses,
@@ -117,6 +118,7 @@ def _group(group: GroupFigures) -> str:
         ("of these again", f"{group.again:,}"),
         ("failed at a member", f"{group.failed:,}"),
         ("copies of these delivered", f"{group.copies:,}"),
+        ("dead letters", f"{group.dead:,}"),
         ("owners that queues had", f"{group.owners:,}"),
         *((f"members: {what}", f"{times:,}") for what, times in group.fates.items()),
         *(

@@ -15,6 +15,7 @@ from logboom.wire.errors import StartError
 from logboom.wire.view import View
 from tests.chaos.crew import Crew
 from tests.chaos.group_ledger import GroupFigures, judge_group
+from tests.chaos.group_member import ATTEMPTS
 from tests.chaos.ledger import Verdict, judge
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks
@@ -89,7 +90,7 @@ def run(plan: Plan) -> Result:
     records = load(plan.records)
     judge(records, held, _shares(plan), verdict)
     span = (weather.began, weather.began + seconds)
-    group = judge_group(records, held, span, verdict)
+    group = judge_group(records, held, span, verdict, ATTEMPTS)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
     return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions)
 

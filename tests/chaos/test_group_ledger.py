@@ -9,7 +9,7 @@ from tests.chaos import fates, group_ledger
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.ledger import UNSTABLE, Stored, Verdict
 from tests.chaos.payload import Stream
-from tests.chaos.record import RETRIES, Committed, Consumed, Fate, Record
+from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Record
 
 ONE = Stream("p", 0)
 STORED = {0: [Stored(0, ONE, 0, 30)]}
@@ -128,6 +128,19 @@ def test_a_copy_that_never_comes_and_one_that_fails_too() -> None:
     assert broken(failing(some)) == {group_ledger.UNCONSUMED: 1}
     failed = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 5, True, 7.0)
     assert broken(failing(failed)) == {group_ledger.UNCONSUMED: 5}
+
+
+def test_a_dead_letter_is_done_with_once_it_was_tried_often_enough() -> None:
+    one = msgspec.structs.replace(given("b", 1, 0, 1, 7.0), queue=RETRIES, first=10, failed=True)
+    dead = [Dead("p", 0, number, 8.0) for number in range(10, 15)]
+    rest = msgspec.structs.replace(one, offset=1, first=11, count=4)
+    verdict = Verdict()
+    figures = judge_group([*failing(one, rest), *dead], STORED, (0.0, 8.0), verdict, attempts=2)
+    assert (dict(verdict.broken), figures.dead) == ({}, 5)
+    verdict = Verdict()
+    judge_group([*failing(one, rest), *dead], STORED, (0.0, 8.0), verdict, attempts=3)
+    assert dict(verdict.broken) == {group_ledger.UNTRIED: 5}
+    assert broken(failing(one, rest)) == {group_ledger.UNCONSUMED: 5}
 
 
 def test_a_message_whose_copy_could_not_be_sent_comes_again_itself() -> None:

@@ -51,7 +51,6 @@ class SeenQueue:
 
     def __init__(self) -> None:
         self.at: dict[int, Seen] = {}
-        self._of_key: dict[bytes, list[int]] = {}
         self._bases: set[int] = set()
 
     def learn(self, entry: Entry) -> None:
@@ -64,12 +63,6 @@ class SeenQueue:
         for offset, (key, value) in enumerate(pairs, entry.base):
             name = b"batch %d" % entry.base if key is None else bytes(key)
             self.at[offset] = Seen(name, bytes(value or b""))
-            self._of_key.setdefault(name, []).append(offset)
-
-    def before(self, offset: int, *, any_key: bool) -> list[int]:
-        """The lower offsets of the same key, or all lower ones."""
-        of_key = self.at if any_key else self._of_key[self.at[offset].key]
-        return [other for other in of_key if other < offset]
 
 
 @dataclass(slots=True)
@@ -271,8 +264,10 @@ class DispatchModel:
             for theirs in others.due:
                 if ordered or self._seen.at[theirs].key == key:
                     self._broken("a key is with one consumer", f"{message}, {other} has {theirs}")
-        for lower in self._seen.before(offset, any_key=ordered):
-            if lower >= self._floor and lower not in self._acks and lower not in held.due:
+        low = max(self._floor, self._acks.floor)
+        for lower in offsets_of(self._acks.missing(low, offset), low):
+            seen = self._seen.at.get(lower)
+            if lower not in held.due and seen is not None and (ordered or seen.key == key):
                 self._broken("a key's messages come in order", f"{message} before {lower}")
 
     def _count(self, offset: int, attempts: int) -> None:

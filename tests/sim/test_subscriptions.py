@@ -11,7 +11,7 @@ from tests.sim.run import summary
 from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.verdict import Outcome
 
-SEEDS = range(15)
+SEEDS = range(10)
 COUNTED = (
     "consumed by subscriptions",
     "acks confirmed",

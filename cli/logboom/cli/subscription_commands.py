@@ -68,7 +68,7 @@ def describe(topic: str, name: str, *, servers: Servers = None, output: Output =
     with open_client(servers) as boom:
         found = boom.admin.subscriptions.describe(topic, name)
     if output == "json":
-        show_json([{"queue": e.queue, **msgspec.structs.asdict(e.state)} for e in found])
+        show_json([_named(each) for each in found])
         return
     consumers = [row for each in found for row in _consumer_rows(each)]
     if consumers:
@@ -274,10 +274,21 @@ def _queue_row(each: QueueSubscription) -> dict[str, Any]:
     }
 
 
+def _named(each: QueueSubscription) -> dict[str, Any]:
+    """One queue with all that is told of it, each field by its name."""
+    state = each.state
+    return {
+        "queue": each.queue,
+        **msgspec.structs.asdict(state),
+        "consumers": [msgspec.structs.asdict(consumer) for consumer in state.consumers],
+        "config": None if state.config is None else msgspec.structs.asdict(state.config),
+    }
+
+
 def _settings_text(config: SubscriptionConfig) -> str:
     """The settings that are not as they are by default."""
     defaults = msgspec.structs.asdict(SubscriptionConfig())
-    given = {**msgspec.structs.asdict(config)}
+    given = msgspec.structs.asdict(config)
     said = [f"{key} {value}" for key, value in given.items() if value != defaults[key]]
     return ", ".join([config.kind, *(each for each in said if not each.startswith("kind "))])
 

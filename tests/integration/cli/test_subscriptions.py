@@ -52,10 +52,16 @@ def test_it_is_listed_and_described(servers: str, topic: str) -> None:
     ]
     with (
         connect(servers) as boom,
-        boom.subscribe(topic, subscription="billing", type="key_shared", name="me"),
+        boom.subscribe(
+            topic, subscription="billing", type="key_shared", name="me", messages_per_s=5_000
+        ),
     ):
-        table = succeed("subscription", "describe", topic, "billing", servers=servers).lines
-        assert any("me" in line and "0-65535" in line for line in table)
+        shown = succeed("subscription", "describe", topic, "billing", servers=servers)
+        assert any("me" in line and "0-65535" in line for line in shown.lines)
+        assert "billing: key_shared, messages_per_s 5000" in shown.err
+        told = succeed("subscription", "describe", topic, "billing", "-o", "json", servers=servers)
+        assert told.json[0]["consumers"][0]["name"] == "me"
+        assert told.json[0]["config"]["messages_per_s"] == 5_000
         text = fail("subscription", "delete", topic, "billing", "--yes", servers=servers)
         assert "force" in text
 
