@@ -8,7 +8,7 @@ dispatchers and the programs are each judged (`subscription_watch`, `_model`, `_
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -233,7 +233,7 @@ class Subscriptions:
 
     # -- what happens -----------------------------------------------------------------------
 
-    def _later(self, seconds: float, action: partial[None]) -> None:
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
         self._world.scheduler.after(seconds, action)
 
     def _produce(self) -> None:
@@ -321,7 +321,10 @@ class Subscriptions:
         lags[way] = self._rng.uniform(*LAG_S)
         self._world.trace.note("network", f"{way[0]} to {way[1]} takes {lags[way]:.1f} s longer")
         self._world.trace.count("consumers lagged")
-        self._world.scheduler.after(self._rng.uniform(0.5, 4.0), lambda: lags.pop(way, None))
+        self._world.scheduler.after(self._rng.uniform(0.5, 4.0), partial(self._catch_up, way))
+
+    def _catch_up(self, way: tuple[str, str]) -> None:
+        self._world.network.lags.pop(way, None)
 
 
 def _shares(consumers: int) -> list[Range]:

@@ -127,6 +127,7 @@ class SubscriptionMember:
         if error is None:
             self.open = True
         elif not self.leaving:
+            assert isinstance(error, LogboomError), error
             self._refused(error)
             self._reopen_at = self._now.mono + REOPEN_S
 

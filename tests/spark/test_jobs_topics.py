@@ -201,9 +201,7 @@ def test_snapshots_are_whole_and_published_once(
         return compact.compact(spark, servers, topic, tmp_path, copy).rows
 
     def published(number: int) -> dict[bytes, bytes]:
-        rows = batch(
-            "key binary, value binary, headers " + HEADERS, subscribe=copy.topic
-        )
+        rows = batch("key binary, value binary, headers " + HEADERS, subscribe=copy.topic)
         return {
             bytes(row.key): bytes(row.value)
             for row in rows.collect()

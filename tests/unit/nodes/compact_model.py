@@ -21,7 +21,7 @@ from logboom.nodes.retention import remove
 from logboom.nodes.storage import WriteSet
 from logboom.wire.batch import check, encode_batch, open_batch
 from logboom.wire.head import Kind
-from tests.unit.nodes.test_replica import Log
+from tests.unit.nodes.replica_logs import Log
 
 Row = tuple[int, bytes | None, bytes | None]
 """offset, key, value."""
