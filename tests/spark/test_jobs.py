@@ -184,19 +184,6 @@ def test_latencies_of_a_topic_are_those_of_what_comes(
     assert len(lines[0].points) == len(found)
 
 
-def test_the_archive_command_reports_and_finds_what_is_lost(
-    servers: str, topic: str, fill: Fill, tmp_path: Path
-) -> None:
-    fill(topic, 0, range(20))
-    words = ("archive", topic, "--to", str(tmp_path), "--servers", servers, "-o", "json")
-    done = command(*words, "--master", "local[1]")
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (report["job"], report["rows"]) == ("archive", 20)
-    assert report["audit"][0]["missing"] == 0
-    assert report["offsets"] == {topic: {"0": 20, "1": 0, "2": 0}}
-
-
 def test_a_continuous_command_goes_on_until_it_is_interrupted(
     servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
@@ -219,19 +206,6 @@ def test_a_continuous_command_goes_on_until_it_is_interrupted(
     assert job.returncode == 0
     report = json.loads(out)
     assert (report["rows"], report["stopped"], report["audit"]) == (20, True, [])
-
-
-def test_commands_say_what_is_wrong_in_one_line(servers: str, tmp_path: Path) -> None:
-    words = ("archive", "no-such", "--to", str(tmp_path), "--servers", servers)
-    done = command(*words, "--master", "local[1]")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "logboom: archive: topic 'no-such' does not exist: "
-        "create it with `logboom topic create no-such`"
-    )
-    every = command(*words, "--every", "1 minute")
-    assert every.returncode == 1
-    assert "--every is how often a --continuous job looks for more" in every.stderr
 
 
 def test_the_lag_of_groups_needs_no_spark(servers: str, boom: Client, topic: str) -> None:

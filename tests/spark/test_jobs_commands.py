@@ -84,6 +84,7 @@ def test_the_commands_of_the_page_do_what_it_says(
     (row,) = batch("value binary, key binary", subscribe="named").where("key = 'AA'").head(1)
     assert json.loads(row.value)["name"] == "American"
     shown = capsys.readouterr().out
+    assert re.search(r"flights +0 +0 +19 +20 +0 +0", shown)
     assert re.search(r"no such carrier +flights +1", shown)
     # A second run of a stream has only what came since: the one that was sent back.
     assert run([*named[2], "-o", "json"]) == 0
@@ -132,6 +133,8 @@ WRONG = [
     ("replay none/ --to u", "/none: `logboom pipeline archive` makes one"),
     ("dedup t --to u --every '1 minute'", "--every is how often a --continuous job looks for more"),
     ("dedup none-such --to u --checkpoint CHECKPOINT", "topic 'none-such' does not exist"),
+    ("archive no-such --to a --checkpoint b", "create it with `logboom topic create no-such`"),
+    ("archive t --to a --every '1 minute'", "--every is how often a --continuous job looks for"),
     ("dlq nobody", "topic '%DLQ%nobody' does not exist"),
     ("audit none/ --topic t", "/none: give files, or a folder of *.jsonl"),
 ]

@@ -19,6 +19,7 @@ from logboom.cli.pipeline_options import (
     names,
 )
 from logboom.cli.pipeline_running import checkpoint_of, rows_bar, spark_for, target_of, tell
+from logboom.cli.progress import progress
 
 
 def compact(
@@ -99,7 +100,8 @@ def dlq(
         from logboom.pipeline.jobs import dead_letters as job
 
         wanted = job.Choice(cause, topic, moment(from_, "--from"), moment(until, "--until"))
-        found = job.triage(spark, servers_or_default(servers), group, wanted, names(by), every)
+        with progress("dlq", None):
+            found = job.triage(spark, servers_or_default(servers), group, wanted, names(by), every)
     if output == "json":
         show_json({"job": "dlq", "group": group, "kinds": found})
         return

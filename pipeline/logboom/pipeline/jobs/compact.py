@@ -129,7 +129,10 @@ def compact(
         write(as_snapshot(made, number), target, state.app_id, number)
     done = structs.replace(state, number=number, ends=state.planned, planned={})
     checkpoints.write(folder, done)
-    shutil.rmtree(_folder(folder, number - KEPT), ignore_errors=True)
+    # A run that crashed here may have left one more.
+    kept = {_folder(folder, number - back) for back in range(KEPT)}
+    for old in set(folder.glob("snapshot-*")) - kept:
+        shutil.rmtree(old)
     if on_rows is not None:
         on_rows(run.rows)
     return finished(run, began)
