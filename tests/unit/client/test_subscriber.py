@@ -153,6 +153,16 @@ def test_what_is_settled_while_it_came_once_more_is_not_handed_out_again() -> No
     assert bench.offsets() == [3, 4]
 
 
+def test_what_comes_in_a_new_session_is_not_void_with_what_came_before() -> None:
+    bench = Bench()
+    bench.deliver(0, 2)
+    messages = bench.reader.take(1)
+    bench.subscriber.renew(bench.place, 2)
+    bench.deliver(0, 4, session=2)
+    bench.reader.ack(messages[0])
+    assert bench.offsets() == [1, 2, 3]
+
+
 def test_all_before_is_settled_in_copies_too() -> None:
     bench = Bench("failover")
     bench.deliver(0, 4)
