@@ -160,6 +160,10 @@ class Place:
         if len(self.known) < MOST_KNOWN:
             self.known |= missed
         self.done.difference_update(offsets)
+        if not self.again:
+            # What comes from now on was sent after all was taken back; what lies before it may be
+            # another's by then.
+            self.rewound = None
         if up_to >= 0:
             below = {offset for offset in self.done if offset <= up_to}
             if up_to in missed and len(self.known) < MOST_KNOWN:

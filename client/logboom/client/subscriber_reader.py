@@ -101,6 +101,11 @@ class SubscriberReader:
         copies = place.doubled & offsets
         if not copies:
             return
+        void = self._subscriber.void
+        if void:
+            # Before anything of the new session stands among what is here.
+            self._drop(void)
+            void.clear()
         while self._subscriber.arrivals:
             self._open_next()
         place.doubled -= copies

@@ -123,6 +123,21 @@ def test_what_is_given_back_in_order_brings_all_that_follow_again() -> None:
             bench.reader.nack([], delay)
 
 
+def test_after_a_rewind_it_goes_on_behind_what_another_has_done_meanwhile() -> None:
+    bench = Bench("failover")
+    bench.deliver(0, 2)
+    first, _ = bench.reader.take(2)
+    bench.reader.nack(first, 0.0)
+    bench.place.confirm([], -1, [])
+    bench.deliver(2, 1)
+    assert bench.offsets() == []
+    bench.place.again.clear()  # it is sent
+    bench.place.confirm([], -1, [])
+    # Another was active, has acknowledged all of it, and is gone.
+    bench.deliver(6, 2)
+    assert bench.offsets() == [6, 7]
+
+
 def test_what_is_settled_while_it_came_once_more_is_not_handed_out_again() -> None:
     bench = Bench()
     bench.deliver(0, 4)
@@ -136,6 +151,16 @@ def test_what_is_settled_while_it_came_once_more_is_not_handed_out_again() -> No
     # Confirmed, and so forgotten, before the copy is looked at.
     bench.place.confirm([1], -1, [])
     assert bench.offsets() == [3, 4]
+
+
+def test_what_comes_in_a_new_session_is_not_void_with_what_came_before() -> None:
+    bench = Bench()
+    bench.deliver(0, 2)
+    messages = bench.reader.take(1)
+    bench.subscriber.renew(bench.place, 2)
+    bench.deliver(0, 4, session=2)
+    bench.reader.ack(messages[0])
+    assert bench.offsets() == [1, 2, 3]
 
 
 def test_all_before_is_settled_in_copies_too() -> None:
