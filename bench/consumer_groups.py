@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 from bench.rows import Row
-from logboom.metadata.group_targets import targets_of
-from logboom.metadata.log_commands import AnyLogCommand, decode_result, encode_entry, entry_of
-from logboom.metadata.state import State
+from logboom.metadata.groups.targets import targets_of
+from logboom.metadata.raft.log_commands import AnyLogCommand, decode_result, encode_entry, entry_of
+from logboom.metadata.state.state import State
 from logboom.wire.commands import CreateTopic, NewTerm, RegisterBroker
 from logboom.wire.group_commands import (
     CommitOffsets,
@@ -26,7 +26,7 @@ from logboom.wire.group_view import GroupConfig
 from logboom.wire.view import TopicConfig
 
 if TYPE_CHECKING:
-    from logboom.metadata.groups import Group
+    from logboom.metadata.groups.groups import Group
 
 QUEUES_PER_TOPIC = 1_000
 COMMITTED = 1_000

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 from rocksdict import DBRecoveryMode, Rdict, WriteBatch
 
-from logboom.nodes.keys import log_key
-from logboom.nodes.store import database_options, log_options
+from logboom.nodes.disk.store import database_options, log_options
+from logboom.nodes.log.keys import log_key
 from logboom.wire.batch import encode_batch, stamp
 
 MESSAGES: Final = 1_000

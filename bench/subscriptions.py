@@ -16,7 +16,7 @@ from bench.subscriber import Report, SubscriberProcess
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.waiting import ask_until
-from logboom.nodes.store import RocksStorage
+from logboom.nodes.disk.store import RocksStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

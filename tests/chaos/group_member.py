@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from logboom.client import Client, Message, connect
 from logboom.client.group_consumer import GroupConsumer
+from logboom.client.groups.retries import place_of
 from logboom.client.push_consumer import PushConsumer
-from logboom.client.retries import place_of
 from logboom.wire.errors import GroupError, UnknownResource
 from tests.chaos import fates
 from tests.chaos.payload import parse, runs

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from logboom.nodes.keys import log_key, position_of, queue_end
-from logboom.nodes.store import RocksStorage
+from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.log.keys import log_key, position_of, queue_end
 from logboom.wire.batch import check, open_batch
 from logboom.wire.errors import DamagedBatch
 from tests.chaos.ledger import GAPS, Stored, Verdict

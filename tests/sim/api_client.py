@@ -8,10 +8,10 @@ from contextlib import nullcontext
 
 from logboom.client.calls import OpenFetch, OpenProducer, OpenTopic, WakeFetch
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.inbox import Inbox, QueueFetch
 from logboom.client.options import ProducerOptions
-from logboom.client.piles import Pile
-from logboom.client.send_buffer import SendBuffer
+from logboom.client.reading.inbox import Inbox, QueueFetch
+from logboom.client.sending.piles import Pile
+from logboom.client.sending.send_buffer import SendBuffer
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.messages import Acks
 from tests.sim.history import History, Queue

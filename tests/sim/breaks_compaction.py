@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logboom.nodes import compact_pass
-from logboom.nodes.leading import Leadership
+from logboom.nodes.compaction import passing as compact_pass
+from logboom.nodes.replication.leading import Leadership
 from tests.sim.breaks_queues import Patch
 
 if TYPE_CHECKING:
-    from logboom.nodes.keys import Position
-    from logboom.nodes.replica import Replica
+    from logboom.nodes.log.keys import Position
+    from logboom.nodes.log.replica import Replica
 
 
 def compaction_runs_ahead(patch: Patch) -> None:

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from logboom.metadata import snapshot, state, transaction_commands
-from logboom.metadata.outcome import Outcome
-from logboom.metadata.transaction_commands import decide
-from logboom.metadata.transaction_offsets import refuse_offsets, take_offsets
-from logboom.metadata.transaction_snapshot import AppRow
+from logboom.metadata.state import snapshot, state
+from logboom.metadata.state.outcome import Outcome
+from logboom.metadata.transactions import commands as transaction_commands
+from logboom.metadata.transactions.commands import decide
+from logboom.metadata.transactions.offsets import refuse_offsets, take_offsets
+from logboom.metadata.transactions.snapshot import AppRow
 from logboom.wire.transactions import Decide, DecisionView
 from tests.sim.breaks_queues import Patch
 
 if TYPE_CHECKING:
-    from logboom.metadata.cluster import Cluster
-    from logboom.metadata.transactions import App, Transactions
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.transactions.transactions import App, Transactions
 
 
 def older_producers_decide(patch: Patch) -> None:

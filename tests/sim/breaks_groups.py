@@ -6,21 +6,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from logboom.metadata import group_offset_commands, state
-from logboom.metadata.group_offset_commands import release_queues
-from logboom.metadata.group_target_commands import set_target
-from logboom.nodes.coordinator_commits import Commits
-from logboom.nodes.coordinator_sessions import Circle, Seat, Sessions
+from logboom.metadata.groups import offset_commands as group_offset_commands
+from logboom.metadata.groups.offset_commands import release_queues
+from logboom.metadata.groups.target_commands import set_target
+from logboom.metadata.state import state
+from logboom.nodes.groups.commits import Commits
+from logboom.nodes.groups.sessions import Circle, Seat, Sessions
 from logboom.wire.group_commands import ReleaseQueues, SetTarget
 from tests.sim.breaks_queues import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.metadata.cluster import Cluster
-    from logboom.metadata.groups import Group, Member
-    from logboom.metadata.outcome import Outcome
-    from logboom.nodes.coordinator_commits import Codes
+    from logboom.metadata.groups.groups import Group, Member
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.outcome import Outcome
+    from logboom.nodes.groups.commits import Codes
     from logboom.nodes.turn import Turn
     from logboom.wire.group_commands import QueueCommit
     from logboom.wire.group_routes import KnownGroup

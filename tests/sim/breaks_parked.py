@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from logboom.nodes import parked_carry, parked_release
-from logboom.nodes.keys import Position
-from logboom.nodes.leading import Leadership
-from logboom.nodes.parked import Applied, ParkedQueue
-from logboom.nodes.producers import ProducerWindows
-from logboom.nodes.replica import Replica
-from logboom.nodes.storage import Storage, WriteSet
+from logboom.nodes.disk.storage import Storage, WriteSet
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.producers import ProducerWindows
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.parked import carry as parked_carry
+from logboom.nodes.parked import release as parked_release
+from logboom.nodes.parked.parked import Applied, ParkedQueue
+from logboom.nodes.replication.leading import Leadership
 from logboom.wire.head import BatchHead
 from tests.sim.breaks_queues import Patch
 

@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from logboom.metadata import broker_commands, leadership_commands, standing
-from logboom.metadata.cluster import Broker as KnownBroker
-from logboom.metadata.cluster import Cluster
-from logboom.nodes import feeding, leading, producing, pulling, replica, roles
-from logboom.nodes.feeding import Feeder, Fetch, Follower
-from logboom.nodes.fetching import Fetcher, Fetching
-from logboom.nodes.keys import Position
-from logboom.nodes.producers import ProducerWindows
+from logboom.metadata.state import broker_commands, leadership_commands, standing
+from logboom.metadata.state.cluster import Broker as KnownBroker
+from logboom.metadata.state.cluster import Cluster
+from logboom.nodes.cluster import roles
+from logboom.nodes.log import replica
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.producers import ProducerWindows
+from logboom.nodes.replication import feeding, leading
+from logboom.nodes.replication.feeding import Feeder, Fetch, Follower
+from logboom.nodes.replication.fetching import Fetcher, Fetching
+from logboom.nodes.requests import producing, pulling
 from logboom.wire.actor import Inbound, Synced
 from logboom.wire.batch import check
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
-    from logboom.nodes.keys import Position as At
-    from logboom.nodes.leading import Leadership, Waiting
-    from logboom.nodes.replica import Replica
-    from logboom.nodes.storage import WriteSet
-    from logboom.nodes.tail import TailCache
+    from logboom.nodes.disk.storage import WriteSet
+    from logboom.nodes.log.keys import Position as At
+    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.log.tail import TailCache
+    from logboom.nodes.replication.leading import Leadership, Waiting
     from logboom.nodes.turn import Turn
     from logboom.wire.messages import Acks, Pull, QueueAnswer, QueueFetch
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from logboom.metadata import (
-    broker_commands,
-    journal,
-    raft_host,
-    raft_inbox,
-    raft_overlap,
-    raft_sessions,
-    state,
-    watch_desk,
-)
-from logboom.metadata.leader_duties import LeaderDuties
-from logboom.metadata.liveness import Liveness
-from logboom.metadata.raft import RaftNode
-from logboom.metadata.raft_canvass import Ballot
-from logboom.metadata.raft_frames import Answer, SnapshotChunk
-from logboom.metadata.raft_links import RaftLinks
-from logboom.metadata.raft_log import RaftLog
-from logboom.metadata.raft_overlap import Placement, at_the_end
-from logboom.metadata.raft_snapshot import decode_snapshot
+from logboom.metadata.duties.leader_duties import LeaderDuties
+from logboom.metadata.duties.liveness import Liveness
+from logboom.metadata.raft import host as raft_host
+from logboom.metadata.raft import inbox as raft_inbox
+from logboom.metadata.raft import journal
+from logboom.metadata.raft import overlap as raft_overlap
+from logboom.metadata.raft import sessions as raft_sessions
+from logboom.metadata.raft.canvass import Ballot
+from logboom.metadata.raft.frames import Answer, SnapshotChunk
+from logboom.metadata.raft.links import RaftLinks
+from logboom.metadata.raft.log import RaftLog
+from logboom.metadata.raft.overlap import Placement, at_the_end
+from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.snapshot import decode_snapshot
+from logboom.metadata.state import broker_commands, state
+from logboom.metadata.watch import watch_desk
 from logboom.wire.commands import FenceBroker
 from logboom.wire.routes import Routes
 
@@ -30,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from logboom.metadata.cluster import Cluster
-    from logboom.metadata.journal_store import StoredJournal
-    from logboom.metadata.outcome import Outcome
-    from logboom.metadata.raft_config import Refusal
-    from logboom.metadata.raft_entries import Change
-    from logboom.metadata.raft_frames import Append
-    from logboom.metadata.raft_snapshot import Snapshot
+    from logboom.metadata.raft.config import Refusal
+    from logboom.metadata.raft.entries import Change
+    from logboom.metadata.raft.frames import Append
+    from logboom.metadata.raft.journal_store import StoredJournal
+    from logboom.metadata.raft.snapshot import Snapshot
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.outcome import Outcome
     from logboom.wire.actor import Effects, Inbound
     from logboom.wire.frames import Frame
     from logboom.wire.messages import RaftFrame, Watch

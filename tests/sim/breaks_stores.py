@@ -9,20 +9,21 @@ from weakref import WeakKeyDictionary
 import pytest
 from rocksdict import DBRecoveryMode
 
-from logboom.metadata import broker_commands, leadership_commands, standing
-from logboom.nodes import index, replica, store
-from logboom.nodes.folder import Folder
-from logboom.nodes.keys import Position
-from logboom.nodes.lease import Lease
-from logboom.nodes.registration import Registration
+from logboom.metadata.state import broker_commands, leadership_commands, standing
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.disk import store
+from logboom.nodes.disk.folder import Folder
+from logboom.nodes.log import index, replica
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replication.lease import Lease
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
-    from logboom.nodes.keys import Position as At
-    from logboom.nodes.records import QueueRecord
-    from logboom.nodes.replica import Replica
-    from logboom.nodes.storage import WriteSet
-    from logboom.nodes.tail import TailCache
+    from logboom.nodes.disk.storage import WriteSet
+    from logboom.nodes.log.keys import Position as At
+    from logboom.nodes.log.records import QueueRecord
+    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.log.tail import TailCache
     from logboom.nodes.turn import Turn
     from logboom.wire.head import BatchHead
     from tests.sim.breaks_queues import Patch

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from logboom.nodes import subscription_desk
-from logboom.nodes.cursors import QueueCursors
-from logboom.nodes.dispatch_lines import Lines
-from logboom.nodes.dispatch_single import SingleDispatcher
-from logboom.nodes.dispatcher import Dispatcher
-from logboom.nodes.subscription_access import Access
-from logboom.nodes.subscription_desk import Desk
+from logboom.nodes.subscriptions import desk as subscription_desk
+from logboom.nodes.subscriptions.access import Access
+from logboom.nodes.subscriptions.cursors import QueueCursors
+from logboom.nodes.subscriptions.desk import Desk
+from logboom.nodes.subscriptions.dispatch_lines import Lines
+from logboom.nodes.subscriptions.dispatch_single import SingleDispatcher
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from tests.sim.breaks_queues import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.nodes.ack_set import AckSet
-    from logboom.nodes.dispatch_consumers import Consumer
-    from logboom.nodes.dispatch_events import Attach, Entry
-    from logboom.nodes.leading import Leadership
-    from logboom.nodes.permits import Permits
-    from logboom.nodes.replica import Replica
-    from logboom.nodes.subscription_seats import Served
+    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.replication.leading import Leadership
+    from logboom.nodes.subscriptions.ack_set import AckSet
+    from logboom.nodes.subscriptions.dispatch_consumers import Consumer
+    from logboom.nodes.subscriptions.dispatch_events import Attach, Entry
+    from logboom.nodes.subscriptions.permits import Permits
+    from logboom.nodes.subscriptions.seats import Served
     from logboom.nodes.turn import Turn
     from logboom.wire.cursor_deltas import CursorDelta
     from logboom.wire.subscription_messages import Receive

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from logboom.metadata import transaction_commands
-from logboom.metadata.transactions import App, Transactions
-from logboom.nodes import decided_rows, deciding
-from logboom.nodes.deciding import Deciding
-from logboom.nodes.deciding_reports import Reports
-from logboom.nodes.orphans import Orphans
-from logboom.nodes.parked_release import is_certain
-from logboom.nodes.replica import Replica
+from logboom.metadata.transactions import commands as transaction_commands
+from logboom.metadata.transactions.transactions import App, Transactions
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.parked.release import is_certain
+from logboom.nodes.transactions import decided_rows, deciding
+from logboom.nodes.transactions.deciding import Deciding
+from logboom.nodes.transactions.deciding_reports import Reports
+from logboom.nodes.transactions.orphans import Orphans
 from logboom.wire.head import Kind
 from logboom.wire.parking import encode_recalled
 from logboom.wire.transactions import CarriedOut, Decide, Decided, DecisionView
@@ -20,10 +20,10 @@ from tests.sim.breaks_queues import Patch
 from tests.sim.transaction_scenario import TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from logboom.metadata.cluster import Cluster
-    from logboom.metadata.outcome import Outcome
-    from logboom.nodes.keys import Position
-    from logboom.nodes.leading import Leadership
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.outcome import Outcome
+    from logboom.nodes.log.keys import Position
+    from logboom.nodes.replication.leading import Leadership
     from logboom.nodes.turn import Turn
     from logboom.wire.group_view import QueueKey
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from logboom.nodes.keys import queue_of
+from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.batch import check, control_body, open_batch, peek
 from logboom.wire.errors import LogboomError

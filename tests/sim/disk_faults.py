@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from logboom.nodes.keys import position_of, queue_of
+from logboom.nodes.log.keys import position_of, queue_of
 from tests.sim.hand import DOWN, Fault, Hand
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from logboom.client.progress import decode_ranges
-from logboom.metadata.cluster import Cluster
+from logboom.client.groups.progress import decode_ranges
+from logboom.metadata.state.cluster import Cluster
 from logboom.wire.group_view import UNKNOWN_START
 from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty, Trace

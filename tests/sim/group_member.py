@@ -12,13 +12,13 @@ from typing import Final
 
 from logboom.client.calls import AnyCall, CloseMember, OpenMember
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.failures import Failures
-from logboom.client.group_intake import GroupIntake
-from logboom.client.holdings import Holding
-from logboom.client.inbox import Inbox
-from logboom.client.member import Member, MemberOptions
+from logboom.client.groups.failures import Failures
+from logboom.client.groups.holdings import Holding
+from logboom.client.groups.intake import GroupIntake
+from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.groups.retries import place_of
+from logboom.client.reading.inbox import Inbox
 from logboom.client.results import Message
-from logboom.client.retries import place_of
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import GroupError, RetryableError
 from logboom.wire.group_view import GroupConfig

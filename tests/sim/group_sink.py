@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 from logboom.client.calls import AnyCall, OpenProducer, OpenTopic
 from logboom.client.options import ProducerOptions
-from logboom.client.piles import Pile
 from logboom.client.results import Message
-from logboom.client.send_buffer import SendBuffer
+from logboom.client.sending.piles import Pile
+from logboom.client.sending.send_buffer import SendBuffer
 from logboom.wire.errors import LogboomError
 
 COPY_S = 30.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from logboom.metadata.cluster import Cluster
+from logboom.metadata.state.cluster import Cluster
 from logboom.wire.actor import Address
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.frames import decode

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from logboom.nodes.keys import position_of
+from logboom.nodes.log.keys import position_of
 from logboom.wire.batch import check, open_batch
 from logboom.wire.errors import DamagedBatch
 from tests.sim.trace import BrokenProperty, Trace

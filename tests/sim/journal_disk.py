@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from logboom.metadata.journal import FORMAT
-from logboom.metadata.journal_store import JournalError, StoredJournal
+from logboom.metadata.raft.journal import FORMAT
+from logboom.metadata.raft.journal_store import JournalError, StoredJournal
 from tests.sim.raft_disk import SimulatedDisk
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from logboom.nodes.leading import required_in_sync
+from logboom.nodes.replication.leading import required_in_sync
 from logboom.wire.batch import open_batch, peek
 from tests.sim.trace import BrokenProperty
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.nodes.keys import queue_of
+from logboom.nodes.log.keys import queue_of
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame

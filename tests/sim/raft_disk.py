@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-from logboom.metadata.journal_store import Entry, JournalError, StoredJournal
+from logboom.metadata.raft.journal_store import Entry, JournalError, StoredJournal
 
 
 class PowerLossError(Exception):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from logboom.nodes.keys import queue_of
+from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.commands import CreateTopic, Result
 from logboom.wire.errors import LogboomError

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logboom.nodes.borrowed import lender_key, whole
-from logboom.nodes.folder import FORMAT
-from logboom.nodes.keys import LAST_SIDE, log_key, queue_key, queue_of
-from logboom.nodes.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
+from logboom.nodes.disk.folder import FORMAT
+from logboom.nodes.disk.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
+from logboom.nodes.log.borrowed import lender_key, whole
+from logboom.nodes.log.keys import LAST_SIDE, log_key, queue_key, queue_of
 
 QUEUE_KEY: Final = len(queue_key(0, 0))
 SETTLED: Final = 12
@@ -72,7 +72,7 @@ class _Image:
 
 
 class SimulatedStorage:
-    """A `logboom.nodes.storage.Storage`; it outlives the process as a disk does."""
+    """A `logboom.nodes.disk.storage.Storage`; it outlives the process as a disk does."""
 
     def __init__(self, store_id: str, total: int = 1 << 40) -> None:
         self.store_id = store_id

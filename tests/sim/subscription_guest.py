@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from logboom.client.subscriber import SubscriberOptions
+from logboom.client.subscriptions.subscriber import SubscriberOptions
 from logboom.nodes.key_ranges import Range
 from logboom.wire.actor import Call
 from logboom.wire.hashing import SLOTS

@@ -14,8 +14,8 @@ from typing import Final
 from logboom.client.calls import AnyCall, CloseSubscriber, OpenSubscriber
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.results import Message
-from logboom.client.subscriber import Subscriber, SubscriberOptions
-from logboom.client.subscriber_reader import SubscriberReader
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
+from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import InvalidRequest, LogboomError
 from tests.sim.history import Queue

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from logboom.nodes.ack_set import AckSet
-from logboom.nodes.dispatch_events import (
+from logboom.nodes.subscriptions.ack_set import AckSet
+from logboom.nodes.subscriptions.dispatch_events import (
     Ack,
     AckCumulative,
     Attach,
@@ -28,8 +28,8 @@ from logboom.nodes.dispatch_events import (
     Nack,
     Settings,
 )
-from logboom.nodes.dispatcher import Dispatcher
-from logboom.nodes.offset_set import Span, offsets_of
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
+from logboom.nodes.subscriptions.offset_set import Span, offsets_of
 from logboom.wire.batch import open_batch
 from tests.sim.history import Queue
 from tests.sim.trace import BrokenProperty

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes.dispatch_events import DispatchEffects, DispatchEvent
-from logboom.nodes.dispatcher import Dispatcher
-from logboom.nodes.subscription_seats import Served
+from logboom.nodes.subscriptions.dispatch_events import DispatchEffects, DispatchEvent
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
+from logboom.nodes.subscriptions.seats import Served
 from logboom.wire.actor import Address
 from logboom.wire.batch import check, open_batch
 from logboom.wire.frames import decode

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from logboom.nodes.broker import Broker
-from logboom.nodes.compact_reading import collect
-from logboom.nodes.reading import collect as collect_log
-from logboom.nodes.replica import Replica
-from logboom.nodes.storage import Storage
+from logboom.nodes.compaction.reading import collect
+from logboom.nodes.disk.storage import Storage
+from logboom.nodes.log.reading import collect as collect_log
+from logboom.nodes.log.replica import Replica
 from logboom.wire.actor import Call
 from logboom.wire.batch import check, open_batch
 from logboom.wire.commands import CreateTopic, Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.keys import log_key
+from logboom.nodes.log.keys import log_key
 from logboom.wire.batch import encode_batch, stamp
 from tests.sim.history import History, Queue
 from tests.sim.trace import BrokenProperty, Trace

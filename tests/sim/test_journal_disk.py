@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from logboom.metadata.journal_store import JournalError
+from logboom.metadata.raft.journal_store import JournalError
 from tests.sim.journal_disk import JournalDisk
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.metadata.log_commands import LogEntry, decode_result, encode_entry
-from logboom.metadata.state import State
+from logboom.metadata.raft.log_commands import LogEntry, decode_result, encode_entry
+from logboom.metadata.state.state import State
 from logboom.wire import commands
 from logboom.wire.transactions import Decide, OpenTransaction
 from logboom.wire.view import TopicConfig

@@ -11,14 +11,14 @@ from typing import Final, TypeAlias
 import pytest
 from msgspec import structs
 
-from logboom.metadata import leadership_commands
-from logboom.metadata.cluster import Broker, Cluster
-from logboom.metadata.dedup import Dedup
-from logboom.metadata.log_commands import ENTRY_FORMAT, LogEntry, decode_result, encode_entry
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.proposals import proposer_of
-from logboom.metadata.raft_config import SubmitOutcome
-from logboom.metadata.state import State
+from logboom.metadata.raft.config import SubmitOutcome
+from logboom.metadata.raft.log_commands import ENTRY_FORMAT, LogEntry, decode_result, encode_entry
+from logboom.metadata.state import leadership_commands
+from logboom.metadata.state.cluster import Broker, Cluster
+from logboom.metadata.state.dedup import Dedup
+from logboom.metadata.state.state import State
 from logboom.wire.actor import Effects
 from logboom.wire.commands import IsrChange
 from logboom.wire.gate import Peer

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from logboom.nodes.queues import Queues
-from logboom.nodes.replica import Replica
+from logboom.nodes.log.queues import Queues
+from logboom.nodes.log.replica import Replica
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, CreateTopic, DeleteTopic, Result

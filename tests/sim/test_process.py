@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.nodes.storage import WriteSet
+from logboom.nodes.disk.storage import WriteSet
 from logboom.wire.actor import Call, Effects, Event, Instant, Received, Send, Synced
 from tests.sim.network import GIVE_UP, Network
 from tests.sim.process import Process

@@ -8,7 +8,10 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes import borrowed, deciding, parked, parked_release
+from logboom.nodes.log import borrowed
+from logboom.nodes.parked import parked
+from logboom.nodes.parked import release as parked_release
+from logboom.nodes.transactions import deciding
 from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import QUEUES, Scenario
 from tests.sim.transactions import Transactions

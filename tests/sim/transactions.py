@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from logboom.nodes.keys import queue_of
+from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.batch import control_body, peek, released_from
 from logboom.wire.commands import Result

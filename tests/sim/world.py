@@ -16,10 +16,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft_config import RaftConfig, RaftError
+from logboom.metadata.raft.config import RaftConfig, RaftError
+from logboom.metadata.state.cluster import Cluster
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.actor import Address, Call, Core

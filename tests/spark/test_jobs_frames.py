@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.pipeline.jobs import compact, dead_letters, enrich, replay
 from logboom.pipeline.jobs.messages import SCHEMA, as_messages, field_names, with_header
 from logboom.pipeline.jobs.window import Windows, outgoing, windowed

@@ -19,7 +19,7 @@ from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
 from logboom.cli.output import counted, note, show
 from logboom.client import Client, Message
-from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 

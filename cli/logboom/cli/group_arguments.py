@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from logboom.cli.options import duration_ms, time_ms
-from logboom.client.group_results import Place
+from logboom.client.groups.results import Place
 from logboom.wire.errors import InvalidRequest
 
 

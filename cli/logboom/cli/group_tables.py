@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from logboom.client.group_results import GroupDescription, GroupQueue, OffsetReset, Place
+from logboom.client.groups.results import GroupDescription, GroupQueue, OffsetReset, Place
 from logboom.wire.group_view import GroupSummary
 
 

@@ -13,7 +13,7 @@ from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
 from logboom.cli.options import Output, Servers, Yes, queue_numbers
 from logboom.cli.output import counted, note, show, show_json
-from logboom.client.subscription_flows import Moved, QueueSubscription
+from logboom.client.subscriptions.flows import Moved, QueueSubscription
 from logboom.wire.subscription_messages import SubscriptionConfig
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")

@@ -17,7 +17,7 @@ from logboom.cli.group_tables import age_text
 from logboom.cli.options import Output, Servers, Yes
 from logboom.cli.output import counted, note, show
 from logboom.client import Client
-from logboom.client.unended import OpenTransaction
+from logboom.client.transactions.unended import OpenTransaction
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
 app = App(name="transaction", help="Transactions and half messages that nobody has decided.")

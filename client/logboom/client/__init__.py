@@ -14,19 +14,19 @@ LogboomError.
 from logboom.client.app import App
 from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
-from logboom.client.deciding import Decision, ParkedHandle
 from logboom.client.futures import ManyFuture, SendFuture
 from logboom.client.group_consumer import GroupConsumer
-from logboom.client.halves import HalfSent, Resolution
 from logboom.client.parking import Parking, delay_level
 from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
+from logboom.client.pushing.work import Context, Dead, Done, Later
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.transaction import Transaction
 from logboom.client.transactional_sender import TransactionalSender
-from logboom.client.work import Context, Dead, Done, Later
+from logboom.client.transactions.deciding import Decision, ParkedHandle
+from logboom.client.transactions.halves import HalfSent, Resolution
 from logboom.wire.errors import LogboomError, RetryableError
 
 __all__ = [

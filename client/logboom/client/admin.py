@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from logboom.client import flows, group_flows, message_flows
+from logboom.client import flows
 from logboom.client.admin_subscriptions import SubscriptionAdmin
 from logboom.client.flows import Flow, changed_config
-from logboom.client.group_resets import Reset, Target, parse_offsets, reset_offsets
-from logboom.client.group_results import GroupDescription, OffsetReset, Place
-from logboom.client.halves import HalfOutcome, end_half
+from logboom.client.groups import flows as group_flows
+from logboom.client.groups.resets import Reset, Target, parse_offsets, reset_offsets
+from logboom.client.groups.results import GroupDescription, OffsetReset, Place
 from logboom.client.parking import Parking
+from logboom.client.reading import message_flows
 from logboom.client.results import Message, NodeStats
-from logboom.client.unended import MOST, OpenTransactions, open_transactions
+from logboom.client.transactions.halves import HalfOutcome, end_half
+from logboom.client.transactions.unended import MOST, OpenTransactions, open_transactions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
-from logboom.client import subscription_flows as flows
 from logboom.client.flows import Flow
 from logboom.client.results import Message
-from logboom.client.subscription_flows import Moved, QueueSubscription
+from logboom.client.subscriptions import flows
+from logboom.client.subscriptions.flows import Moved, QueueSubscription
 
 T = TypeVar("T")
 

@@ -17,11 +17,11 @@ from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.view import TopicView, View
 
 if TYPE_CHECKING:
-    from logboom.client.half_checks import Checks
-    from logboom.client.inbox import QueueFetch
-    from logboom.client.member import Member
-    from logboom.client.send_buffer import SendBuffer
-    from logboom.client.subscriber import Subscriber
+    from logboom.client.groups.member import Member
+    from logboom.client.reading.inbox import QueueFetch
+    from logboom.client.sending.send_buffer import SendBuffer
+    from logboom.client.subscriptions.subscriber import Subscriber
+    from logboom.client.transactions.half_checks import Checks
 
 Start: TypeAlias = int | Literal["first", "last"]
 """Where to begin to read: an offset, or an end of the queue."""

@@ -10,7 +10,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logboom.client.asking import Asking
 from logboom.client.calls import (
     AskLeader,
     AskNode,
@@ -38,18 +37,19 @@ from logboom.client.calls import (
     WakeSubscriber,
     WholeView,
 )
-from logboom.client.connections import Connections
-from logboom.client.fetching import Fetching
-from logboom.client.finding import Finding
-from logboom.client.grouping import Grouping
-from logboom.client.half_checks import Checking
-from logboom.client.leaders import Leaders
+from logboom.client.cluster.asking import Asking
+from logboom.client.cluster.connections import Connections
+from logboom.client.cluster.finding import Finding
+from logboom.client.cluster.leaders import Leaders
+from logboom.client.cluster.proposals import Proposals
+from logboom.client.cluster.watching import Watching
+from logboom.client.groups.grouping import Grouping
 from logboom.client.outcome import Countdown
-from logboom.client.producing import Producing, closed
-from logboom.client.proposals import Proposals
-from logboom.client.subscribing import Subscribing
+from logboom.client.reading.fetching import Fetching
+from logboom.client.sending.producing import Producing, closed
+from logboom.client.subscriptions.subscribing import Subscribing
+from logboom.client.transactions.half_checks import Checking
 from logboom.client.turn import Turn
-from logboom.client.watching import Watching
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
 from logboom.wire.commands import Result
 from logboom.wire.errors import InternalError, LogboomError

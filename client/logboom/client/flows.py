@@ -16,8 +16,8 @@ from logboom.client.calls import (
     ProposeCommand,
     WholeView,
 )
+from logboom.client.cluster.watching import unknown_topic
 from logboom.client.results import NodeStats
-from logboom.client.watching import unknown_topic
 from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from logboom.client.outcome import Outcome
 from logboom.client.parking import Parking
-from logboom.client.piles import Pile
 from logboom.client.results import Run, SendResult
+from logboom.client.sending.piles import Pile
 from logboom.wire.errors import ClientClosed, TimedOut
 
 LOG = logging.getLogger("logboom.client")

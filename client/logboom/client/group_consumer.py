@@ -11,13 +11,13 @@ from typing import Final, Self
 
 from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember, ReadAt
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
-from logboom.client.copies import CopySink
-from logboom.client.failures import Failures
-from logboom.client.group_intake import Given, GroupIntake
-from logboom.client.inbox import Inbox
+from logboom.client.groups.copies import CopySink
+from logboom.client.groups.failures import Failures
+from logboom.client.groups.intake import Given, GroupIntake
+from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
-from logboom.client.member import Member, MemberOptions
-from logboom.client.offsets_file import OffsetsFile
+from logboom.client.reading.inbox import Inbox
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.client.member import MemberOptions
+from logboom.client.groups.member import MemberOptions
 from logboom.client.options import reads_uncommitted
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter

@@ -20,14 +20,14 @@ from collections import deque
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from logboom.client.applications import Applications
 from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.flows import Flow, run_flow
 from logboom.client.futures import wait
 from logboom.client.outcome import Outcome
-from logboom.client.producing import closed
-from logboom.client.send_buffer import SendBuffer
+from logboom.client.sending.producing import closed
+from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.transactions.applications import Applications
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, LogboomError
 from logboom.wire.sockets import Sockets

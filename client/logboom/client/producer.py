@@ -16,12 +16,12 @@ from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.parking import Parking, recalling, was_recalled
-from logboom.client.piles import TopicLane
 from logboom.client.results import Message, SendResult
-from logboom.client.send_buffer import SendBuffer
-from logboom.client.transacting import transactional
+from logboom.client.sending.piles import TopicLane
+from logboom.client.sending.send_buffer import SendBuffer
 from logboom.client.transaction import Desk, Transaction
 from logboom.client.transactional_sender import TransactionalSender
+from logboom.client.transactions.transacting import transactional
 from logboom.wire.errors import ClientClosed, TimedOut
 
 ABANDON_S = 1.0

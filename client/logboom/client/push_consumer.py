@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
-from logboom.client.copies import CopySink
-from logboom.client.dispatching import Dispatcher
-from logboom.client.failures import Failures
-from logboom.client.inbox import Inbox
+from logboom.client.groups.copies import CopySink
+from logboom.client.groups.failures import Failures
+from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
-from logboom.client.lanes import cached_by_queue, lane_fetches
-from logboom.client.listening import Runner
-from logboom.client.member import Member, MemberOptions
-from logboom.client.offsets_file import OffsetsFile
 from logboom.client.push_options import PushOptions
+from logboom.client.pushing.dispatching import Dispatcher
+from logboom.client.pushing.lanes import cached_by_queue, lane_fetches
+from logboom.client.pushing.listening import Runner
+from logboom.client.reading.inbox import Inbox
 from logboom.wire.errors import LogboomError
 
 

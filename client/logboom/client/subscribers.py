@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from logboom.client.pushing.work import Context
 from logboom.client.typed import Codec, Handler
-from logboom.client.work import Context
 
 
 class Subscriber:

@@ -12,11 +12,11 @@ from typing import Final, Self
 from logboom.client.admin import wall_ms
 from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
-from logboom.client.copies import CopySink
+from logboom.client.groups.copies import CopySink
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.subscriber import Subscriber, SubscriberOptions
-from logboom.client.subscription_readers import SubscriptionReaders, find_topics
+from logboom.client.subscriptions.readers import SubscriptionReaders, find_topics
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError
 
 CLOSE_S: Final = 5.0

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from logboom.client.picking import wanted_of
-from logboom.client.subscriber import SubscriberOptions
+from logboom.client.reading.picking import wanted_of
+from logboom.client.subscriptions.subscriber import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.names import subscription_name_fault

@@ -9,8 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from logboom.client.calls import CloseChecks, OpenChecks
-from logboom.client.half_checks import Checks
-from logboom.client.halves import (
+from logboom.client.io_thread import IoThread
+from logboom.client.limits import BytesLike
+from logboom.client.parking import Parking
+from logboom.client.results import Message
+from logboom.client.transactions.half_checks import Checks
+from logboom.client.transactions.halves import (
     HalfSent,
     Resolution,
     check_outcome,
@@ -22,10 +26,6 @@ from logboom.client.halves import (
     place_of_half,
     resolution_of,
 )
-from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.parking import Parking
-from logboom.client.results import Message
 from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
 from logboom.wire.transactions import Unended

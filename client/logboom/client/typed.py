@@ -23,8 +23,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from logboom.client.pushing.work import Context
 from logboom.client.results import Message
-from logboom.client.work import Context
 from logboom.wire.errors import InvalidRequest
 
 Codec: TypeAlias = Literal["json", "msgpack"]

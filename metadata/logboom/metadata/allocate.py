@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from logboom.metadata.allocate_even import averagely, averagely_by_circle, by_config
-from logboom.metadata.allocate_inputs import (
+from logboom.metadata.allocation.even import averagely, averagely_by_circle, by_config
+from logboom.metadata.allocation.inputs import (
     InvalidAllocation,
     Q,
     Sortable,
     ordered_members,
     ordered_queues,
 )
-from logboom.metadata.allocate_ring import VIRTUAL_NODES, consistent_hash
-from logboom.metadata.allocate_rooms import machine_room, machine_room_nearby
-from logboom.metadata.allocate_sticky import sticky
+from logboom.metadata.allocation.ring import VIRTUAL_NODES, consistent_hash
+from logboom.metadata.allocation.rooms import machine_room, machine_room_nearby
+from logboom.metadata.allocation.sticky import sticky
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

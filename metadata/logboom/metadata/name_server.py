@@ -12,33 +12,33 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from logboom.metadata.cluster import Cluster
 from logboom.metadata.config import LEASE_MS, NameServerConfig
-from logboom.metadata.group_reads import GroupReads
-from logboom.metadata.journal_store import JournalStore
-from logboom.metadata.leader_duties import LeaderDuties
-from logboom.metadata.log_commands import (
-    AnyLogCommand,
-    decode_result,
-    encode_entry,
-    entry_of,
-)
+from logboom.metadata.duties.leader_duties import LeaderDuties
+from logboom.metadata.groups.reads import GroupReads
 from logboom.metadata.proposals import proposer_of, refuse_proposal
-from logboom.metadata.raft import RaftNode
-from logboom.metadata.raft_changes import RaftChanges
-from logboom.metadata.raft_config import (
+from logboom.metadata.raft.changes import RaftChanges
+from logboom.metadata.raft.config import (
     RaftConfig,
     RaftError,
     Refusal,
     SubmitOutcome,
     SubmitStatus,
 )
-from logboom.metadata.raft_links import RaftLinks
-from logboom.metadata.raft_submissions import OnResult
-from logboom.metadata.state import State
-from logboom.metadata.state_figures import Figures, figures_of
-from logboom.metadata.views import gone, name_servers
-from logboom.metadata.watch_desk import WatchDesk
+from logboom.metadata.raft.journal_store import JournalStore
+from logboom.metadata.raft.links import RaftLinks
+from logboom.metadata.raft.log_commands import (
+    AnyLogCommand,
+    decode_result,
+    encode_entry,
+    entry_of,
+)
+from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.submissions import OnResult
+from logboom.metadata.state.cluster import Cluster
+from logboom.metadata.state.state import State
+from logboom.metadata.state.state_figures import Figures, figures_of
+from logboom.metadata.watch.views import gone, name_servers
+from logboom.metadata.watch.watch_desk import WatchDesk
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode

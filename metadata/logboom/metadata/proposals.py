@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logboom.metadata.raft_config import MAX_COMMAND_BYTES
+from logboom.metadata.raft.config import MAX_COMMAND_BYTES
 from logboom.wire.commands import AlterTopic, CreateTopic, FenceBroker, NewTerm
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.gate import Peer

@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from logboom.metadata.config import NameServerConfig, NameServerMember, check_config
-from logboom.metadata.journal import RocksJournal
-from logboom.metadata.journal_store import JournalError
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft_config import RaftConfig, RaftError
+from logboom.metadata.raft.config import RaftConfig, RaftError
+from logboom.metadata.raft.journal import RocksJournal
+from logboom.metadata.raft.journal_store import JournalError
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.sockets import Sockets

@@ -13,46 +13,46 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from logboom.nodes.compacting import Compacting
+from logboom.nodes.cluster.links import Links
+from logboom.nodes.cluster.name_servers import NameServers
+from logboom.nodes.cluster.proposals import Proposals
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.cluster.roles import Roles
+from logboom.nodes.cluster.stopping import Stopping
+from logboom.nodes.cluster.watching import Told, Watcher
+from logboom.nodes.compaction.compacting import Compacting
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.coordinator import Coordinator
-from logboom.nodes.coordinator_standing import Standing
-from logboom.nodes.damages import REPORTED_AT_ONCE, Damages
-from logboom.nodes.deciding import Deciding
-from logboom.nodes.deciding_reports import Reports
-from logboom.nodes.feeding import Feeder
-from logboom.nodes.fetching import Fetching, behind
-from logboom.nodes.halves import CheckingHalves, EndingHalves
-from logboom.nodes.isr import IsrKeeper
-from logboom.nodes.keys import Position
-from logboom.nodes.links import Links
-from logboom.nodes.name_servers import NameServers
-from logboom.nodes.orphans import Orphans
-from logboom.nodes.parked_carry import Carrying
-from logboom.nodes.parked_recall import Recalling
-from logboom.nodes.parked_release import Releasing
-from logboom.nodes.plug_ins import DispatchFilter
-from logboom.nodes.producing import Producing
-from logboom.nodes.proposals import Proposals
-from logboom.nodes.pulling import Pulling
-from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged
-from logboom.nodes.registration import Registration
-from logboom.nodes.replica import QueueKey, Replica
-from logboom.nodes.roles import Roles
-from logboom.nodes.scrub import Scrub
-from logboom.nodes.space import SpaceGauge
+from logboom.nodes.disk.space import SpaceGauge
+from logboom.nodes.disk.storage import Storage
+from logboom.nodes.groups.coordinator import Coordinator
+from logboom.nodes.groups.standing import Standing
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.queues import Queues
+from logboom.nodes.log.reading import Damaged
+from logboom.nodes.log.replica import QueueKey, Replica
+from logboom.nodes.parked.carry import Carrying
+from logboom.nodes.parked.recall import Recalling
+from logboom.nodes.parked.release import Releasing
+from logboom.nodes.replication.damages import REPORTED_AT_ONCE, Damages
+from logboom.nodes.replication.feeding import Feeder
+from logboom.nodes.replication.fetching import Fetching, behind
+from logboom.nodes.replication.isr import IsrKeeper
+from logboom.nodes.replication.scrub import Scrub
+from logboom.nodes.requests.producing import Producing
+from logboom.nodes.requests.pulling import Pulling
 from logboom.nodes.stats import Statistics
-from logboom.nodes.stopping import Stopping
-from logboom.nodes.storage import Storage
-from logboom.nodes.subscription_access import Access
-from logboom.nodes.subscription_desk import Desk
-from logboom.nodes.subscription_operators import Operators
-from logboom.nodes.subscriptions import Subscriptions
+from logboom.nodes.subscriptions.access import Access
+from logboom.nodes.subscriptions.desk import Desk
+from logboom.nodes.subscriptions.operators import Operators
+from logboom.nodes.subscriptions.plug_ins import DispatchFilter
+from logboom.nodes.subscriptions.subscriptions import Subscriptions
+from logboom.nodes.transactions.deciding import Deciding
+from logboom.nodes.transactions.deciding_reports import Reports
+from logboom.nodes.transactions.halves import CheckingHalves, EndingHalves
+from logboom.nodes.transactions.orphans import Orphans
+from logboom.nodes.transactions.unended import UnendedRequests
 from logboom.nodes.turn import Turn
-from logboom.nodes.unended import UnendedRequests
 from logboom.nodes.upkeep import Upkeep
-from logboom.nodes.watching import Told, Watcher
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Synced
 from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from logboom.nodes.broker import Broker
-from logboom.nodes.committer import Committer
 from logboom.nodes.config import BrokerConfig, check_config, effective
-from logboom.nodes.plug_ins import load
-from logboom.nodes.store import RocksStorage
+from logboom.nodes.disk.committer import Committer
+from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.subscriptions.plug_ins import load
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
 from logboom.wire.errors import DataDamaged, StartError
 from logboom.wire.sockets import Sockets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logboom.nodes.storage import WriteSet
+from logboom.nodes.disk.storage import WriteSet
 from logboom.wire.actor import Effects, Inbound, Instant, Send
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode

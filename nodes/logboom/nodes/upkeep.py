@@ -8,23 +8,23 @@ from typing import Final
 
 import msgspec
 
-from logboom.nodes.compacting import Compacting
+from logboom.nodes.cluster.links import Links
+from logboom.nodes.cluster.name_servers import NameServers
+from logboom.nodes.cluster.roles import Roles
+from logboom.nodes.compaction.compacting import Compacting
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.damages import Damages
-from logboom.nodes.feeding import Feeder
-from logboom.nodes.fetching import Fetching
-from logboom.nodes.isr import IsrKeeper
-from logboom.nodes.keys import Position
-from logboom.nodes.leading import Leadership
-from logboom.nodes.links import Links
-from logboom.nodes.name_servers import NameServers
-from logboom.nodes.producing import Producing
-from logboom.nodes.queues import Queues
-from logboom.nodes.reading import Damaged, entries
-from logboom.nodes.records import QueueRecord
-from logboom.nodes.replica import QueueKey, Replica
-from logboom.nodes.retention import Retention, expired, remove
-from logboom.nodes.roles import Roles
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.queues import Queues
+from logboom.nodes.log.reading import Damaged, entries
+from logboom.nodes.log.records import QueueRecord
+from logboom.nodes.log.replica import QueueKey, Replica
+from logboom.nodes.log.retention import Retention, expired, remove
+from logboom.nodes.replication.damages import Damages
+from logboom.nodes.replication.feeding import Feeder
+from logboom.nodes.replication.fetching import Fetching
+from logboom.nodes.replication.isr import IsrKeeper
+from logboom.nodes.replication.leading import Leadership
+from logboom.nodes.requests.producing import Producing
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
 from logboom.wire.errors import DamagedBatch, DataDamaged

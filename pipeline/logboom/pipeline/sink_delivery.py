@@ -12,9 +12,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from logboom.client import ParkedHandle, Producer
 from logboom.client.futures import wait
-from logboom.client.parked_batches import handle_of, parks_of
-from logboom.client.parks import Parks
-from logboom.client.piles import Pile
+from logboom.client.sending.piles import Pile
+from logboom.client.transactions.parked_batches import handle_of, parks_of
+from logboom.client.transactions.parks import Parks
 from logboom.pipeline.clients import client, producer
 from logboom.pipeline.sink_batches import Batcher
 from logboom.pipeline.sink_options import SinkOptions

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from logboom.client.applications import MAX_SEQUENCE
+from logboom.client.transactions.applications import MAX_SEQUENCE
 from logboom.pipeline.given_options import TIMEOUT_MS, Given
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.transactions import check_app_id

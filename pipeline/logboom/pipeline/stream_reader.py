@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from logboom.client import Client
-from logboom.client.lookout import Lookout
-from logboom.client.ranges import NEWS_S
+from logboom.client.reading.lookout import Lookout
+from logboom.client.reading.ranges import NEWS_S
 from logboom.pipeline.clients import client
 from logboom.pipeline.cluster import Bounds, Cluster
 from logboom.pipeline.group_marks import marked

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
-from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidRequest

@@ -23,7 +23,7 @@ CONNECTIONS = 5_000
 PATIENT_S = 5.0
 """A healthy client that waits longer is not served. Far more than it takes, for this may run on a
 busy machine; that it comes before whoever asks for more is tested without clocks, in
-tests/unit/nodes/test_postponed.py."""
+tests/unit/nodes/requests/test_postponed.py."""
 
 
 @contextmanager

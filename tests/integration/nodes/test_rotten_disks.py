@@ -12,8 +12,8 @@ import pytest
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
-from logboom.nodes.keys import LAST_SIDE, log_key
-from logboom.nodes.store import RocksStorage
+from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.log.keys import LAST_SIDE, log_key
 from tests.integration.cli.command import logboom
 
 pytestmark = pytest.mark.timeout(120)

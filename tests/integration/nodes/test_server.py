@@ -14,8 +14,8 @@ from logboom.client import Client, connect
 from logboom.metadata.config import NameServerConfig
 from logboom.metadata.server import NameServerProcess
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.disk.store import RocksStorage
 from logboom.nodes.server import BrokerProcess
-from logboom.nodes.store import RocksStorage
 from logboom.wire.errors import DataDamaged, LogboomError, StartError, TimedOut
 from tests.integration.waiting import wait_until
 

@@ -47,7 +47,7 @@ from logboom.wire.transactions import (
     OpenTransaction,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
-from tests.unit.client.scripted_decisions import Decisions
+from tests.unit.client.transactions.scripted_decisions import Decisions
 
 NAME_SERVER = "name:7701"
 BROKERS = ("one:7711", "two:7712", "three:7713")

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from logboom.client.deciding import (
+from logboom.client.transactions.deciding import (
     NOT_FENCED,
     check_size,
     read_decision,
 )
-from logboom.client.transacting import Work
+from logboom.client.transactions.transacting import Work
 from logboom.wire.commands import Result
 from logboom.wire.errors import InternalError, InvalidRequest, Refused, TimedOut, TransactionError
 from logboom.wire.messages import AnyMessage
 from logboom.wire.transactions import AwaitDecided, CheckParked, Decide, ParkedIn
+from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill
 from tests.unit.client.scripted import WALL_MS, Cluster
-from tests.unit.client.scripted_group import GroupCluster, Reader, fill
-from tests.unit.client.test_parked_batches import decide, park
-from tests.unit.client.test_sending import producer
-from tests.unit.client.test_transactions import Desk, only_decides, published
+from tests.unit.client.sending.test_sending import producer
+from tests.unit.client.transactions.test_parked_batches import decide, park
+from tests.unit.client.transactions.test_transactions import Desk, only_decides, published
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 
 from logboom.client.options import ProducerOptions
 from logboom.client.parking import Parking, delay_level, due_time, recalling, was_recalled
-from logboom.client.send_buffer import SendBuffer
+from logboom.client.sending.send_buffer import SendBuffer
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import Done
 from logboom.wire.parking import AT_ONCE, MAX_DELAY_MS, Recall, Recalled
-from tests.unit.client.test_sending import Sent, Unlocked
+from tests.unit.client.sending.test_sending import Sent, Unlocked
 
 NOW_MS = 1_700_000_000_000
 DAY_S = 86_400

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from logboom.client.app import App
+from logboom.client.pushing.work import Context
 from logboom.client.results import Message
 from logboom.client.typed import BadValue, Codec, Handler, encode_value
-from logboom.client.work import Context
 from logboom.wire.errors import InvalidRequest
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft_config import RaftConfig
+from logboom.metadata.raft.config import RaftConfig
 from logboom.wire.actor import Effects, Event, Instant, Received
 from logboom.wire.commands import AnyCommand, RegisterBroker, Result
 from logboom.wire.errors import LogboomError

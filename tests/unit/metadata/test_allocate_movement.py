@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logboom.metadata.allocate import allocate, owners
-from logboom.metadata.allocate_inputs import hash_of
+from logboom.metadata.allocation.inputs import hash_of
 from logboom.wire.hashing import murmur3
 
 if TYPE_CHECKING:

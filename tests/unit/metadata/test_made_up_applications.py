@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from logboom.metadata import transactions
-from logboom.metadata.state import State
-from logboom.metadata.transactions import MADE_UP_KEPT_MS
+from logboom.metadata.state.state import State
+from logboom.metadata.transactions import transactions
+from logboom.metadata.transactions.transactions import MADE_UP_KEPT_MS
 from logboom.wire.commands import Result
 from logboom.wire.transactions import MADE_UP, Decide, OpenTransaction
-from tests.unit.metadata.transaction_tables import TransactionTables
+from tests.unit.metadata.transactions.tables import TransactionTables
 
 BEGAN_MS = 1_700_000_000_000
 WEEK_MS = MADE_UP_KEPT_MS

@@ -14,9 +14,9 @@ import msgspec
 
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.keys import Position
-from logboom.nodes.plug_ins import DispatchFilter
-from logboom.nodes.replica import Replica
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.subscriptions.plug_ins import DispatchFilter
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.commands import AnyCommand, RegisterBroker, Result

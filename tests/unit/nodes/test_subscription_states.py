@@ -5,7 +5,7 @@ from __future__ import annotations
 from logboom.wire.messages import Done
 from logboom.wire.subscription_messages import Detach, SubscriptionConfig
 from tests.unit.nodes.rig import Rig
-from tests.unit.nodes.test_subscriptions import Reader, alone, send, state
+from tests.unit.nodes.subscriptions.test_subscriptions import Reader, alone, send, state
 
 
 def five(config: SubscriptionConfig, **options: object) -> tuple[Rig, Reader]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.keys import Position
+from logboom.nodes.log.keys import Position
 from logboom.wire.actor import Effects, Event
 from logboom.wire.errors import ProducerError
 from logboom.wire.messages import QueueAnswer

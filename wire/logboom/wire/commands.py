@@ -1,6 +1,6 @@
 """Commands of the name server: what is proposed to the Raft log, and their results.
 
-A command is plain data with its time inside; `logboom.metadata.state` applies it, the same on
+A command is plain data with its time inside; `logboom.metadata.state.state` applies it, the same on
 every name server. Brokers and clients send commands in `Propose`; a few are made only by the raft
 leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
 `logboom.wire.group_commands`.

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from logboom.client import flows, group_flows, message_flows
+from logboom.client import flows
 from logboom.client.admin import read_offsets, wall_ms
 from logboom.client.aio.admin_subscriptions import SubscriptionAdmin
 from logboom.client.aio.bridge import drive
 from logboom.client.flows import changed_config
-from logboom.client.group_resets import Reset, Target, reset_offsets
-from logboom.client.group_results import GroupDescription, OffsetReset
-from logboom.client.halves import HalfOutcome, end_half
+from logboom.client.groups import flows as group_flows
+from logboom.client.groups.resets import Reset, Target, reset_offsets
+from logboom.client.groups.results import GroupDescription, OffsetReset
 from logboom.client.io_thread import IoThread
 from logboom.client.parking import Parking
+from logboom.client.reading import message_flows
 from logboom.client.results import Message, NodeStats
-from logboom.client.unended import MOST, OpenTransactions, open_transactions
+from logboom.client.transactions.halves import HalfOutcome, end_half
+from logboom.client.transactions.unended import MOST, OpenTransactions, open_transactions
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView

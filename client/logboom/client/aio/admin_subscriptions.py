@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from logboom.client import subscription_flows as flows
 from logboom.client.aio.bridge import drive
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.subscription_flows import Moved, QueueSubscription
+from logboom.client.subscriptions import flows
+from logboom.client.subscriptions.flows import Moved, QueueSubscription
 
 
 class SubscriptionAdmin:

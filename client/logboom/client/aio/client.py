@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
 
-from logboom.client import message_flows
 from logboom.client.admin import wall_ms
 from logboom.client.aio.admin import Admin
 from logboom.client.aio.bridge import awaited, drive, run, settled
@@ -20,20 +19,21 @@ from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
-from logboom.client.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.group_options import check_groupless, check_whole, member_options
-from logboom.client.intake import check_start
+from logboom.client.groups.member import COMMIT_EVERY_S
+from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.member import COMMIT_EVERY_S
-from logboom.client.offsets_file import store_of
 from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
-from logboom.client.parked_batches import ToPark, handle_of, parks_of
-from logboom.client.picking import wanted_of
 from logboom.client.producer import ABANDON_S
 from logboom.client.push_options import PushOptions
+from logboom.client.reading import message_flows
+from logboom.client.reading.intake import check_start
+from logboom.client.reading.picking import wanted_of
 from logboom.client.results import PullResult
-from logboom.client.subscriber import WINDOW
 from logboom.client.subscription_options import subscriber_options
+from logboom.client.subscriptions.subscriber import WINDOW
+from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
+from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 

@@ -11,11 +11,11 @@ from typing import Self
 from logboom.client.aio.bridge import call_in, run
 from logboom.client.calls import CloseFetch, ReadAt, Start
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
-from logboom.client.inbox import Inbox
-from logboom.client.intake import LOW_SHARE, Intake
 from logboom.client.io_thread import IoThread
+from logboom.client.reading.inbox import Inbox
+from logboom.client.reading.intake import LOW_SHARE, Intake
+from logboom.client.reading.subscription import Subscription
 from logboom.client.results import ColumnBatch, Message
-from logboom.client.subscription import Subscription
 from logboom.wire.errors import ClientClosed, InvalidRequest
 from logboom.wire.filters import Filter
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from logboom.client.aio.bridge import call_in
 from logboom.client.parking import Parking
-from logboom.client.piles import Pile
 from logboom.client.results import Run
+from logboom.client.sending.piles import Pile
 
 
 class ManyFuture(asyncio.Future[list[Run]]):

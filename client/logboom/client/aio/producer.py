@@ -23,14 +23,14 @@ from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
 from logboom.client.outcome import Outcome
-from logboom.client.parked_batches import ToPark, send_all
 from logboom.client.parking import Parking, recalling, was_recalled
-from logboom.client.parks import Parks
-from logboom.client.piles import Pile
 from logboom.client.producer import ABANDON_S
 from logboom.client.results import Message, SendResult
-from logboom.client.send_buffer import SendBuffer
-from logboom.client.transacting import transactional
+from logboom.client.sending.piles import Pile
+from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.transactions.parked_batches import ToPark, send_all
+from logboom.client.transactions.parks import Parks
+from logboom.client.transactions.transacting import transactional
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")

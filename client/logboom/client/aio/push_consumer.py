@@ -14,18 +14,18 @@ from typing import Any, Self
 
 from logboom.client.aio.bridge import call_in, run
 from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
-from logboom.client.copies import CopySink
-from logboom.client.dispatching import Dispatcher
-from logboom.client.failures import Failures
-from logboom.client.inbox import Inbox
+from logboom.client.groups.copies import CopySink
+from logboom.client.groups.failures import Failures
+from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
-from logboom.client.lanes import cached_by_queue, lane_fetches
-from logboom.client.listening import RAISED, judge, place, raised, takes_context
-from logboom.client.member import Member, MemberOptions
-from logboom.client.offsets_file import OffsetsFile
 from logboom.client.push_options import PushOptions
+from logboom.client.pushing.dispatching import Dispatcher
+from logboom.client.pushing.lanes import cached_by_queue, lane_fetches
+from logboom.client.pushing.listening import RAISED, judge, place, raised, takes_context
+from logboom.client.pushing.work import Context, Work
+from logboom.client.reading.inbox import Inbox
 from logboom.client.results import Message
-from logboom.client.work import Context, Work
 from logboom.wire.errors import ClientClosed, LogboomError
 
 LOG = logging.getLogger("logboom.client")

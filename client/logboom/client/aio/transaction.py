@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
-from logboom.client.applications import OwnNames, check_chosen, opened
 from logboom.client.io_thread import IoThread
 from logboom.client.limits import BytesLike
 from logboom.client.options import ProducerOptions
-from logboom.client.piles import ignored
-from logboom.client.transacting import OneTransaction, Work, transactional
-from logboom.client.transaction_offsets import Offsets
+from logboom.client.sending.piles import ignored
+from logboom.client.transactions.applications import OwnNames, check_chosen, opened
+from logboom.client.transactions.offsets import Offsets
+from logboom.client.transactions.transacting import OneTransaction, Work, transactional
 from logboom.wire.errors import LogboomError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from logboom.client.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, write

@@ -1,0 +1,1 @@
+"""Members of consumer groups, and what the admin does with groups."""

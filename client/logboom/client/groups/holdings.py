@@ -1,0 +1,244 @@
+"""One queue that a member of a group has: what came in, what is out, what is done.
+
+A holding is shared by the core, which gets it, drains it and gives it away, and by the reader, which
+hands its messages out. Both hold the member's lock while they touch it.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import compress
+from typing import Final, Literal, TypeAlias
+
+from logboom.client.groups.progress import Progress
+from logboom.client.groups.retries import restored
+from logboom.client.reading.inbox import Inbox, QueueFetch
+from logboom.client.reading.picking import matcher_of, pick, tags_of, text_of
+from logboom.client.results import Message, messages_of
+from logboom.wire.columns import Columns
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.filters import Filter
+from logboom.wire.group_commands import QueueCommit
+from logboom.wire.group_messages import QueueStatus
+from logboom.wire.group_view import OwnedQueue, QueueKey
+from logboom.wire.names import RETRY_PREFIX
+
+LOG = logging.getLogger("logboom.client")
+
+State: TypeAlias = Literal["reading", "draining", "lost"]
+STILL_S: Final = 5.0
+"""Seconds that a commit point may stand still before a running handler is named as the reason."""
+UNPLACED: Final = -1
+"""Commit point after a seek to an end or a time, until the first message tells the offset."""
+
+
+class GroupFetch(QueueFetch):
+    """A queue that is read for a group, fenced by its owner epoch."""
+
+    __slots__ = ("holding",)
+
+    def __init__(
+        self, holding: Holding, start: int, inbox: Inbox, share_bytes: int, matching: Matching
+    ) -> None:
+        super().__init__(
+            holding.topic, holding.queue, start, inbox, share_bytes, matching.batch_tags
+        )
+        self.holding = holding
+        self.group = holding.group
+        self.owner_epoch = holding.owner_epoch
+        self.topic_id = holding.key[0]
+        self.filter = matching.where
+
+
+class Matching:
+    """Which messages of a topic a group wants, made ready."""
+
+    __slots__ = ("batch_tags", "matcher", "where")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.batch_tags = tags_of(wanted)
+        """A broker may leave out batches without any of these tags."""
+        self.where = text_of(wanted)
+        """What the broker is told of a property filter; "" if there is none."""
+        self.matcher = matcher_of(wanted)
+        """None: every message is wanted."""
+
+
+class Share:
+    """Shared by all that a member has of one topic."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Holding:
+    """One queue of a member, in one owner epoch."""
+
+    __slots__ = (
+        "arrived",
+        "cancelled",
+        "committed",
+        "failing",
+        "fetch",
+        "group",
+        "handed",
+        "key",
+        "matching",
+        "moved",
+        "owner_epoch",
+        "progress",
+        "queue",
+        "releasing",
+        "running",
+        "seen_end",
+        "share",
+        "since",
+        "state",
+        "topic",
+    )
+
+    def __init__(
+        self, group: str, topic: str, owned: OwnedQueue, matching: Matching, now: float
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.key: QueueKey = (owned.topic_id, owned.queue)
+        self.queue = owned.queue
+        self.owner_epoch = owned.owner_epoch
+        self.matching = matching
+        try:
+            self.progress = Progress(owned.start, owned.ranges)
+        except DamagedBatch as error:
+            LOG.warning("%s/%s of group %s: %s", topic, owned.queue, group, error)
+            self.progress = Progress(owned.start)
+        self.committed = (self.progress.floor, owned.ranges)
+        """(offset, ranges) that the group is known to have."""
+        self.arrived = owned.start
+        """The offset after the last that the reader opened."""
+        self.handed = owned.start
+        """The offset after the last that was handed out: where to go on after a drain."""
+        self.seen_end = owned.start
+        """Greatest end that pulls showed (G3)."""
+        self.running = 0
+        """Messages that were handed out and are neither finished nor given back."""
+        self.fetch: QueueFetch | None = None
+        self.state: State = "reading"
+        self.since = now
+        """When the state began."""
+        self.moved = (self.progress.floor, now)
+        """The commit point as last looked at, and when it was first seen there."""
+        self.releasing = False
+        self.failing = ""
+        """orderly: why the queue waits for a message that failed."""
+        self.share = Share()
+        """How many queues of the topic the member has, this one among them."""
+        self.cancelled = False
+        """Handlers should stop: their results no longer count, or soon will not."""
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether this is the group's retry queue, whose messages show where they come from."""
+        return self.topic == RETRY_PREFIX + self.group
+
+    def open(self, columns: Columns, matches: bytes | None = None) -> list[Message]:
+        """The messages of a batch that are to be handed out; all others are finished here."""
+        first, stop = columns.base_offset, columns.next_offset
+        self.pass_to(first)
+        self.arrived = max(self.arrived, stop)
+        self.seen_end = max(self.seen_end, stop)
+        matcher = None if self.is_retry else self.matching.matcher
+        picked = pick(matcher, columns, matches)
+        messages = messages_of(self.topic, self.queue, columns)
+        if picked is not None:
+            messages = list(compress(messages, picked))
+        if self.progress.sparse or first < self.progress.floor:
+            messages = [m for m in messages if not self.progress.is_finished(m.offset)]
+        if len(messages) < stop - first:
+            self._finish_others(messages, first, stop)
+        if self.is_retry:
+            return [restored(message) for message in messages]
+        return messages
+
+    def _finish_others(self, wanted: list[Message], first: int, stop: int) -> None:
+        at = first
+        for message in wanted:
+            if message.offset > at:
+                self.progress.finish(at, message.offset)
+            at = message.offset + 1
+        self.progress.finish(at, stop)
+
+    def pass_to(self, offset: int) -> None:
+        """All before `offset` that did not come is nothing for us: filtered out, or gone."""
+        if self.progress.floor == UNPLACED:
+            self.progress = Progress(offset)
+            self.arrived = self.handed = offset
+        if offset > self.arrived:
+            self.progress.finish(self.arrived, offset)
+            self.arrived = offset
+        self.seen_end = max(self.seen_end, offset)
+
+    def place(self, offset: int) -> None:
+        """The reader seeks: what was finished before says nothing any more."""
+        self.progress = Progress(offset)
+        self.arrived = self.handed = offset
+        self.running = 0
+
+    def place_if_known(self) -> None:
+        """An end or a time that was sought is an offset by now: that is where we are."""
+        fetch = self.fetch
+        if (
+            self.progress.floor == UNPLACED
+            and fetch is not None
+            and fetch.reader_offset is not None
+        ):
+            self.pass_to(fetch.reader_offset)
+
+    def last_commit(self) -> QueueCommit:
+        """What to commit now."""
+        fetch = self.fetch
+        seen = self.seen_end if fetch is None else max(self.seen_end, fetch.max_offset)
+        self.seen_end = seen
+        offset, ranges = self.committed
+        if self.progress.floor != UNPLACED:
+            offset, ranges = self.progress.floor, self.progress.encode()
+        return QueueCommit(*self.key, self.owner_epoch, offset, max(seen, offset), ranges)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit."""
+        progress = self.progress
+        if progress.floor == UNPLACED:
+            return False
+        offset, ranges = self.committed
+        return progress.floor != offset or (
+            (progress.sparse or ranges != b"") and (progress.encode() != ranges)
+        )
+
+    def status(self, now: float) -> QueueStatus | None:
+        """Why nothing moves, for the coordinator; None if the queue is simply read."""
+        fetch, state = self.fetch, ""
+        if self.progress.floor != self.moved[0]:
+            self.moved = (self.progress.floor, now)
+        since = max(self.since, self.moved[1])
+        if self.state == "draining":
+            since = self.since
+            state = f"draining: {self.running} handed out" if self.running else "draining"
+        elif fetch is not None and fetch.paused:
+            state = "paused"
+        elif self.failing:
+            state = f"suspended, {self.failing}"
+        elif fetch is not None and fetch.trouble:
+            # The leader has seen a newer owner: what other brokers call a lock that is refused.
+            refused = fetch.trouble == "STALE_EPOCH"
+            state = "lock refused" if refused else f"pulls fail: {fetch.trouble}"
+        elif fetch is not None and fetch.full:
+            state = "handler running, full cache" if self.running else "full cache"
+        elif self.running and now - since >= STILL_S:
+            state = "handler running"
+        if not state:
+            return None
+        size = 0 if fetch is None else fetch.fetched - fetch.consumed
+        count = max(0, self.arrived - max(self.progress.floor, 0))
+        return QueueStatus(*self.key, state, int((now - since) * 1000), count, size)

@@ -1,0 +1,266 @@
+"""The reader's side of a member that hands messages to its caller, who acknowledges them.
+
+Pure: time comes as a parameter, the lock with the member. What is handed out and neither
+acknowledged nor given back is what a queue waits for before it goes to another member.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Final, TypeAlias
+
+from logboom.client.calls import AnyCall, WakeFetch, WakeMember
+from logboom.client.groups.failures import Failures
+from logboom.client.groups.holdings import UNPLACED, GroupFetch, Holding
+from logboom.client.groups.member import Member
+from logboom.client.groups.places import Places
+from logboom.client.groups.retries import DEAD, place_of
+from logboom.client.reading.inbox import Arrival
+from logboom.client.results import ColumnBatch, Message
+from logboom.wire.errors import InvalidRequest
+
+Given: TypeAlias = Message | ColumnBatch
+HELD_BACK_S: Final = 0.1
+"""Seconds after which a due retry of a queue that is being drained is looked at again."""
+
+
+class _Batch:
+    """Messages of one batch that are not handed out yet."""
+
+    __slots__ = ("holding", "messages", "place")
+
+    def __init__(self, holding: Holding, messages: list[Message]) -> None:
+        self.holding = holding
+        self.messages = messages
+        self.place = 0
+
+
+class GroupIntake(Places):
+    """What has arrived for a member, and what its caller has of it."""
+
+    def __init__(self, member: Member, call: Callable[[AnyCall], None], failures: Failures) -> None:
+        super().__init__(member, call)
+        self._failures = failures
+        self._batches: deque[_Batch] = deque()
+        self._later: list[tuple[float, int, Holding, Message]] = []
+        """A heap: what comes again from here, and when."""
+        self._order = count()
+        member.reader = self
+
+    # Handing out.
+
+    def take(self, limit: int, now: float) -> list[Message]:
+        """Up to `limit` messages, without waiting. Raises what a queue or the group came to."""
+        taken: list[Message] = []
+        with self._member.lock:
+            self._take_due(taken, limit, now)
+            while len(taken) < limit:
+                batch = self._ready() or self._open_next(calm=bool(taken))
+                if batch is None:
+                    break
+                stop = batch.place + limit - len(taken)
+                some = batch.messages[batch.place : stop]
+                batch.place += len(some)
+                taken += some
+                batch.holding.handed = place_of(some[-1])[2] + 1
+        return taken
+
+    def take_columns(self) -> list[ColumnBatch]:
+        """All batches that have arrived, as columns, without what was finished before."""
+        found: list[ColumnBatch] = []
+        with self._member.lock:
+            while (arrival := self._next(calm=bool(found))) is not None:
+                fetch, columns = arrival.fetch, arrival.columns
+                if columns is None or not isinstance(fetch, GroupFetch):
+                    continue
+                holding = fetch.holding
+                matcher = holding.matching.matcher
+                holding.pass_to(columns.base_offset)
+                holding.arrived = holding.handed = columns.next_offset
+                if matcher is not None and not matcher.may_match(columns.head):
+                    self._finish(holding, columns.base_offset, columns.next_offset)
+                    continue
+                first = columns.base_offset
+                for start, stop in list(holding.progress.gaps(first, columns.next_offset)):
+                    part = columns.slice(start - first, stop - first)
+                    found.append(ColumnBatch(holding.topic, holding.queue, part))
+        return found
+
+    def due(self) -> float | None:
+        """When the next message comes again from here."""
+        with self._member.lock:
+            return self._later[0][0] if self._later else None
+
+    def _take_due(self, taken: list[Message], limit: int, now: float) -> None:
+        while self._later and self._later[0][0] <= now and len(taken) < limit:
+            _, order, holding, message = heapq.heappop(self._later)
+            if holding.state == "draining" or _paused(holding):
+                heapq.heappush(self._later, (now + HELD_BACK_S, order, holding, message))
+            elif holding.state == "reading":
+                taken.append(message)
+
+    def _ready(self) -> _Batch | None:
+        batches = self._batches
+        while batches and batches[0].place >= len(batches[0].messages):
+            batches.popleft()
+        for batch in batches:
+            if batch.place < len(batch.messages) and not _paused(batch.holding):
+                return batch
+        return None
+
+    def _open_next(self, *, calm: bool) -> _Batch | None:
+        while (arrival := self._next(calm=calm)) is not None:
+            fetch, columns = arrival.fetch, arrival.columns
+            if columns is None or not isinstance(fetch, GroupFetch):
+                continue
+            messages = fetch.holding.open(columns, arrival.matches)
+            if messages:
+                batch = _Batch(fetch.holding, messages)
+                self._batches.append(batch)
+                if not fetch.paused:
+                    return batch
+            else:
+                fetch.holding.handed = fetch.holding.arrived
+        return None
+
+    def _next(self, *, calm: bool) -> Arrival | None:
+        """The next arrival that counts; its error, or that of the group, is raised."""
+        if self._member.error is not None and not calm:
+            raise self._member.error
+        arrivals = self._member.inbox.arrivals
+        while arrivals:
+            arrival = arrivals[0]
+            fetch = arrival.fetch
+            if arrival.generation != fetch.generation or not isinstance(fetch, GroupFetch):
+                arrivals.popleft()
+            elif arrival.error is not None:
+                if calm:
+                    return None
+                arrivals.popleft()
+                raise arrival.error
+            else:
+                arrivals.popleft()
+                if arrival.columns is None:
+                    fetch.holding.pass_to(arrival.passed)
+                    continue
+                self._use(arrival)
+                return arrival
+        return None
+
+    def _use(self, arrival: Arrival) -> None:
+        fetch = arrival.fetch
+        fetch.consumed += arrival.size
+        if fetch.stalled and fetch.fetched - fetch.consumed <= fetch.share_bytes // 2:
+            fetch.stalled = False
+            self._call(WakeFetch(fetch))
+
+    # What the caller says.
+
+    def ack(self, given: Given | Iterable[Given]) -> None:
+        """Done with a message, a batch of columns, or several of them."""
+        with self._member.lock:
+            for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
+                if isinstance(each, ColumnBatch):
+                    columns = each.columns
+                    holding = self._member.holding(each.topic, each.queue)
+                    if holding is not None:
+                        self._finish(holding, columns.base_offset, columns.next_offset)
+                else:
+                    topic, queue, offset = place_of(each)
+                    holding = self._member.holding(topic, queue)
+                    if holding is not None:
+                        self._finish(holding, offset, offset + 1)
+
+    def nack(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
+        """A message failed: it comes again, after `delay_s` or as the group's retries say.
+
+        Raises:
+            InvalidRequest: a negative delay.
+        """
+        check_delay(delay_s)
+        self._fail(message, delay_s, cause, now)
+
+    def reject(self, message: Message, cause: str, now: float) -> None:
+        """A message will never be handled: to the dead letters."""
+        self._fail(message, DEAD, cause, now)
+
+    def _fail(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
+        topic, queue, offset = place_of(message)
+        with self._member.lock:
+            holding = self._member.holding(topic, queue)
+            if holding is None or offset >= holding.handed or holding.progress.is_finished(offset):
+                return  # another member has it by now, or it is done
+            self._failures.fail(self, holding, message, delay_s, cause, now)
+
+    def retry(self, holding: Holding, message: Message, when: float) -> None:
+        """Hand a message out again from here; called under the lock."""
+        if holding.state != "lost":
+            heapq.heappush(self._later, (when, next(self._order), holding, message))
+            self._count(holding)
+
+    def sent_on(self, holding: Holding, message: Message) -> None:
+        """A message lives on elsewhere; called under the lock."""
+        offset = place_of(message)[2]
+        self._finish(holding, offset, offset + 1)
+
+    def committed_with(self, queues: Sequence[tuple[Holding, int]]) -> None:
+        """A transaction has committed these offsets of the group: all below is done."""
+        with self._member.lock:
+            for holding, offset in queues:
+                if self._member.holdings.get(holding.key) is holding:
+                    holding.committed = (offset, b"")
+                    self._finish(holding, holding.progress.floor, offset)
+
+    def _finish(self, holding: Holding, start: int, stop: int) -> None:
+        # What was not handed out in this epoch is not the caller's to finish.
+        holding.progress.finish(start, min(stop, holding.handed))
+        self._count(holding)
+
+    def _count(self, holding: Holding) -> None:
+        """How many messages of a queue that is to go are still out."""
+        if holding.state == "draining":
+            waiting = sum(1 for each in self._later if each[2] is holding)
+            holding.running = max(0, holding.progress.unfinished(holding.handed) - waiting)
+            if holding.running == 0:
+                self._call(WakeMember(self._member))
+
+    # The core's word.
+
+    def drop(self, holding: Holding) -> None:
+        """Hand out nothing more of a queue; what was not handed out yet is read again if it stays."""
+        if holding.state == "lost":
+            self.forget(holding)
+        else:
+            self._batches = deque(each for each in self._batches if each.holding is not holding)
+        self._count(holding)
+
+    def tick(self, now: float) -> None:
+        """Nothing here waits for the time: the caller looks at `due`."""
+
+    def forget(self, holding: Holding) -> None:
+        """Nothing of a queue that waits here is to be handed out."""
+        self._batches = deque(each for each in self._batches if each.holding is not holding)
+        self._later = [each for each in self._later if each[2] is not holding]
+        heapq.heapify(self._later)
+
+    def position(self, topic: str, queue: int) -> int | None:
+        """Offset of the next message for the caller; None while it is looked up."""
+        with self._member.lock:
+            holding = self.holding(topic, queue)
+            for batch in self._batches:
+                if batch.holding is holding and batch.place < len(batch.messages):
+                    return place_of(batch.messages[batch.place])[2]
+            return None if holding.progress.floor == UNPLACED else holding.arrived
+
+
+def _paused(holding: Holding) -> bool:
+    return holding.fetch is not None and holding.fetch.paused
+
+
+def check_delay(delay_s: float | None) -> None:
+    """Raises InvalidRequest for a delay that is none."""
+    if delay_s is not None and not 0 <= delay_s <= 40 * 86_400:
+        raise InvalidRequest(f"delay_s is 0 to 40 days of seconds, not {delay_s!r}")

@@ -1,0 +1,167 @@
+"""The lag of a group: per queue how many messages it has still to do, how old the oldest is, and
+why nothing moves.
+
+Without a filter the count is exact: the end, less what is committed, less what is finished above.
+With one the messages are counted, up to a bound; past it the rest is reckoned at the same rate.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.client.flows import Flow
+from logboom.client.groups.progress import Progress
+from logboom.client.groups.results import GroupQueue
+from logboom.client.reading.message_flows import EVERYTHING, offsets, pull
+from logboom.wire.errors import DamagedBatch, InvalidRequest, LogboomError
+from logboom.wire.filters import Filter
+from logboom.wire.group_messages import MemberStatus, QueueStatus
+from logboom.wire.group_view import UNKNOWN_START, GroupOffsets, GroupView, OwnedQueue
+
+QUEUE_S: Final = 2.0
+"""Seconds that a queue's leader gets to answer."""
+COUNTED_PULLS: Final = 32
+"""Pulls that the count of one queue through a filter may take."""
+COUNTED_AT_ONCE: Final = 1 << 16
+"""Messages that one of them brings at most."""
+QUIET_BEATS: Final = 2
+"""Heartbeats that a member may miss before its silence is named."""
+
+
+class Standing:
+    """A group with what its coordinator said, by queue."""
+
+    def __init__(self, group: GroupView, told: list[MemberStatus] | None, wall_ms: int) -> None:
+        self.group = group
+        self.wall_ms = wall_ms
+        self.broadcasting = group.config.mode == "broadcasting"
+        """Each member keeps its own offsets: the group has none, and no lag."""
+        self.owners: dict[tuple[int, int], tuple[str, OwnedQueue]] = {
+            (owned.topic_id, owned.queue): (member.id, owned)
+            for member in group.members
+            for owned in member.queues
+        }
+        self.status: dict[tuple[int, int], QueueStatus] = {}
+        self.silent: dict[str, int] = {}
+        for member in told or []:
+            self.silent[member.member] = member.silent_ms
+            for status in member.queues:
+                key = (status.topic_id, status.queue)
+                if self.owners.get(key, ("",))[0] == member.member:
+                    self.status[key] = status
+
+    def stuck(self, key: tuple[int, int]) -> str:
+        """Why a queue with a lag does not move, as far as anybody said."""
+        if self.broadcasting:
+            return ""
+        if key in self.group.unstarted:
+            return "where the group starts here is not known yet"
+        if key not in self.owners:
+            if not self.group.members:
+                return "the group has no member"
+            if self.group.config.paused:
+                return "the group is paused"
+            return self.group.fault or "no member has it"
+        member, owned = self.owners[key]
+        quiet = QUIET_BEATS * self.group.config.heartbeat_ms
+        if self.silent.get(member, 0) > quiet:
+            return f"its member has been silent for {seconds_text(self.silent[member])}"
+        status = self.status.get(key)
+        if status is not None:
+            return f"{status.state} for {seconds_text(status.since_ms)}"
+        return "it moves to another member" if owned.revoking else ""
+
+
+def seconds_text(milliseconds: int) -> str:
+    """90 s; 1.5 s."""
+    return (
+        f"{milliseconds / 1000:.0f} s" if milliseconds >= 10_000 else f"{milliseconds / 1000:.1f} s"
+    )
+
+
+def queues(standing: Standing, found: GroupOffsets, timeout: float) -> Flow[list[GroupQueue]]:
+    """How the group fares in all queues of one topic."""
+    try:
+        wanted = Filter.read(standing.group.subscription.get(found.topic, ""))
+    except InvalidRequest:
+        wanted = EVERYTHING  # of a later version
+    ranges = dict(found.ranges)
+    lines = []
+    for queue, committed in enumerate(found.committed):
+        key = (found.topic_id, queue)
+        progress = None
+        if not standing.broadcasting:
+            progress = _progress(committed, ranges.get(queue, b""))
+        patience = min(timeout, QUEUE_S)
+        try:
+            ends = yield from offsets(found.topic, [queue], patience)
+            first, end = ends[queue]
+            lag, exact, age = None, True, None
+            if progress is not None:
+                lag, exact, oldest = yield from _count(
+                    found.topic, queue, progress, (first, end), wanted, patience
+                )
+                age = None if oldest is None else max(0, standing.wall_ms - oldest)
+        except LogboomError as error:
+            lines.append(_line(standing, found, queue, None, None, None, True, None, error.text))
+            continue
+        stuck = standing.stuck(key) if lag is None or lag else ""
+        lines.append(_line(standing, found, queue, first, end, lag, exact, age, stuck))
+    return lines
+
+
+def _line(
+    standing: Standing,
+    found: GroupOffsets,
+    queue: int,
+    first: int | None,
+    end: int | None,
+    lag: int | None,
+    exact: bool,
+    age: int | None,
+    stuck: str,
+) -> GroupQueue:
+    committed = found.committed[queue]
+    known = None if committed == UNKNOWN_START or standing.broadcasting else committed
+    owner = standing.owners.get((found.topic_id, queue), ("",))[0]
+    return GroupQueue(found.topic, queue, known, first, end, lag, exact, age, owner, stuck)
+
+
+def _progress(committed: int, ranges: bytes) -> Progress | None:
+    if committed == UNKNOWN_START:
+        return None
+    try:
+        return Progress(committed, ranges)
+    except DamagedBatch:
+        return Progress(committed)
+
+
+def _count(
+    topic: str,
+    queue: int,
+    progress: Progress,
+    bounds: tuple[int, int],
+    wanted: Filter,
+    timeout: float,
+) -> Flow[tuple[int, bool, int | None]]:
+    """(messages to do, whether all were counted, message time of the first of them)."""
+    first, end = bounds
+    progress.finish(0, first)  # what retention took is nobody's to do
+    if progress.floor >= end:
+        return 0, True, None
+    if wanted.takes_all:
+        result = yield from pull(topic, queue, progress.floor, 1, 0, wanted, timeout)
+        oldest = result.messages[0].timestamp_ms if result.messages else None
+        return progress.unfinished(end), True, oldest
+    count, at, oldest = 0, progress.floor, None
+    for _ in range(COUNTED_PULLS):
+        result = yield from pull(topic, queue, at, COUNTED_AT_ONCE, 0, wanted, timeout)
+        for message in result.messages:
+            if message.offset < end and not progress.is_finished(message.offset):
+                count += 1
+                oldest = message.timestamp_ms if oldest is None else oldest
+        if result.next_offset <= at or result.next_offset >= end:
+            return count, True, oldest
+        at = result.next_offset
+    seen = max(1, at - progress.floor)
+    return count * (end - progress.floor) // seen, False, oldest

@@ -1,0 +1,92 @@
+"""Leaving a group in good order: finish what is out, then go with the last commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from logboom.client.calls import CloseMember
+from logboom.client.cluster.coordinators import Coordinator
+from logboom.client.groups.committing import Committing, cut
+from logboom.client.groups.member import Member
+from logboom.client.outcome import Outcome
+from logboom.client.turn import Turn
+from logboom.wire.errors import LogboomError
+from logboom.wire.group_messages import GroupLeave
+from logboom.wire.messages import AnyMessage
+
+LOG = logging.getLogger("logboom.client")
+
+LAST_S: Final = 3.0
+"""Seconds that the farewell itself gets, beyond the time for handlers."""
+
+
+class Leaving:
+    """One member's way out; its queues are being drained already."""
+
+    def __init__(
+        self,
+        member: Member,
+        coordinator: Coordinator,
+        committing: Committing,
+        turn: Turn,
+        call: CloseMember,
+        gone: Callable[[], None],
+    ) -> None:
+        self.call = call
+        self._member = member
+        self._coordinator = coordinator
+        self._committing = committing
+        self._turn = turn
+        self._gone = gone
+        self._deadline = turn.now + call.timeout
+        self._committed = False
+        self.said = False
+        """Whether the farewell is under way."""
+
+    def step(self) -> None:
+        """Go on as far as possible now."""
+        member = self._member
+        late = self._turn.now >= self._deadline
+        with member.lock:
+            if late:
+                for holding in member.holdings.values():
+                    holding.cancelled = True
+            running = any(h.running and not h.cancelled for h in member.holdings.values())
+        if self.said or running:
+            return
+        if not self._committed and not self._small():
+            self._committed = True
+            done: Outcome[None] = Outcome()
+            done.add_callback(self._say)
+            self._committing.commit(done)
+        elif self._committing.idle or late:
+            self._say()
+
+    def _small(self) -> bool:
+        """Whether all last commits fit into the farewell."""
+        with self._member.lock:
+            commits = [(h, h.last_commit()) for h in self._member.holdings.values() if h.dirty]
+        return not cut(commits)[1]
+
+    def _say(self) -> None:
+        if self.said:
+            return
+        self.said = True
+        member = self._member
+        options, epoch = member.options, member.epoch
+        with member.lock:
+            dirty = [(h, h.last_commit()) for h in member.holdings.values() if h.dirty]
+        releases = [commit for _, commit in cut(dirty)[0]]
+
+        def message(left: int) -> GroupLeave:
+            return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
+
+        left = max(self._deadline - self._turn.now, LAST_S)
+        self._coordinator.ask(message, self._answered, left)
+
+    def _answered(self, answer: AnyMessage | LogboomError) -> None:
+        if isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":
+            LOG.warning("group %s: left without farewell: %s", self._member.options.group, answer)
+        self._gone()

@@ -1,0 +1,177 @@
+"""One member of a consumer group, as its reader and the core share it.
+
+The core writes what the group says; the reader hands messages out and marks them finished. Both
+hold `lock`, for microseconds, while they look at a holding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from logboom.client.groups.holdings import GroupFetch, Holding, Matching, Share
+from logboom.client.reading.inbox import Inbox
+from logboom.client.reading.intake import LOW_SHARE
+from logboom.wire.errors import LogboomError, UnknownResource
+from logboom.wire.filters import Filter
+from logboom.wire.group_view import GroupConfig, QueueKey
+
+if TYPE_CHECKING:
+    from logboom.client.groups.broadcasting import OffsetStore
+
+MakeFetch = Callable[[Holding, int, Inbox, int, Matching], GroupFetch]
+COMMIT_EVERY_S: Final = 5.0
+"""Seconds between commits of what is finished (RocketMQ's persistConsumerOffsetInterval)."""
+
+
+class Reader(Protocol):
+    """Who hands out the messages of a member."""
+
+    def drop(self, holding: Holding) -> None:
+        """Hand out nothing more of a queue; called by the core, under the lock."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Time has passed; called by the core, under the lock, about twice a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOptions:
+    """How a member joins."""
+
+    group: str
+    member_id: str
+    """Unique for each process and consumer."""
+    subscription: dict[str, str]
+    """Topic → filter text, as `Filter.text` has it."""
+    instance: str = ""
+    """A static member's name: it keeps its queues over a restart."""
+    room: str = ""
+    replace: bool = False
+    config: GroupConfig = field(default_factory=GroupConfig)
+    """Used only if the group is new."""
+    commit_every_s: float = COMMIT_EVERY_S
+    """0: only on `commit`, on release and on leaving."""
+    prefetch_bytes: int = 32 * 1024 * 1024
+    uncommitted: bool = False
+    """Whether a part of what a queue releases for a transaction is wanted."""
+
+
+class Member:
+    """A member: what it has, and what its group wants."""
+
+    def __init__(
+        self,
+        options: MemberOptions,
+        inbox: Inbox,
+        lock: AbstractContextManager[Any],
+        make_fetch: MakeFetch = GroupFetch,
+        store: OffsetStore | None = None,
+    ) -> None:
+        self.options = options
+        self.inbox = inbox
+        self.lock = lock
+        self.make_fetch = make_fetch
+        self.store = store
+        """Of a broadcasting member, which keeps its offsets itself; None: it joins its group."""
+        self.reader: Reader | None = None
+        self.holdings: dict[QueueKey, Holding] = {}
+        """Every queue that this member has; the core writes it, by `add` and `remove`."""
+        self._by_name: dict[tuple[str, int], Holding] = {}
+        self.config = options.config
+        """The group's own, once joined."""
+        self.subscription = options.subscription
+        self.subscription_version = 0
+        self.epoch = -1
+        """Member epoch; -1: out of the group."""
+        self.error: LogboomError | None = None
+        """Why the group does not take this member any more, for the reader to raise."""
+        self.joins = 0
+        """How often the group took this member: more than one means it was out in between."""
+        self._shares: dict[str, Share] = {}
+        self._matching: dict[str, tuple[str, Matching]] = {}
+
+    def add(self, holding: Holding) -> None:
+        """The member has one more queue; under the lock."""
+        holding.share = self._shares.setdefault(holding.topic, holding.share)
+        holding.share.count += holding.key not in self.holdings
+        self.holdings[holding.key] = holding
+        self._by_name[holding.topic, holding.queue] = holding
+
+    def remove(self, holding: Holding) -> None:
+        """It has one less, unless it got the queue anew; under the lock."""
+        name = (holding.topic, holding.queue)
+        if self.holdings.get(holding.key) is holding:
+            del self.holdings[holding.key]
+            holding.share.count -= 1
+        if self._by_name.get(name) is holding:
+            del self._by_name[name]
+
+    def holding(self, topic: str, queue: int) -> Holding | None:
+        """The holding of a queue by its topic's name."""
+        return self._by_name.get((topic, queue))
+
+    def fetch(self, topic: str, queue: int) -> GroupFetch:
+        """What is read of a queue; under the lock.
+
+        Raises:
+            UnknownResource: this member does not have it at the moment.
+        """
+        holding = self.holding(topic, queue)
+        if holding is None or not isinstance(holding.fetch, GroupFetch):
+            raise self._not_ours(topic, queue)
+        return holding.fetch
+
+    def _not_ours(self, topic: str, queue: int) -> UnknownResource:
+        text = (
+            f"this member of group {self.options.group!r} does not have queue {queue} "
+            f"of topic {topic!r} at the moment"
+        )
+        return UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
+
+    def owner_epoch(self, topic: str, queue: int) -> int:
+        """Under which epoch this member has a queue; a later owner's is greater.
+
+        Raises:
+            UnknownResource: it does not have it at the moment.
+        """
+        with self.lock:
+            found = self.holding(topic, queue)
+            if found is None:
+                raise self._not_ours(topic, queue)
+            return found.owner_epoch
+
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue) of all that is read, the group's retries left out."""
+        with self.lock:
+            mine = [h for h in self.holdings.values() if not h.is_retry]
+            return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
+
+    def matching(self, topic: str) -> Matching:
+        """What the group wants of a topic."""
+        text = self.subscription.get(topic, "")
+        known = self._matching.get(topic)
+        if known is None or known[0] != text:
+            known = self._matching[topic] = (text, matching_of(text))
+        return known[1]
+
+    def share_bytes(self) -> int:
+        """What one queue may have in the inbox."""
+        return max(LOW_SHARE, self.options.prefetch_bytes // max(1, len(self.holdings)))
+
+    def changed(self) -> None:
+        """Something the reader should look at."""
+        self.inbox.wanted = False
+        self.inbox.bell()
+
+
+def matching_of(text: str) -> Matching:
+    """A filter text made ready.
+
+    Raises:
+        InvalidFilter: it cannot be read.
+    """
+    return Matching(Filter.read(text))

@@ -1,0 +1,303 @@
+"""Being a member of a consumer group: join, keep one heartbeat held, adopt what it says.
+
+Unmoved queues never pause. A queue that is to be given away is drained: nothing more of it is handed
+out, and when the last message is finished, commit and release go in one request (G1); what takes
+longer than most of the group's drain time is released unfinished, before the coordinator fences us
+(G2). A member that was fenced drops everything and joins again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Final
+
+from logboom.client.calls import CloseMember, CommitMember, OpenMember
+from logboom.client.cluster.coordinators import Asked, Coordinator
+from logboom.client.groups.adopting import Adopting
+from logboom.client.groups.committing import Committing
+from logboom.client.groups.custody import Custody
+from logboom.client.groups.leaving import Leaving
+from logboom.client.groups.member import Member
+from logboom.client.groups.rejoining import GroupLook
+from logboom.client.outcome import Outcome
+from logboom.client.turn import Turn
+from logboom.wire.errors import GroupError, LogboomError, RetryableError
+from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
+from logboom.wire.messages import AnyMessage
+
+LOG = logging.getLogger("logboom.client")
+
+SLACK_S: Final = 2.0
+"""Seconds beyond the hold before an unanswered heartbeat is sent elsewhere."""
+FOREVER_S: Final = 1e9
+TICK_S: Final = 0.5
+"""Seconds between two looks at the clock, unless commits are to come more often."""
+LEAST_TICK_S: Final = 0.01
+CALM_S: Final = 0.02
+"""Least seconds between two heartbeats."""
+JOIN_S: Final = 5.0
+"""Seconds that one broker gets to answer a join: it goes through the log."""
+OUT: Final = ("STALE_EPOCH", "UNKNOWN_MEMBER", "UNKNOWN_GROUP")
+"""Answers that say: you are out, join again."""
+
+
+class Membership:
+    """The core's side of one member."""
+
+    def __init__(
+        self,
+        member: Member,
+        coordinator: Coordinator,
+        custody: Custody,
+        look: GroupLook,
+        turn: Turn,
+        rng: random.Random,
+    ) -> None:
+        self.member = member
+        self._coordinator = coordinator
+        self._committing = Committing(member, coordinator)
+        self._custody = custody
+        self._look = look
+        self._turn = turn
+        self._opening: Outcome[None] | None = None
+        self._seen = -1
+        self._asked: Asked | None = None
+        """The join or the heartbeat under way."""
+        self._asked_at = 0.0
+        self._commit_at = 0.0
+        self._adopting = Adopting(custody, self._committing, turn, rng)
+        self._leaving: Leaving | None = None
+        self.ended = False
+
+    # Joining.
+
+    def open(self, call: OpenMember) -> None:
+        """Join; the call's outcome tells."""
+        self._opening = call.outcome
+        self._join(call.timeout)
+
+    def _join(self, timeout: float = FOREVER_S) -> None:
+        member, options = self.member, self.member.options
+        with member.lock:
+            member.epoch = -1
+        self._cancel()
+        text = dict(member.subscription)
+        replace = options.replace and not member.joins
+
+        def message(left: int) -> GroupJoin:
+            return GroupJoin(
+                0,
+                left,
+                options.group,
+                options.member_id,
+                options.instance,
+                options.room,
+                text,
+                replace,
+                options.config,
+                member.joins > 0,
+            )
+
+        self._asked = self._coordinator.ask(message, self._joined, timeout, JOIN_S)
+
+    def _joined(self, answer: AnyMessage | LogboomError) -> None:
+        self._asked = None
+        member = self.member
+        if isinstance(answer, GroupJoined):
+            with member.lock:
+                member.epoch = answer.epoch
+                member.config = answer.config
+                member.subscription_version = answer.subscription_version
+                member.error = None
+                member.joins += 1
+            self._seen = -1
+            if self._opening is not None:
+                self._opening.resolve(None)
+                self._opening = None
+                self._tick()
+            self._beat()
+        elif isinstance(answer, LogboomError):
+            self._refused(answer)
+
+    def _refused(self, error: LogboomError) -> None:
+        member = self.member
+        if self._opening is not None:
+            self.ended = True
+            self._opening.fail(error)
+            return
+        if error.code == "SUBSCRIPTION_MISMATCH":
+            # It was changed while we were out.
+            self._look.subscription(member.options.group, self._looked)
+            return
+        if not isinstance(error, RetryableError):
+            LOG.error("group %s does not take us back: %s", member.options.group, error)
+            with member.lock:
+                member.error = error
+            member.changed()
+        if error.code != "INSTANCE_TAKEN":
+            self._turn.after(1.0, self._join_again)
+
+    def _looked(self, found: tuple[dict[str, str], int] | LogboomError) -> None:
+        if isinstance(found, tuple):
+            with self.member.lock:
+                self.member.subscription = found[0]
+            self._join_again()
+        else:
+            self._turn.after(1.0, self._join_again)
+
+    def _join_again(self) -> None:
+        if not self.ended and self.member.epoch < 0 and self._asked is None:
+            self._join()
+
+    def _fenced(self, error: LogboomError) -> None:
+        """Out of the group: what we had is others' by now."""
+        if self._leaving is not None and self._leaving.said:
+            self._gone()  # the heartbeat heard of it before the farewell was answered
+            return
+        group = self.member.options.group
+        LOG.warning("group %s: out of the group, joining again: %s", group, error)
+        self._adopting.stop()
+        self._committing.stop(GroupError(f"this member is out of group {group!r}: {error}"))
+        self._custody.lose_all()
+        if self._leaving is not None:
+            self._gone()
+        else:
+            self._join()
+
+    # Heartbeats.
+
+    def _beat(self) -> None:
+        self._cancel()
+        if self.ended or self.member.epoch < 0:
+            return
+        member, options = self.member, self.member.options
+        epoch, seen, wait_ms = member.epoch, self._seen, member.config.heartbeat_ms
+
+        def message(left: int) -> GroupHeartbeat:
+            with member.lock:
+                told = [h.status(self._turn.now) for h in member.holdings.values()]
+            status = [each for each in told if each is not None]
+            wait = wait_ms if seen >= 0 else 0
+            return GroupHeartbeat(
+                0, left, options.group, options.member_id, epoch, seen, wait, status
+            )
+
+        self._asked_at = self._turn.now
+        patience = wait_ms / 1000 + SLACK_S
+        self._asked = self._coordinator.ask(message, self._beaten, FOREVER_S, patience)
+
+    def _beaten(self, answer: AnyMessage | LogboomError) -> None:
+        self._asked = None
+        if isinstance(answer, GroupAssigned):
+            news = answer.version > self._seen
+            if answer.version >= self._seen:
+                self._seen = answer.version
+                self._adopt(answer)
+            # A coordinator that does not hold must not be asked without end.
+            early = self._turn.now - self._asked_at < CALM_S
+            if news or not early:
+                self._beat()
+            else:
+                self._turn.after(CALM_S, self._beat)
+        elif isinstance(answer, LogboomError) and answer.code in OUT:
+            self._fenced(answer)
+        else:
+            LOG.warning("group %s: heartbeat refused: %s", self.member.options.group, answer)
+            self._turn.after(1.0, self._beat)
+
+    def _adopt(self, assigned: GroupAssigned) -> None:
+        member = self.member
+        with member.lock:
+            member.config = assigned.config
+        quiet = self._leaving is not None or self._adopting.quiescing
+        self._custody.adopt(assigned, self._committing.released, quiet=quiet)
+        if assigned.subscription_version > member.subscription_version:
+            self._adopting.begin(assigned.subscription, member.config.heartbeat_ms / 1000)
+        self._step()
+
+    def _rejoin(self, subscription: dict[str, str]) -> None:
+        """Nothing is out any more: join with another subscription."""
+        if self.ended or self.member.epoch < 0 or self._leaving is not None:
+            return
+        with self.member.lock:
+            self.member.subscription = subscription
+        self._custody.lose_all()
+        self._join()
+
+    # Time, and what the reader says.
+
+    def rerouted(self) -> None:
+        """The metadata changed."""
+        self._coordinator.rerouted()
+
+    def wake(self) -> None:
+        """Something was finished, or time has passed."""
+        self._step()
+
+    def commit(self, call: CommitMember) -> None:
+        """Commit now; the call's outcome tells."""
+        if self.member.epoch < 0:
+            text = f"not in group {self.member.options.group!r} at the moment: commit again later"
+            call.outcome.fail(self.member.error or GroupError(text))
+            return
+        self._committing.commit(call.outcome)
+
+    def _tick(self) -> None:
+        if self.ended:
+            return
+        every = self.member.options.commit_every_s
+        busy = self._leaving is not None or self._adopting.wanted
+        often = min(every or TICK_S, 0.1 if busy else TICK_S)
+        self._turn.after(max(often, LEAST_TICK_S), self._tick)
+        if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
+            self._commit_at = self._turn.now + every
+            self._committing.commit()
+        if self.member.reader is not None:
+            with self.member.lock:
+                self.member.reader.tick(self._turn.now)
+        self._step()
+
+    def _step(self) -> None:
+        if self.ended:
+            return
+        self._custody.watch_drains()
+        if self._leaving is not None:
+            self._leaving.step()
+            return
+        self._adopting.step(self._rejoin)
+        if not self._adopting.quiescing:
+            self._committing.release()
+
+    # Leaving.
+
+    def close(self, call: CloseMember) -> None:
+        """Leave in good order, within the time given."""
+        if self.ended or self._leaving is not None:
+            call.outcome.resolve(None)
+            return
+        self._leaving = Leaving(
+            self.member, self._coordinator, self._committing, self._turn, call, self._gone
+        )
+        if self.member.epoch < 0:
+            self._gone()
+            return
+        self._custody.quiesce()
+        self._step()
+
+    def _gone(self) -> None:
+        """Out, one way or the other."""
+        self._cancel()
+        self.ended = True
+        text = f"this member has left group {self.member.options.group!r}"
+        self._committing.stop(GroupError(text))
+        self._custody.lose_all()
+        if self._opening is not None:
+            self._opening.fail(GroupError(text))
+        if self._leaving is not None:
+            self._leaving.call.outcome.resolve(None)
+
+    def _cancel(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None

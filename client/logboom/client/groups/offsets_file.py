@@ -1,0 +1,134 @@
+"""The local file of a broadcasting member's offsets: whole, or as it was before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.client.groups.broadcasting import Saved
+from logboom.client.groups.member import MemberOptions
+from logboom.wire.errors import InvalidRequest, Unavailable
+
+FORMAT: Final = 1
+
+
+class _Row(msgspec.Struct):
+    topic_id: int
+    queue: int
+    offset: int
+    ranges: bytes = b""
+
+
+class _File(msgspec.Struct):
+    format: int
+    group: str
+    offsets: list[_Row]
+
+
+def default_path(group: str, instance: str) -> Path:
+    """~/.logboom/offsets/<group>.json, with the member's instance name if it has one."""
+    name = f"{group}@{instance}" if instance else group
+    safe = "".join(c if c.isalnum() or c in "._-@" else "_" for c in name)
+    return Path.home() / ".logboom" / "offsets" / f"{safe}.json"
+
+
+def store_of(options: MemberOptions, path: str | os.PathLike[str] | None) -> OffsetsFile | None:
+    """The file of a broadcasting member; None for all others.
+
+    Raises:
+        InvalidRequest: a file for a member whose group keeps its offsets.
+    """
+    if options.config.mode != "broadcasting":
+        if path is not None:
+            text = (
+                "offsets_file is for mode=\"broadcasting\": the others' offsets are their group's"
+            )
+            raise InvalidRequest(text)
+        return None
+    chosen = default_path(options.group, options.instance) if path is None else Path(path)
+    return OffsetsFile(chosen, options.group)
+
+
+class OffsetsFile:
+    """One file, used by one member at a time."""
+
+    def __init__(self, path: Path, group: str) -> None:
+        self._path = path
+        self._group = group
+        self._lock = -1
+
+    def load(self) -> Saved:
+        """What was saved last; empty at first. Takes the file for this member.
+
+        Raises:
+            InvalidRequest: another member uses it, or it is no such file.
+            Unavailable: it cannot be read or made.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._take()
+            content = self._path.read_bytes() if self._path.exists() else b""
+        except BlockingIOError:
+            text = f"{self._path} is used by another consumer: give offsets_file=, or instance="
+            raise InvalidRequest(text) from None
+        except OSError as error:
+            raise Unavailable(f"offsets cannot be read from {self._path}: {error}") from error
+        try:
+            return self._read(content) if content else {}
+        except InvalidRequest:
+            self.close()
+            raise
+
+    def _read(self, content: bytes) -> Saved:
+        try:
+            found = msgspec.json.decode(content, type=_File)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            text = f"{self._path} holds no offsets ({error}): remove it to begin anew"
+            raise InvalidRequest(text) from error
+        if found.format != FORMAT or found.group != self._group:
+            text = f"{self._path} is of group {found.group!r}: give another offsets_file="
+            raise InvalidRequest(text)
+        return {(row.topic_id, row.queue): (row.offset, row.ranges) for row in found.offsets}
+
+    def _take(self) -> None:
+        if self._lock < 0:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._lock = os.open(f"{self._path}.lock", flags, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+    def save(self, offsets: Saved) -> None:
+        """Write beside it, sync, rename, sync the folder: a crash leaves the old or the new.
+
+        Raises:
+            Unavailable: it cannot be written.
+        """
+        rows = [_Row(*key, *place) for key, place in sorted(offsets.items())]
+        content = msgspec.json.format(msgspec.json.encode(_File(FORMAT, self._group, rows)))
+        beside = self._path.with_name(f"{self._path.name}.tmp")
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise Unavailable(f"offsets cannot be written to {self._path}: {error}") from error
+
+    def close(self) -> None:
+        """Let others have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1

@@ -1,0 +1,1 @@
+"""Push consumers: which worker gets which messages."""

@@ -1,0 +1,208 @@
+"""One queue of a push consumer: what waits for a listener, and how much may."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from itertools import count
+
+from logboom.client.groups.holdings import GroupFetch, Holding, Matching
+from logboom.client.groups.member import MakeFetch, Member
+from logboom.client.groups.retries import place_of
+from logboom.client.push_options import NO_BOUND, PushOptions
+from logboom.client.reading.inbox import Arrival, Inbox
+from logboom.client.results import Message
+
+
+class PushFetch(GroupFetch):
+    """A queue that is fetched as long as its lane has room, by count, bytes and span."""
+
+    __slots__ = ("fetched_count", "fetched_to", "finished_count", "options")
+
+    def __init__(
+        self,
+        holding: Holding,
+        start: int,
+        inbox: Inbox,
+        share_bytes: int,
+        matching: Matching,
+        options: PushOptions,
+    ) -> None:
+        super().__init__(holding, start, inbox, share_bytes, matching)
+        self.options = options
+        # What was handed out before a drain that came to nothing is still counted.
+        self.fetched_count = holding.progress.unfinished(start)
+        self.finished_count = 0
+        self.fetched_to = start
+        """The offset after the last that was fetched, counting what was fetched."""
+
+    @property
+    def cached(self) -> int:
+        """Messages that were fetched and are not finished."""
+        return self.fetched_count - self.finished_count
+
+    @property
+    def full(self) -> bool:
+        """Whether a threshold is passed; compared as RocketMQ does, before a pull."""
+        options = self.options
+        if self.cached > self._bound(
+            options.pull_threshold_for_queue, options.pull_threshold_for_topic
+        ):
+            return True
+        size = self._bound(
+            options.pull_threshold_size_for_queue, options.pull_threshold_size_for_topic
+        )
+        if self.fetched - self.consumed > size:
+            return True
+        span = self.fetched_to - self.holding.progress.floor
+        return not options.orderly and span > options.consume_concurrently_max_span
+
+    @property
+    def wanted_messages(self) -> int:
+        """What there is room for; a batch is never split."""
+        options = self.options
+        bound = self._bound(options.pull_threshold_for_queue, options.pull_threshold_for_topic)
+        return max(1, bound - self.cached)
+
+    def _bound(self, of_queue: int, of_topic: int) -> int:
+        """This queue's own, or its part of the topic's."""
+        if of_topic == NO_BOUND:
+            return of_queue
+        return max(1, of_topic // max(1, self.holding.share.count))
+
+    def took(self, count: int, size: int) -> None:
+        """The core puts messages into the inbox."""
+        self.fetched += size
+        self.fetched_count += count
+        self.fetched_to += count
+
+
+class Lane:
+    """The messages of one holding that wait for a listener."""
+
+    __slots__ = ("_order", "_sizes", "busy", "count", "holding", "later", "ready", "suspended")
+
+    def __init__(self, holding: Holding) -> None:
+        self.holding = holding
+        self.ready: deque[list[Message]] = deque()
+        """Lists of growing offsets, never empty; what was put back comes first."""
+        self.count = 0
+        """Messages in `ready`."""
+        self.later: list[tuple[float, int, Message]] = []
+        """A heap: what comes again from here, and when."""
+        self.busy = False
+        """orderly: a listener has this queue."""
+        self.suspended = 0.0
+        """orderly: nothing is handed out before this time."""
+        self._sizes: deque[tuple[int, PushFetch, int]] = deque()
+        """(offset after it, fetch, bytes) of batches that are not finished."""
+        self._order = count()
+
+    @property
+    def paused(self) -> bool:
+        """Whether its user said so."""
+        fetch = self.holding.fetch
+        return fetch is not None and fetch.paused
+
+    def open(self, arrival: Arrival) -> None:
+        """A batch came."""
+        holding, columns, fetch = self.holding, arrival.columns, arrival.fetch
+        if columns is None:
+            holding.pass_to(arrival.passed)
+        else:
+            messages = holding.open(columns, arrival.matches)
+            if isinstance(fetch, PushFetch):
+                fetch.finished_count += len(columns) - len(messages)
+                fetch.fetched_to = max(fetch.fetched_to, columns.next_offset)
+                self._sizes.append((columns.next_offset, fetch, arrival.size))
+            if messages:
+                self.ready.append(messages)
+                self.count += len(messages)
+        holding.handed = holding.arrived
+
+    def take(self, limit: int) -> list[Message]:
+        """Up to `limit` messages, the oldest first, of growing offsets."""
+        taken: list[Message] = []
+        while self.ready and len(taken) < limit:
+            first = self.ready[0]
+            if taken and place_of(first[0])[2] <= place_of(taken[-1])[2]:
+                break  # it was put back
+            room = limit - len(taken)
+            if len(first) <= room:
+                self.ready.popleft()
+                taken = taken + first if taken else first
+            else:
+                taken = taken + first[:room]
+                self.ready[0] = first[room:]
+        self.count -= len(taken)
+        return taken
+
+    def put_back(self, messages: list[Message]) -> None:
+        """What was taken and not handled comes first again."""
+        if messages:
+            self.ready.appendleft(messages)
+            self.count += len(messages)
+
+    def wait(self, message: Message, when: float) -> None:
+        """A message comes again from here."""
+        heapq.heappush(self.later, (when, next(self._order), message))
+
+    def ripen(self, now: float) -> None:
+        """Messages whose time has come are ready."""
+        due: list[Message] = []
+        while self.later and self.later[0][0] <= now:
+            due.append(heapq.heappop(self.later)[2])
+        for message in reversed(due):
+            self.put_back([message])
+
+    def finish(self, messages: list[Message]) -> None:
+        """Messages of growing offsets are done."""
+        if not messages:
+            return
+        progress = self.holding.progress
+        first, last = place_of(messages[0])[2], place_of(messages[-1])[2]
+        if last - first + 1 == len(messages):
+            progress.finish(first, last + 1)
+        else:
+            for message in messages:
+                offset = place_of(message)[2]
+                progress.finish(offset, offset + 1)
+        self._free(len(messages))
+
+    def _free(self, count: int) -> None:
+        """Give room back: by count at once, by bytes as the commit point passes batches."""
+        fetch, floor = self.holding.fetch, self.holding.progress.floor
+        if isinstance(fetch, PushFetch):
+            fetch.finished_count += count
+        sizes = self._sizes
+        while sizes and sizes[0][0] <= floor:
+            _, of, size = sizes.popleft()
+            of.consumed += size
+
+    def clear(self) -> None:
+        """The queue is lost: nothing of it matters any more."""
+        self.ready.clear()
+        self.later.clear()
+        self._sizes.clear()
+        self.count = 0
+
+
+def lane_fetches(options: PushOptions) -> MakeFetch:
+    """How a push consumer's member makes fetches."""
+
+    def make(
+        holding: Holding, start: int, inbox: Inbox, share_bytes: int, matching: Matching
+    ) -> GroupFetch:
+        return PushFetch(holding, start, inbox, share_bytes, matching, options)
+
+    return make
+
+
+def cached_by_queue(member: Member) -> dict[tuple[str, int], int]:
+    """(topic, queue) → messages of a push consumer that were fetched and are not finished."""
+    with member.lock:
+        return {
+            (holding.topic, holding.queue): holding.fetch.cached
+            for holding in member.holdings.values()
+            if isinstance(holding.fetch, PushFetch) and not holding.is_retry
+        }

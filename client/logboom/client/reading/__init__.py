@@ -1,0 +1,1 @@
+"""Reading queues ahead of their reader."""

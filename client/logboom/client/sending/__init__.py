@@ -1,0 +1,1 @@
+"""From `send` to acknowledged batches."""

@@ -1,0 +1,166 @@
+"""Piles of sent messages, by topic and queue: each becomes one batch of one queue."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from logboom.client.outcome import Outcome
+from logboom.client.parking import Parking
+from logboom.wire.errors import UnknownResource
+from logboom.wire.parking import AT_ONCE
+from logboom.wire.transactions import Transaction
+
+if TYPE_CHECKING:
+    from logboom.client.sending.sending import QueueSender
+
+OVERHEAD: Final = 16
+"""Bytes counted for a message beside its value, key, tag and headers."""
+MAX_PILE_COUNT: Final = 65_536
+"""Messages that one pile takes."""
+
+
+class Pile(Outcome[int]):
+    """Messages of one batch. Its value, once acknowledged, is the first one's offset."""
+
+    __slots__ = (
+        "attached",
+        "batch",
+        "born",
+        "count",
+        "due_ms",
+        "headers",
+        "keys",
+        "parked",
+        "plain",
+        "queue",
+        "size",
+        "tags",
+        "time_ms",
+        "times",
+        "topic",
+        "transaction",
+        "values",
+    )
+
+    def __init__(self, topic: str, queue: int, born: float) -> None:
+        super().__init__()
+        self.topic = topic
+        self.queue = queue
+        self.born = born
+        """Monotonic seconds; the delivery time-out counts from here."""
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.tags: list[str | None] | str | None = None
+        self.headers: list[Mapping[str, bytes] | None] | None = None
+        self.times: list[int | None] | int | None = None
+        self.time_ms = 0
+        """Message time of messages that were given none: set when the batch is made."""
+        self.plain = True
+        """Whether there are values only."""
+        self.count = 0
+        """Messages in it, once the core has taken it."""
+        self.size = 0
+        """Bytes, counted against the buffer."""
+        self.due_ms = AT_ONCE
+        """When its messages are delivered, ms since 1970; -1: at once."""
+        self.parked: Parking | None = None
+        """Where they wait until then, once acknowledged; its value is -1 then."""
+        self.transaction: Transaction | None = None
+        """Whose decision they wait for."""
+        self.batch = b""
+        """The messages, if they came encoded: there are no columns then."""
+        self.attached: Any = None
+        """What a skin keeps with the pile."""
+
+    def add_extras(
+        self,
+        index: int,
+        key: bytes | None,
+        tag: str | None,
+        headers: Mapping[str, bytes] | None,
+        time_ms: int | None,
+    ) -> None:
+        """Append to the columns that exist, and make those that message `index` is first to
+        need."""
+        self.plain = False
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [*repeat(None, index), key]
+        if isinstance(self.tags, list):
+            self.tags.append(tag)
+        elif tag is not None:
+            self.tags = [*repeat(None, index), tag]
+        if self.headers is not None:
+            self.headers.append(headers)
+        elif headers is not None:
+            self.headers = [*repeat(None, index), headers]
+        if isinstance(self.times, list):
+            self.times.append(time_ms)
+        elif time_ms is not None:
+            self.times = [*repeat(None, index), time_ms]
+
+    def time_of(self, index: int) -> int:
+        """Message time of message `index`, once the batch was made."""
+        time = self.times[index] if isinstance(self.times, list) else self.times
+        return self.time_ms if time is None else time
+
+    def let_go(self) -> None:
+        """Drop the columns that the batch now holds; the times stay for the results."""
+        self.values = []
+        self.keys = self.tags = self.headers = None
+
+
+def ignored(topic: str, queue: int | None, count: int) -> Pile:
+    """What was sent to no avail, e.g. again: done, without an offset."""
+    pile = Pile(topic, -1 if queue is None else queue, 0.0)
+    pile.count = count
+    pile.resolve(-1)
+    return pile
+
+
+class QueueLane:
+    """One queue's piles: full ones, and the one that fills."""
+
+    __slots__ = ("closed", "open", "queue", "sender", "topic")
+
+    def __init__(self, topic: TopicLane, queue: int) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.closed: deque[Pile] = deque()
+        self.open: Pile | None = None
+        self.sender: QueueSender | None = None
+        """The core's side."""
+
+
+class TopicLane:
+    """One topic's queues, and which of them takes messages without a key now."""
+
+    __slots__ = ("largest", "name", "queues", "sticky", "topic_id")
+
+    def __init__(self, name: str, topic_id: int, count: int, largest: int, sticky: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.largest = largest
+        """Bound of a message: value, key and headers, in bytes."""
+        self.queues = [QueueLane(self, queue) for queue in range(count)]
+        self.sticky = sticky % count
+
+    def move_on(self, queue: int) -> None:
+        """The pile of `queue` went: keyless messages go to the next queue."""
+        if queue == self.sticky:
+            self.sticky = (queue + 1) % len(self.queues)
+
+    def pick(self, queue: int) -> QueueLane:
+        """The lane of a queue given by its number.
+
+        Raises:
+            UnknownResource: UNKNOWN_QUEUE.
+        """
+        if not 0 <= queue < len(self.queues):
+            text = f"topic {self.name!r} has queues 0 to {len(self.queues) - 1}, not {queue}"
+            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=self.name, queue=queue)
+        return self.queues[queue]

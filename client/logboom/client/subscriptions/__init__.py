@@ -1,0 +1,1 @@
+"""Consumers of subscriptions, without their skins."""

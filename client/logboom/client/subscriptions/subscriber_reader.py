@@ -1,0 +1,281 @@
+"""The reader's side of a consumer of a subscription, for threads and for asyncio alike."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from logboom.client.calls import AnyCall, WakeSubscriber
+from logboom.client.groups.failures import RetrySink
+from logboom.client.groups.retries import restored
+from logboom.client.results import Message, messages_of
+from logboom.client.subscriptions.sent_on import SentOn
+from logboom.client.subscriptions.subscriber import Parcel, Place, Subscriber
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.filters import selectors
+from logboom.wire.names import RETRY_PREFIX
+
+MOST_DELAY_S: Final = 40 * 86_400
+
+
+class SubscriberReader:
+    """Hands out messages and settles them. Nothing here waits."""
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        submit: Callable[[AnyCall], None],
+        sink: RetrySink | None = None,
+        name: str = "",
+    ) -> None:
+        """`sink`, `name`: of a subscription with retries and dead letters, where copies go and what
+        stands behind the prefixes of their topics."""
+        self._subscriber = subscriber
+        self._submit = submit
+        self._ready: deque[Message] = deque()
+        self._most = subscriber.options.config.max_attempts
+        self._restores = subscriber.options.topic.startswith(RETRY_PREFIX)
+        self._sent_on = None if sink is None else SentOn(subscriber, name, sink, self._wake)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._ready or self._subscriber.arrivals)
+
+    def take(self, most: int) -> list[Message]:
+        """Up to `most` messages that are here.
+
+        Raises:
+            LogboomError: a queue cannot be had (once; the others go on).
+        """
+        subscriber = self._subscriber
+        with subscriber.lock:
+            if subscriber.void:
+                self._drop(subscriber.void)
+                subscriber.void.clear()
+            ready = self._ready
+            while len(ready) < most and subscriber.arrivals:
+                self._open_next()
+            taken = [ready.popleft() for _ in range(min(most, len(ready)))]
+            for message in taken:
+                place = subscriber.places[message.queue]
+                place.out.add(message.offset)
+                if place.doubled:
+                    place.doubled.discard(message.offset)
+            if self._sent_on is not None:
+                taken = self._tried(taken, self._sent_on)
+        error, subscriber.error = subscriber.error, None
+        if error is not None and not taken:
+            raise error
+        return taken
+
+    def _tried(self, taken: list[Message], sent_on: SentOn) -> list[Message]:
+        """Retries as the messages that they are copies of; without what was tried often enough."""
+        found = []
+        for raw in taken:
+            message = _restored(raw) if self._restores else raw
+            if message.attempt <= self._most:
+                found.append(message)
+                continue
+            place = self._subscriber.places[raw.queue]
+            place.out.discard(raw.offset)
+            cause = f"delivered {message.attempt - 1} times and never acknowledged"
+            last = msgspec.structs.replace(message, attempt=message.attempt - 1)
+            sent_on.bury(place, raw.offset, last, cause)
+        return found
+
+    def _drop(self, queues: set[int]) -> None:
+        """Forget what is here of queues: it comes again."""
+        self._ready = deque(each for each in self._ready if each.queue not in queues)
+
+    def _open_next(self) -> None:
+        parcel = self._subscriber.arrivals.popleft()
+        if parcel.session == parcel.place.session:
+            self._ready.extend(self._opened(parcel))
+
+    def _drop_copies(self, place: Place, offsets: set[int]) -> None:
+        """These are settled: what came of them a second time meanwhile is void."""
+        copies = place.doubled & offsets
+        if not copies:
+            return
+        void = self._subscriber.void
+        if void:
+            # Before anything of the new session stands among what is here.
+            self._drop(void)
+            void.clear()
+        while self._subscriber.arrivals:
+            self._open_next()
+        place.doubled -= copies
+        self._ready = deque(
+            each for each in self._ready if each.queue != place.queue or each.offset not in copies
+        )
+
+    def _opened(self, parcel: Parcel) -> list[Message]:
+        place, subscriber = parcel.place, self._subscriber
+        picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
+        topic = subscriber.options.topic
+        messages = messages_of(topic, place.queue, parcel.columns, picked)
+        if place.done or place.known or place.sending:
+            messages = self._without_known(place, messages)
+        if parcel.attempts:
+            messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
+        place.free(parcel)
+        if place.freed * 2 >= subscriber.window() and not subscriber.hungry:
+            subscriber.hungry = True
+            self._submit(WakeSubscriber(subscriber))
+        return messages
+
+    def _without_known(self, place: Place, messages: list[Message]) -> list[Message]:
+        """Acknowledge what the reader has been done with before this session."""
+        if place.sending:
+            messages = [message for message in messages if message.offset not in place.sending]
+        known = [m.offset for m in messages if m.offset in place.done or m.offset in place.known]
+        if not known:
+            return messages
+        place.known.difference_update(known)
+        place.done.update(known)
+        place.to_ack += known
+        self._wake()
+        gone = set(known)
+        return [message for message in messages if message.offset not in gone]
+
+    def _wake(self) -> None:
+        if not self._subscriber.woken:
+            self._subscriber.woken = True
+            self._submit(WakeSubscriber(self._subscriber))
+
+    # Settling.
+
+    def ack(self, given: Message | Iterable[Message]) -> None:
+        """Messages are done.
+
+        Raises:
+            InvalidRequest: one was not delivered here, or is settled already.
+        """
+        messages = [given] if isinstance(given, Message) else list(given)
+        with self._subscriber.lock:
+            for message in messages:
+                place, offset = self._taken_out(message)
+                place.done.add(offset)
+                place.to_ack.append(offset)
+            self._wake()
+
+    def ack_cumulative(self, message: Message) -> None:
+        """This message and all before it in its queue are done.
+
+        Raises:
+            InvalidRequest: it was not delivered here; or the subscription is shared.
+        """
+        options = self._subscriber.options
+        if not options.ordered:
+            text = f"ack_cumulative is for exclusive and failover, not for {options.config.kind}"
+            raise InvalidRequest(f"{text}: acknowledge each message")
+        with self._subscriber.lock:
+            place, last = self._taken_out(message)
+            place.up_to = max(place.up_to, last)
+            below = [offset for offset in place.out if offset <= last]
+            place.out.difference_update(below)
+            place.done.update(below)
+            place.done.add(last)
+            self._drop_copies(place, set(below))
+            self._wake()
+
+    def nack(self, given: Message | Iterable[Message], delay_s: float, cause: str = "") -> None:
+        """Messages are to come again, in `delay_s` seconds; what was tried often enough becomes a
+        dead letter, for this `cause`.
+
+        Raises:
+            InvalidRequest: one was not delivered here, or is settled already; or such a delay.
+        """
+        check_delay(delay_s)
+        messages = [given] if isinstance(given, Message) else list(given)
+        sent_on = self._sent_on
+        with self._subscriber.lock:
+            for message in messages:
+                place, offset = self._taken_out(message)
+                if sent_on is not None and message.attempt >= self._most:
+                    sent_on.bury(place, offset, message, cause or "given back by its consumer")
+                    continue
+                place.again.append((offset, round(delay_s * 1000)))
+                if self._subscriber.options.ordered:
+                    self._rewind(place)
+            self._wake()
+
+    def retry(self, given: Message | Iterable[Message], delay_s: float | None, cause: str) -> None:
+        """Messages are to come again as copies, by way of the retries; what was tried often enough
+        becomes a dead letter.
+
+        Raises:
+            InvalidRequest: one was not delivered here, or is settled already; or such a delay.
+        """
+        assert self._sent_on is not None
+        if delay_s is not None:
+            check_delay(delay_s)
+        messages = [given] if isinstance(given, Message) else list(given)
+        with self._subscriber.lock:
+            for message in messages:
+                place, offset = self._taken_out(message)
+                if message.attempt >= self._most:
+                    self._sent_on.bury(place, offset, message, cause)
+                else:
+                    self._sent_on.retry(place, offset, message, delay_s, cause)
+
+    def _rewind(self, place: Place) -> None:
+        """All that is not acknowledged comes again, in order: what is here of it is void."""
+        subscriber = self._subscriber
+        place.rewound = place.expected
+        place.doubled.clear()
+        kept: deque[Parcel] = deque()
+        for parcel in subscriber.arrivals:
+            if parcel.place is place:
+                place.free(parcel)
+            else:
+                kept.append(parcel)
+        subscriber.arrivals.clear()
+        subscriber.arrivals.extend(kept)
+        self._drop({place.queue})
+
+    def _taken_out(self, message: Message) -> tuple[Place, int]:
+        """Where a message was read, and its offset there; it is settled from now on."""
+        subscriber = self._subscriber
+        topic, queue, offset = message.read_from or (message.topic, message.queue, message.offset)
+        place = subscriber.places.get(queue)
+        known = place is not None and offset in place.out
+        if place is None or not known or topic != subscriber.options.topic:
+            text = f"message {offset} of {topic}/{queue}"
+            raise InvalidRequest(
+                f"{text} was not delivered to this consumer, or is settled already"
+            )
+        place.out.discard(offset)
+        if place.doubled:
+            self._drop_copies(place, {offset})
+        return place, offset
+
+    def pause(self, *, paused: bool) -> None:
+        """Give permits no more, or again."""
+        self._subscriber.paused = paused
+        self._wake()
+
+
+def check_delay(delay_s: float) -> None:
+    """
+    Raises:
+        InvalidRequest: nothing can wait for so long, or come before its time.
+    """
+    if not 0 <= delay_s <= MOST_DELAY_S:
+        raise InvalidRequest(f"a delay is 0 to {MOST_DELAY_S} seconds, not {delay_s!r}")
+
+
+def _restored(raw: Message) -> Message:
+    """A retry as the message that it is a copy of; deliveries of the copy count too."""
+    message = restored(raw)
+    if message.read_from is None:  # somebody else wrote it there
+        return msgspec.structs.replace(raw, read_from=(raw.topic, raw.queue, raw.offset))
+    return message if raw.attempt == 1 else _counted(message, message.attempt + raw.attempt - 2)
+
+
+def _counted(message: Message, attempts: int) -> Message:
+    return msgspec.structs.replace(message, attempt=attempts + 1) if attempts else message

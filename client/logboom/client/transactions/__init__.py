@@ -1,0 +1,1 @@
+"""Transactions, half messages and decisions, without their skins."""

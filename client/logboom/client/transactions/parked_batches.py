@@ -1,0 +1,98 @@
+"""The low-level pair: batches are parked here, and decided on elsewhere (a Spark job's driver)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from logboom.client.limits import BytesLike
+from logboom.client.sending.piles import Pile
+from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.transactions.applications import MAX_SEQUENCE, check_chosen
+from logboom.client.transactions.deciding import ParkedHandle
+from logboom.client.transactions.parks import Parks
+from logboom.wire.batch import encode_batch
+from logboom.wire.checking import check
+from logboom.wire.columns import Columns
+from logboom.wire.errors import InternalError, InvalidRequest
+from logboom.wire.messages import MAX_BATCH_BYTES
+from logboom.wire.transactions import Transaction, check_app_id
+
+Payload: TypeAlias = BytesLike | Columns | Sequence[bytes | None]
+"""An encoded batch, the columns of one, or values alone."""
+ToPark: TypeAlias = tuple[str, int, Payload]
+"""(topic, queue, messages)."""
+MAX_ATTEMPT: Final = (1 << 63) - 1
+
+
+def parks_of(app_id: str, attempt: int, sequence: int) -> Parks:
+    """What batches wait for.
+
+    Raises:
+        InvalidRequest: an application id, an attempt or a sequence that cannot be.
+    """
+    check_app_id(app_id)
+    check_chosen(app_id)
+    for name, given, most in (
+        ("attempt", attempt, MAX_ATTEMPT),
+        ("sequence", sequence, MAX_SEQUENCE),
+    ):
+        if type(given) is not int or not 0 <= given <= most:
+            raise InvalidRequest(f"{name} is a whole number of 63 bits from 0 on, not {given!r}")
+    return Parks(Transaction(app_id, sequence, attempt), limit=0)
+
+
+def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
+    """A batch, and how many messages it holds.
+
+    Raises:
+        DamagedBatch: the encoded batch is none, or not one fresh from a producer.
+        InvalidRequest: values of a wrong type; TOO_LARGE.
+    """
+    if isinstance(payload, Columns):
+        _, keys, values, tags, headers, _ = zip(*payload.iter_rows(), strict=True)
+        batch = encode_batch(values, keys, tags, headers, payload.timestamps(), now_ms=wall_ms)
+        count = len(payload)
+    elif isinstance(payload, bytes | bytearray | memoryview):
+        batch = bytes(payload)
+        count = check(batch, stamped=False).count
+    else:
+        batch, count = encode_batch(payload, now_ms=wall_ms), len(payload)
+    if len(batch) > MAX_BATCH_BYTES:
+        text = f"a batch of {len(batch)} bytes; at most {MAX_BATCH_BYTES} are taken: split it"
+        raise InvalidRequest(text, "TOO_LARGE", limit=MAX_BATCH_BYTES)
+    return batch, count
+
+
+def send_all(
+    buffer: SendBuffer[Any], batches: Iterable[ToPark], parks: Parks, wall_ms: int
+) -> list[Pile]:
+    """Put batches on their queues."""
+    piles = []
+    for topic, queue, payload in batches:
+        batch, count = encoded(payload, wall_ms)
+        piles.append(buffer.send_batch(topic, queue, batch, count, parks))
+    return piles
+
+
+def handle_of(pile: Pile) -> ParkedHandle:
+    """The handle of a pile that is done.
+
+    Raises:
+        LogboomError: why it is not parked.
+    """
+    pile.get()
+    parked, whose = pile.parked, pile.transaction
+    if parked is None or whose is None:
+        raise InternalError("a batch was stored and not parked: please report it")
+    return ParkedHandle(
+        whose.app_id,
+        whose.sequence,
+        whose.attempt,
+        parked.topic,
+        parked.topic_id,
+        parked.queue,
+        parked.offset,
+        parked.side,
+        pile.count,
+    )

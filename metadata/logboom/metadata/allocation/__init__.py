@@ -1,0 +1,1 @@
+"""The strategies of `logboom.metadata.allocate`."""

@@ -1,0 +1,72 @@
+"""The strategies that only count: in runs, in turn, or as an operator wrote it down.
+
+Behaviour and names are RocketMQ's (AVG, AVG_BY_CIRCLE, CONFIG).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from logboom.metadata.allocation.inputs import InvalidAllocation, Q, find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def averagely(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
+    """Runs of neighbouring queues; the first members have one more where it does not divide."""
+    size, larger = divmod(len(queues), len(members))
+    allocation: dict[str, list[Q]] = {}
+    start = 0
+    for rank, member in enumerate(members):
+        end = start + size + (rank < larger)
+        allocation[member] = list(queues[start:end])
+        start = end
+    return allocation
+
+
+def averagely_by_circle(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
+    """Dealt out in turn: the member of rank i has every queue k with k mod members = i."""
+    return {member: list(queues[rank :: len(members)]) for rank, member in enumerate(members)}
+
+
+def by_config(
+    queues: Sequence[Q],
+    members: Sequence[str],
+    config: Mapping[str, Iterable[Q]] | Iterable[Q] | None,
+) -> dict[str, list[Q]]:
+    """What the configuration gives to each member, in its order; one plain list is for each.
+
+    As in RocketMQ a queue may stand there for nobody, or for several: `owners` refuses the latter
+    where a queue must have one owner.
+
+    Raises:
+        InvalidAllocation: no configuration, or it names a member or queue that does not exist,
+            or a queue twice for one member.
+    """
+    if config is None:
+        raise InvalidAllocation("by_config needs config=, the queues of each member")
+    if not isinstance(config, Mapping):
+        fixed = list(config)
+        config = dict.fromkeys(members, fixed)
+    if strangers := sorted(config.keys() - set(members)):
+        raise InvalidAllocation(
+            f"config names member {strangers[0]!r}, who is not in the group: leave it out"
+        )
+    return {member: _configured(queues, member, config.get(member, ())) for member in members}
+
+
+def _configured(queues: Sequence[Q], member: str, chosen: Iterable[Q]) -> list[Q]:
+    listed = list(chosen)
+    seen: set[int] = set()
+    for queue in listed:
+        at = find(queues, queue)
+        if at is None:
+            raise InvalidAllocation(
+                f"config gives {member!r} queue {queue!r}, which does not exist: leave it out"
+            )
+        if at in seen:
+            raise InvalidAllocation(f"config gives {member!r} queue {queue!r} twice: name it once")
+        seen.add(at)
+    return listed

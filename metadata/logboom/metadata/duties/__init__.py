@@ -1,0 +1,1 @@
+"""What the raft leader does beside committing."""

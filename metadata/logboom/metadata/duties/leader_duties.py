@@ -1,0 +1,125 @@
+"""What a raft leader does beside committing: its term, the brokers' sessions, leaders' homes,
+and the queues of consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Protocol
+
+from logboom.metadata.config import LEASE_MS, NameServerConfig
+from logboom.metadata.duties.liveness import Liveness
+from logboom.metadata.duties.rebalance import Rebalance
+from logboom.metadata.groups.targets import GroupTargets
+from logboom.metadata.raft.config import SubmitOutcome
+from logboom.metadata.raft.log_commands import AnyLogCommand
+from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.submissions import OnResult
+from logboom.metadata.state.cluster import Broker
+from logboom.metadata.state.state import State
+from logboom.wire.actor import Instant
+from logboom.wire.commands import FenceBroker, NewTerm
+
+
+class Submitter(Protocol):
+    """The name server, as far as its duties know it."""
+
+    raft: RaftNode
+    state: State
+
+    def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
+        """Put a command of this node's own into the log."""
+
+    def new_cluster_id(self) -> str:
+        """A random id, taken only if the cluster has none yet."""
+
+
+class LeaderDuties:
+    """Idle on followers; on the raft leader, begins with `NewTerm` (R13)."""
+
+    def __init__(self, config: NameServerConfig, node: Submitter) -> None:
+        self.liveness = Liveness()
+        self._id = config.id
+        self._node = node
+        self._rebalance = Rebalance(config.rebalance_after_s)
+        self._targets = GroupTargets()
+        self._announced = 0
+        """Term whose `NewTerm` was submitted."""
+        self._begun = 0
+        """Term whose `NewTerm` was applied here as leader."""
+        self._turned: float | None = None
+        self._now = 0.0
+
+    @property
+    def serving(self) -> bool:
+        """Whether this node leads and its term has begun in the replicated state."""
+        raft = self._node.raft
+        return raft.is_leader and raft.term == self._begun == self._node.state.cluster.term
+
+    def wake(self, now: float) -> None:
+        """A turn begins; if the loop was away longer than a lease, nobody is blamed for it."""
+        away = self._turned is not None and now - self._turned > LEASE_MS / 1000
+        self._turned = self._now = now
+        self._targets.begin_turn()
+        if away:
+            self.liveness.grant_all(self._node.state.cluster.brokers.values(), now)
+
+    def follow(self, now: float) -> None:
+        """Brokers changed in the replicated state."""
+        self.liveness.follow(self._node.state.cluster.brokers.values(), now)
+
+    def heard(self, broker: Broker, unheard: Iterable[str], now: float) -> bool:
+        """A heartbeat of the current registration; False if it is being fenced already."""
+        self._rebalance.heard(broker.id, unheard)
+        return self.liveness.heard(broker, now)
+
+    def perform(self, now: Instant) -> None:
+        """Begin the term, fence silent brokers, send leaderships home, allocate to groups."""
+        raft, cluster = self._node.raft, self._node.state.cluster
+        if not raft.is_leader:
+            return
+        if self._announced != raft.term:
+            self._announced = raft.term
+            begin = NewTerm(raft.term, self._id, self._node.new_cluster_id(), now.wall_ms)
+            self._node.submit(begin, partial(self._term_begun, raft.term))
+        if not self.serving:
+            return
+        for broker, epoch in self.liveness.take_expired(now.mono):
+            fence = FenceBroker(broker, epoch, cluster.term, now.wall_ms)
+            self._node.submit(fence, partial(self._fenced, broker, epoch))
+        for move in self._rebalance.take_moves(cluster, now.mono, now.wall_ms):
+            self._node.submit(move, _forget)
+        for target in self._targets.take(cluster, now.mono, now.wall_ms):
+            group = cluster.groups.by_name[target.group]
+            self._node.submit(target, partial(self._target_set, group.id))
+
+    def deadline(self) -> float | None:
+        """When `perform` is wanted next."""
+        if not self.serving:
+            return None
+        cluster = self._node.state.cluster
+        wanted = [
+            self.liveness.deadline(),
+            self._rebalance.deadline(cluster),
+            self._targets.deadline(cluster),
+        ]
+        return min((at for at in wanted if at is not None), default=None)
+
+    def _term_begun(self, term: int, outcome: SubmitOutcome) -> None:
+        if outcome.applied:
+            self._begun = term
+            self.liveness.grant_all(self._node.state.cluster.brokers.values(), self._now)
+            self._rebalance.restart(self._now)
+            self._targets.restart()
+        elif self._announced == term:
+            self._announced = 0
+
+    def _target_set(self, group_id: int, _outcome: SubmitOutcome) -> None:
+        self._targets.ended(group_id)
+
+    def _fenced(self, broker: str, epoch: int, outcome: SubmitOutcome) -> None:
+        self.liveness.fence_ended(broker, epoch, applied=outcome.applied)
+
+
+def _forget(_outcome: SubmitOutcome) -> None:
+    """A move that failed is looked at again."""

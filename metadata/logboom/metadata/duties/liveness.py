@@ -1,0 +1,70 @@
+"""Who is alive, as the raft leader sees it: soft state, never replicated (Q11, R13).
+
+Only its consequence, `FenceBroker`, is. Who begins to lead, or was away longer than a lease,
+grants everybody a full session first: the silence was its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logboom.metadata.config import SESSION
+from logboom.metadata.state.cluster import Broker
+
+
+class Liveness:
+    """Sessions of the live brokers."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, tuple[int, float]] = {}
+        """Broker → (instance epoch, when its session ends)."""
+        self._fencing: set[tuple[str, int]] = set()
+
+    def grant_all(self, brokers: Iterable[Broker], now: float) -> None:
+        """Give every live broker a full session."""
+        self._sessions = {b.id: (b.instance_epoch, now + SESSION) for b in brokers if b.alive}
+        self._fencing.clear()
+
+    def follow(self, brokers: Iterable[Broker], now: float) -> None:
+        """The brokers changed: new registrations get a full session, fenced ones lose theirs."""
+        sessions: dict[str, tuple[int, float]] = {}
+        for broker in brokers:
+            if broker.alive:
+                known = self._sessions.get(broker.id)
+                if known is None or known[0] != broker.instance_epoch:
+                    known = (broker.instance_epoch, now + SESSION)
+                sessions[broker.id] = known
+        self._sessions = sessions
+
+    def heard(self, broker: Broker, now: float) -> bool:
+        """A heartbeat of the current registration; False if it is being fenced already."""
+        if (broker.id, broker.instance_epoch) in self._fencing:
+            return False
+        self._sessions[broker.id] = (broker.instance_epoch, now + SESSION)
+        return True
+
+    def take_expired(self, now: float) -> list[tuple[str, int]]:
+        """(broker, instance epoch) whose session ended; each is returned once."""
+        expired = [
+            (broker, epoch)
+            for broker, (epoch, ends) in self._sessions.items()
+            if ends <= now and (broker, epoch) not in self._fencing
+        ]
+        self._fencing.update(expired)
+        return expired
+
+    def fence_ended(self, broker: str, instance_epoch: int, *, applied: bool) -> None:
+        """The fence was applied, or failed and is to be tried again."""
+        self._fencing.discard((broker, instance_epoch))
+        known = self._sessions.get(broker)
+        if applied and known is not None and known[0] == instance_epoch:
+            del self._sessions[broker]
+
+    def deadline(self) -> float | None:
+        """When the next session ends that is not being fenced."""
+        ends = [
+            end
+            for broker, (epoch, end) in self._sessions.items()
+            if (broker, epoch) not in self._fencing
+        ]
+        return min(ends, default=None)

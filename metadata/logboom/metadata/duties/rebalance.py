@@ -1,0 +1,83 @@
+"""Leadership goes home: queues return to their preferred replica once it is safely back.
+
+Soft state of the raft leader. Without it the broker restarted last would lead nothing. No queue
+goes to a broker that does not hear, or is not heard by, its other replicas: a new leader waits a
+full period before it does without them, on top of what the old one has waited already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from logboom.metadata.state.cluster import Cluster, Queue
+from logboom.wire.commands import ElectLeader
+
+PERIOD: Final = 1.0
+"""Seconds between two looks."""
+MAX_MOVES: Final = 500
+"""Queues that move in one look, so that not all producers turn at once."""
+
+
+class Rebalance:
+    """Since when each displaced queue's preferred replica has been fit to lead."""
+
+    def __init__(self, after_s: float) -> None:
+        self._after = after_s
+        self._since: dict[Queue, float] = {}
+        self._look_at = 0.0
+        self._unheard: dict[str, frozenset[str]] = {}
+        """Broker → those that should replicate from it and are silent, as it said last."""
+
+    def heard(self, broker: str, unheard: Iterable[str]) -> None:
+        """A broker's heartbeat said who is silent."""
+        self._unheard[broker] = frozenset(unheard)
+
+    def restart(self, now: float) -> None:
+        """A leadership of the raft group begins: nothing is known of before."""
+        self._since.clear()
+        self._unheard.clear()
+        self._look_at = now + PERIOD
+
+    def take_moves(self, cluster: Cluster, now: float, time_ms: int) -> list[ElectLeader]:
+        """The moves that are due; looks at most once in a `PERIOD`."""
+        if not self._after or now < self._look_at:
+            return []
+        self._look_at = now + PERIOD
+        since: dict[Queue, float] = {}
+        moves: list[ElectLeader] = []
+        for queue in cluster.displaced:
+            if not _is_fit(cluster, queue) or self._is_cut_off(queue):
+                continue
+            fit_since = self._since.get(queue, now)
+            if now - fit_since >= self._after and len(moves) < MAX_MOVES:
+                moves.append(ElectLeader(queue.topic.name, queue.index, None, time_ms))
+            else:
+                since[queue] = fit_since
+        self._since = since
+        return moves
+
+    def _is_cut_off(self, queue: Queue) -> bool:
+        """Whether the preferred replica and another do not hear each other, as far as known."""
+        preferred = queue.standing.replicas[0]
+        silent = self._unheard.get(preferred, frozenset())
+        return any(
+            other in silent or preferred in self._unheard.get(other, frozenset())
+            for other in queue.standing.isr
+        )
+
+    def deadline(self, cluster: Cluster) -> float | None:
+        """When the next look is wanted."""
+        return self._look_at if self._after and cluster.displaced else None
+
+
+def _is_fit(cluster: Cluster, queue: Queue) -> bool:
+    s = queue.standing
+    preferred = s.replicas[0]
+    return (
+        preferred in cluster.alive
+        and preferred in s.isr
+        and preferred not in s.suspect
+        and preferred not in s.damaged
+        and preferred not in s.lost
+    )

@@ -1,0 +1,94 @@
+"""The target of a group: who shall have which queue, as the raft leader allocated it."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING
+
+from logboom.metadata.state.outcome import DONE, Outcome, refused, unknown_group
+from logboom.wire.group_commands import NOBODY, SetTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logboom.metadata.groups.groups import Group, GroupTopic, Member
+    from logboom.metadata.state.cluster import Cluster
+
+
+def pack_places(places: Sequence[int]) -> bytes:
+    """A row of `SetTarget`."""
+    row = array("H", places)
+    if sys.byteorder == "big":
+        row.byteswap()
+    return row.tobytes()
+
+
+def unpack_places(row: bytes) -> array[int] | None:
+    """The places of a row of `SetTarget`, or None if it is none."""
+    places = array("H")
+    if len(row) % places.itemsize:
+        return None
+    places.frombytes(row)
+    if sys.byteorder == "big":
+        places.byteswap()
+    return places
+
+
+def set_target(cluster: Cluster, command: SetTarget) -> Outcome:
+    """Set the target; every member reconciles alone with what changes for it.
+
+    A queue whose owner is no longer its target is to be drained and released; one without owner
+    goes to its target at once; all others never pause.
+    """
+    group = cluster.groups.by_name.get(command.group)
+    if group is None:
+        return unknown_group(command.group)
+    if command.group_epoch != group.group_epoch or group not in cluster.groups.pending:
+        text = f"group {group.name!r} is at epoch {group.group_epoch}, allocated was another"
+        return refused("STALE_EPOCH", text, group=group.name, epoch=group.group_epoch)
+    members: list[Member | None] = [*group.ordered]
+    rows: list[tuple[GroupTopic, array[int]]] = []
+    for topic_id, row in command.rows:
+        topic, places = group.topics.get(topic_id), unpack_places(row)
+        if topic is None or not topic.subscribed or places is None or len(places) != len(topic):
+            text = f"a target for topic {topic_id} that does not fit its queues"
+            return refused("INVALID_ARGUMENT", text, group=group.name)
+        if any(place >= len(members) and place != NOBODY for place in places):
+            text = f"a target for topic {topic_id} that names no member of {len(members)}"
+            return refused("INVALID_ARGUMENT", text, group=group.name)
+        rows.append((topic, places))
+    cluster.groups.touch(group)
+    changed: dict[Member, None] = {}
+    for topic, places in rows:
+        _aim(group, topic, places, members, changed)
+    if command.last:
+        group.target_epoch, group.fault = group.group_epoch, command.fault
+        cluster.groups.note_pending(group)
+    cluster.groups.touch(group, changed)
+    return DONE
+
+
+def _aim(
+    group: Group,
+    topic: GroupTopic,
+    places: array[int],
+    members: list[Member | None],
+    changed: dict[Member, None],
+) -> None:
+    """Set the targets of one topic. Written out, it is done for 10,000 queues in one command."""
+    targets, owners, committed = topic.targets, topic.owners, topic.committed
+    epochs, topic_id, version = topic.owner_epochs, topic.id, group.version
+    for queue, place in enumerate(places):
+        target = None if place == NOBODY else members[place]
+        if targets[queue] is target:
+            continue
+        targets[queue] = target
+        owner = owners[queue]
+        if owner is not None:
+            changed[owner] = None
+        elif target is not None and committed[queue] >= 0:
+            owners[queue] = target
+            epochs[queue] = version
+            target.owned[topic_id, queue] = None
+            changed[target] = None

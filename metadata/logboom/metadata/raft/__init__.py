@@ -1,0 +1,1 @@
+"""The Raft group: PySyncObj wrapped so that it keeps what it commits."""

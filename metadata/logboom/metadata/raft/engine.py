@@ -1,0 +1,254 @@
+"""PySyncObj's `SyncObj` with its outside replaced: what it keeps is elections, terms and commits.
+
+`REPLACED` lists every method of the shipped class that ours stands in for. The class is built for
+each node from a private copy of PySyncObj's module, so that clock, journal and serializer, which
+are names of that module, belong to one node; nothing of the shared module is changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from logboom.metadata.raft.log import RaftLog
+    from logboom.metadata.raft.snapshot import Snapshot
+
+FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
+"""PySyncObj's numbers of the three states."""
+
+Message = dict[str, Any]
+
+REPLACED: Final = {
+    "_SyncObj__doApplyCommand": "apply_entry",
+    "_SyncObj__generateRaftTimeout": "election_timeout",
+    "_SyncObj__sendNextNodeIdx": "answer",
+    "_SyncObj__loadDumpFile": "finish_install",
+    "_SyncObj__tryLogCompaction": "compact",
+    "_SyncObj__connectedToAnyone": "may_stand",
+    "_checkCommandsToApply": "ship",
+}
+"""Method of the shipped class -> method of ours that stands in for it."""
+SHIPPED: Final = {
+    "log": "_SyncObj__raftLog",
+    "commit_index": "_SyncObj__raftCommitIndex",
+    "last_applied": "_SyncObj__raftLastApplied",
+    "current_term": "_SyncObj__raftCurrentTerm",
+    "state": "_SyncObj__raftState",
+    "leader_node": "_SyncObj__raftLeader",
+    "others": "_SyncObj__otherNodes",
+    "connected": "_SyncObj__connectedNodes",
+    "next_index": "_SyncObj__raftNextIndex",
+    "match_index": "_SyncObj__raftMatchIndex",
+    "answered_at": "_SyncObj__lastResponseTime",
+    "waiting": "_SyncObj__commandsWaitingCommit",
+    "election_deadline": "_SyncObj__raftElectionDeadline",
+    "next_append_at": "_SyncObj__newAppendEntriesTime",
+    "noop_index": "_SyncObj__noopIDx",
+}
+"""Name of ours -> private attribute of the shipped class; None until that is set."""
+
+
+class EngineHost(Protocol):
+    """What the engine asks of the `RaftNode` around it."""
+
+    def send_message(self, peer: str, message: Message) -> None:
+        """Queue one of PySyncObj's messages."""
+
+    def send_answer(self, peer: str) -> None:
+        """Queue the answer to the append or snapshot at hand."""
+
+    def apply_entry(self, index: int, term: int, entry: bytes) -> list[bytes]:
+        """Apply one committed entry; the results of its commands."""
+
+    def election_timeout(self) -> float:
+        """Seconds until the next election, drawn at random."""
+
+    def ship_submitted(self) -> None:
+        """Add what was submitted to the log (leader), or refuse it."""
+
+    def compact_if_due(self) -> None:
+        """Take a snapshot and trim the log when it has grown."""
+
+    def may_stand(self) -> bool:
+        """Whether an election may be started now."""
+
+    def state_changed(self, old: int, new: int) -> None:
+        """The node became follower, candidate or leader."""
+
+
+class Refused:
+    """Stands where PySyncObj would reach for pickle, randomness or files: any use is a bug."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AssertionError(f"PySyncObj reached for {self._name}.{attribute}")
+
+
+class _Transport:
+    """The `Transport` that PySyncObj sees: always ready, hands everything to the host."""
+
+    ready = True
+
+    def __init__(self, engine: Any, _self_node: Any, _other_nodes: Any) -> None:
+        self._host: EngineHost = engine.host
+
+    def send(self, node: Any, message: Message) -> bool:
+        self._host.send_message(node.id, message)
+        return True
+
+    def ignore(self, *_: Any) -> None:
+        """Callbacks are called on the engine directly; nodes are known from the membership."""
+
+    setOnNodeConnectedCallback = setOnNodeDisconnectedCallback = ignore  # noqa: N815 - PySyncObj's
+    setOnReadonlyNodeConnectedCallback = setOnUtilityMessageCallback = ignore  # noqa: N815 - same
+    setOnReadonlyNodeDisconnectedCallback = setOnMessageReceivedCallback = ignore  # noqa: N815 - same
+    addNode = dropNode = tryGetReady = waitReady = destroy = ignore  # noqa: N815 - same
+
+
+class _SnapshotDoor:
+    """Replaces PySyncObj's `Serializer`: snapshots pass whole and are never "busy" (R6)."""
+
+    def __init__(self) -> None:
+        self.latest: Callable[[], bytes | None] = lambda: None
+        self.install: Callable[[Snapshot], None] | None = None
+
+    def getTransmissionData(self, _node: Any) -> tuple[bytes, bool, bool] | None:  # noqa: N802 - PySyncObj's name
+        data = self.latest()
+        return None if data is None else (data, True, True)
+
+    def setTransmissionData(self, snapshot: Snapshot) -> bool:  # noqa: N802 - PySyncObj's name
+        assert self.install is not None, "the node connects the door before any frame"
+        self.install(snapshot)
+        return True
+
+    def cancelTransmisstion(self, _node: Any) -> None:  # noqa: N802 - PySyncObj's own spelling
+        """Nothing is under way between two calls."""
+
+
+def _alias(name: str) -> property:
+    """An attribute under another name; read many times a turn."""
+    return property(attrgetter(name), lambda self, value: setattr(self, name, value))
+
+
+def engine_class(module: ModuleType) -> Any:
+    """Our subclass of the `SyncObj` in a private copy of PySyncObj's module."""
+    base: Any = module.SyncObj
+
+    class Peer(module.Node):  # type: ignore[name-defined,misc]  # a module loaded at run time
+        """A node that hashes alike in every process, so that sets of them iterate alike."""
+
+        def __hash__(self) -> int:
+            return zlib.crc32(self.id.encode())
+
+    class Engine(base):  # type: ignore[misc]  # PySyncObj ships no types
+        """See the module."""
+
+        def __init__(self, host: EngineHost, node_id: str, others: list[str], conf: Any) -> None:
+            self.host = host
+            super().__init__(
+                Peer(node_id), [Peer(other) for other in others], conf, transportClass=_Transport
+            )
+            # The node loads the newest snapshot itself, before the first tick (R9).
+            self._SyncObj__needLoadDumpFile = False
+
+        def apply_entry(self, entry: bytes) -> list[bytes]:
+            index = self.last_applied + 1
+            return self.host.apply_entry(index, self.log.term_at(index), entry)
+
+        def election_timeout(self) -> float:
+            return self.host.election_timeout()
+
+        def answer(self, node: Any, **_: Any) -> None:
+            # What is answered was decided when the append was placed (R2, R10).
+            self.host.send_answer(node.id)
+
+        def finish_install(self, **_: Any) -> None:
+            # The door has replaced state, file and journal already (R6).
+            self.last_applied = self.log.last_index
+
+        def compact(self) -> None:
+            self.host.compact_if_due()
+
+        def may_stand(self) -> bool:
+            return self.host.may_stand()
+
+        def ship(self) -> None:
+            self.host.ship_submitted()
+
+        def peer(self, node_id: str) -> Any:
+            return Peer(node_id)
+
+        def deliver(self, node_id: str, message: Message) -> None:
+            """Hand PySyncObj one message."""
+            self._SyncObj__onMessageReceived(Peer(node_id), message)
+
+        def connect(self, node_id: str) -> None:
+            self._SyncObj__onNodeConnected(Peer(node_id))
+
+        def disconnect(self, node_id: str) -> None:
+            self._SyncObj__onNodeDisconnected(Peer(node_id))
+
+        def send_appends(self) -> None:
+            """Ship to every connected member what it lacks, or a heartbeat."""
+            self._SyncObj__sendAppendEntries()
+
+        def append_soon(self) -> None:
+            """Let the next tick ship to everybody without waiting for the heartbeat."""
+            self.next_append_at = float("-inf")
+
+        def add_peer(self, node_id: str, now: float) -> None:
+            node = Peer(node_id)
+            self.others.add(node)
+            self.next_index[node] = self.log.last_index + 1
+            self.match_index[node] = 0
+            self.answered_at[node] = now
+
+        def drop_peer(self, node_id: str) -> None:
+            node = Peer(node_id)
+            self.others.discard(node)
+            self.connected.discard(node)
+            for table in (self.next_index, self.match_index, self.answered_at):
+                table.pop(node, None)
+
+    for ours, theirs in SHIPPED.items():
+        # PySyncObj reads every property before it has set any attribute.
+        setattr(Engine, theirs, None)
+        setattr(Engine, ours, _alias(theirs))
+    for theirs, ours in REPLACED.items():
+        assert hasattr(base, theirs), f"PySyncObj has no {theirs}: another version is installed"
+        setattr(Engine, theirs, getattr(Engine, ours))
+    return Engine
+
+
+def furnish(module: ModuleType, log: RaftLog, clock: Callable[[], float]) -> _SnapshotDoor:
+    """Replace the outside world in a private copy of PySyncObj's module."""
+    door = _SnapshotDoor()
+    poller = SimpleNamespace(poll=lambda _timeout: None)
+    outside: dict[str, Any] = {
+        "createJournal": lambda _path: log,
+        "monotonicTime": clock,
+        "Serializer": lambda *_: door,
+        "createPoller": lambda _kind: poller,
+        "globalDnsResolver": lambda: SimpleNamespace(
+            setTimeouts=lambda *_: None, setPreferredAddrFamily=lambda _: None
+        ),
+        "PIPE_NOTIFIER_ENABLED": False,
+        "pickle": Refused("pickle"),
+        "random": Refused("random"),
+        "time": Refused("time"),
+        "os": Refused("os"),
+        "logger": logging.getLogger("logboom.metadata.raft.raft"),
+    }
+    for name, value in outside.items():
+        assert hasattr(module, name), f"PySyncObj has no {name}: another version is installed"
+        setattr(module, name, value)
+    return door

@@ -1,0 +1,91 @@
+"""Commands on their way into the log: gathered for one turn, shipped by the leader alone (R13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from logboom.metadata.raft.config import Refusal, SubmitOutcome, SubmitStatus
+from logboom.metadata.raft.entries import Change, pack_commands, split
+
+OnResult = Callable[[SubmitOutcome], None]
+"""Called once with what became of a submitted command, at the end of a turn."""
+
+
+@dataclass(slots=True)
+class Packed:
+    """One raft entry that holds several commands, and who waits for them."""
+
+    entry: bytes
+    waiting: list[OnResult]
+
+
+class Submissions:
+    """What was submitted in this turn, and the outcomes that the turn's end gives out."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._commands: list[tuple[int, bytes, OnResult]] = []
+        self._changes: list[tuple[int, Change, OnResult]] = []
+        self._due: list[tuple[OnResult, SubmitOutcome]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._commands or self._changes)
+
+    def add_command(self, term: int, command: bytes, on_result: OnResult) -> None:
+        """A command for the leader's current term."""
+        if len(command) > self._limit:
+            self.refuse(on_result, Refusal.TOO_LARGE)
+        else:
+            self._commands.append((term, command, on_result))
+
+    def add_change(self, term: int, change: Change, on_result: OnResult) -> None:
+        """A membership change for the leader's current term."""
+        self._changes.append((term, change, on_result))
+
+    def take_commands(self, term: int | None) -> list[Packed]:
+        """Everything submitted in `term`, packed; what belongs to another term is refused."""
+        commands, self._commands = self._commands, []
+        good = [(body, on_result) for at, body, on_result in commands if at == term]
+        for at, _, on_result in commands:
+            if at != term:
+                self.refuse(on_result, Refusal.NOT_LEADER)
+        packed, start = [], 0
+        for count in split([len(body) for body, _ in good], self._limit):
+            group = good[start : start + count]
+            start += count
+            packed.append(
+                Packed(pack_commands([body for body, _ in group]), [done for _, done in group])
+            )
+        return packed
+
+    def take_changes(self, term: int | None) -> list[tuple[Change, OnResult]]:
+        """The changes asked for in `term`; what belongs to another term is refused."""
+        changes, self._changes = self._changes, []
+        for at, _, on_result in changes:
+            if at != term:
+                self.refuse(on_result, Refusal.NOT_LEADER)
+        return [(change, on_result) for at, change, on_result in changes if at == term]
+
+    # -- outcomes ---------------------------------------------------------------------------
+
+    def refuse(self, on_result: OnResult, refusal: Refusal) -> None:
+        """It never entered the log."""
+        self._due.append((on_result, SubmitOutcome(SubmitStatus.REFUSED, refusal=refusal)))
+
+    def unknown(self, waiting: list[OnResult]) -> None:
+        """Leadership was lost while they waited."""
+        outcome = SubmitOutcome(SubmitStatus.UNKNOWN)
+        self._due.extend((on_result, outcome) for on_result in waiting)
+
+    def applied(self, waiting: list[OnResult], results: list[bytes], index: int, term: int) -> None:
+        """Their entry is applied; a membership change has no result of its own."""
+        for on_result, result in zip(waiting, results or [b""], strict=True):
+            outcome = SubmitOutcome(SubmitStatus.APPLIED, result, index, term)
+            self._due.append((on_result, outcome))
+
+    def give_out(self) -> None:
+        """Call everybody whose outcome is due."""
+        due, self._due = self._due, []
+        for on_result, outcome in due:
+            on_result(outcome)

@@ -1,0 +1,147 @@
+"""Leaders and ISR of queues, as brokers and operators ask for them (Q6, Q7, Q13, Q14)."""
+
+from __future__ import annotations
+
+from logboom.metadata.state.cluster import Broker, Cluster, Queue
+from logboom.metadata.state.outcome import DONE, Outcome, fenced, refused, unknown_topic
+from logboom.metadata.state.standing import Standing, damage, elect, force, leave, mend, set_isr
+from logboom.metadata.state.standing import standing as standing_of
+from logboom.wire.commands import AlterIsr, ElectLeader, IsrChange, ReportDamage, ReportTails
+
+
+def alter_isr(cluster: Cluster, command: AlterIsr) -> Outcome:
+    """Change the ISR of queues that the asking broker leads; value is a code per change."""
+    broker = current(cluster, command.broker, command.instance_epoch)
+    if broker is None:
+        return fenced(command.broker)
+    return Outcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
+
+
+def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
+    queue = _queue(cluster, change.topic_id, change.queue)
+    if queue is None:
+        return "UNKNOWN_QUEUE"
+    before = queue.standing
+    if before.leader != broker.id:
+        return "NOT_LEADER"
+    if change.leader_epoch != queue.epoch:
+        return "STALE_EPOCH"
+    if change.version != queue.version:
+        return "CONFLICT"
+    isr = dict(change.isr)
+    if broker.id not in isr or not isr.keys() <= set(before.replicas):
+        return "INVALID_ARGUMENT"
+    if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
+        return "FENCED"
+    if (isr.keys() - set(before.isr)) & {*before.damaged}:
+        return "DATA_DAMAGED"
+    after = set_isr(before, isr.keys(), queue.topic.need)
+    cluster.place(queue, _without_damaged(cluster, queue, after))
+    return ""
+
+
+def _without_damaged(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+    """A damaged replica that was kept for want of another goes as soon as there is one (Q14)."""
+    for broker in s.damaged:
+        if broker in s.isr and len(s.isr) > 1:
+            s = leave(s, broker, queue.topic.need, trusted=False)
+    return s if s.leader is not None else _elect(cluster, queue, s)
+
+
+def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
+    """Note what a suspect broker holds, and elect where all that could lead are heard (Q13)."""
+    broker = current(cluster, command.broker, command.instance_epoch)
+    if broker is None:
+        return fenced(command.broker)
+    for tail in command.tails:
+        queue = _queue(cluster, tail.topic_id, tail.queue)
+        if queue is None or broker.id not in queue.standing.suspect:
+            continue
+        tails = cluster.tails.setdefault((tail.topic_id, tail.queue), {})
+        tails[broker.id] = (tail.last_epoch, tail.end_offset, tail.end_side)
+        if queue.standing.leader is None:
+            cluster.place(queue, _elect(cluster, queue, queue.standing))
+    return DONE
+
+
+def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
+    """A broker's replicas are damaged, or whole again (Q14)."""
+    broker = current(cluster, command.broker, command.instance_epoch)
+    if broker is None:
+        return fenced(command.broker)
+    for topic_id, index in command.queues:
+        queue = _queue(cluster, topic_id, index)
+        if queue is None or broker.id not in queue.standing.replicas:
+            continue
+        before = queue.standing
+        if command.mended:
+            after = mend(before, broker.id)
+        elif broker.id in before.damaged and before.leader == broker.id:
+            continue
+        else:
+            after = damage(before, broker.id, queue.topic.need)
+        if after.leader is None:
+            after = _elect(cluster, queue, after)
+        # The replica will be cut: a new epoch ends what its positions of before are worth to the
+        # leader, which would let it into the ISR again for what it held once (Q4, Q6).
+        cluster.place(queue, after, anew=not command.mended)
+    return DONE
+
+
+def elect_leader(cluster: Cluster, command: ElectLeader) -> Outcome:
+    """Move a queue's leadership, or give a queue without leader one of its ISR by force.
+
+    Without `prefer`: to the first sound ISR member in placement order. Forcing takes what the
+    preferred replica holds as the truth, which is for an operator to decide.
+    """
+    topic = cluster.topics.get(command.topic)
+    if topic is None:
+        return unknown_topic(command.topic)
+    if not 0 <= command.queue < len(topic.queues):
+        text = f"topic {topic.name!r} has queues 0 to {len(topic.queues) - 1}, not {command.queue}"
+        return refused("UNKNOWN_QUEUE", text, topic=topic.name, queue=command.queue)
+    queue = topic.queues[command.queue]
+    before = queue.standing
+    if command.prefer is None:
+        cluster.place(queue, _elect(cluster, queue, before))
+        return DONE
+    if command.prefer not in before.isr or command.prefer not in cluster.alive:
+        text = (
+            f"{command.prefer!r} is no live in-sync replica of {topic.name!r} queue "
+            f"{queue.index}: choose one of {', '.join(before.isr)}"
+        )
+        return refused("INVALID_ARGUMENT", text, topic=topic.name, queue=queue.index)
+    sound = command.prefer not in {*before.suspect, *before.damaged, *before.lost}
+    if not sound and before.leader is not None:
+        text = f"{command.prefer!r} is damaged: it leads only where no other can"
+        return refused("INVALID_ARGUMENT", text, topic=topic.name, queue=queue.index)
+    cluster.place(
+        queue, _led_by(before, command.prefer) if sound else force(before, command.prefer)
+    )
+    return DONE
+
+
+def _led_by(s: Standing, broker: str) -> Standing:
+    return standing_of(s.replicas, broker, s.isr, s.eligible, s.suspect, s.damaged, s.lost)
+
+
+def _elect(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+    topic = queue.topic
+    unclean = topic.config.unclean_election
+    tails = cluster.tails_of(queue)
+    return elect(s, cluster.alive, topic.need, unclean=unclean, tails=tails)
+
+
+def current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | None:
+    """The broker if this is its current registration and it is not fenced (Q6)."""
+    broker = cluster.brokers.get(broker_id)
+    if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:
+        return None
+    return broker
+
+
+def _queue(cluster: Cluster, topic_id: int, index: int) -> Queue | None:
+    topic = cluster.topics_by_id.get(topic_id)
+    if topic is None or not 0 <= index < len(topic.queues):
+        return None
+    return topic.queues[index]

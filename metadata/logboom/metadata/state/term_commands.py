@@ -1,0 +1,47 @@
+"""The name servers' own affairs: terms, founding, and who joins or leaves (R9, R12, R13)."""
+
+from __future__ import annotations
+
+from logboom.metadata.raft.log_commands import ForgetNameServer, NoteNameServer
+from logboom.metadata.state.cluster import Cluster
+from logboom.metadata.state.names import broker_id_fault, endpoint_fault
+from logboom.metadata.state.outcome import DONE, Outcome, refused
+from logboom.wire.commands import NewTerm
+
+
+def new_term(cluster: Cluster, command: NewTerm) -> Outcome:
+    """A raft leader begins; fences of other terms are refused from here on (R13)."""
+    if command.term < cluster.term:
+        text = f"term {command.term} comes too late: the term is {cluster.term}"
+        return refused("STALE_EPOCH", text, epoch=cluster.term)
+    cluster.term = command.term
+    cluster.raft_leader = command.leader
+    if not cluster.cluster_id:
+        cluster.cluster_id = command.cluster_id
+        cluster.bump()
+    return DONE
+
+
+def note_name_server(cluster: Cluster, command: NoteNameServer) -> Outcome:
+    """Where a name server listens that is about to join. The same again changes nothing."""
+    fault = broker_id_fault(command.name_server)
+    if fault is not None:
+        return refused("INVALID_NAME", fault.replace("broker", "name server", 1))
+    fault = endpoint_fault(command.endpoint) or endpoint_fault(command.raft_endpoint)
+    if fault is not None:
+        return refused("INVALID_ARGUMENT", fault)
+    name = command.name_server
+    if name in cluster.former_name_servers:
+        text = f"name server {name!r} was removed once: join under an id never used before"
+        return refused("INVALID_ARGUMENT", text)
+    cluster.name_servers[name] = (command.endpoint, command.raft_endpoint)
+    cluster.bump()
+    return DONE
+
+
+def forget_name_server(cluster: Cluster, command: ForgetNameServer) -> Outcome:
+    """A name server has left the group."""
+    cluster.name_servers.pop(command.name_server, None)
+    cluster.former_name_servers[command.name_server] = None
+    cluster.bump()
+    return DONE

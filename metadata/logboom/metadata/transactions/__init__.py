@@ -1,0 +1,1 @@
+"""Decisions on transactions in the replicated state."""

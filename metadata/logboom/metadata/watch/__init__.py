@@ -1,0 +1,1 @@
+"""WATCH: who follows the metadata, and what they are told."""

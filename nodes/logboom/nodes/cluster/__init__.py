@@ -1,0 +1,1 @@
+"""A broker and its name servers: registration, metadata, and the roles that follow from it."""

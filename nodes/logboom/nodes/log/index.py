@@ -1,0 +1,225 @@
+"""The time and key index of a queue: a follow-on pass over the entries below the HW.
+
+It never slows an ack: an append only notes a few numbers in memory, and `advance` later turns what
+lies below the HW into blocks, a bounded number per call, with the pass's own checkpoint in the
+same write (Q12). What lies below the HW and fills no block yet stays in memory; after a crash it is
+read from the log again. Being made from below the HW, the index is never cut with the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from logboom.nodes.disk.opening import after_entry
+from logboom.nodes.disk.storage import Storage, WriteSet
+from logboom.nodes.log import index_rows
+from logboom.nodes.log.keys import Position, log_key, position_of
+from logboom.wire.batch import BatchHead, check, open_batch
+from logboom.wire.errors import Unavailable
+
+BLOCK_ENTRIES: Final = 256
+BLOCK_BYTES: Final = 1024 * 1024
+"""A block ends behind the batch that reaches one of these."""
+READ_BYTES: Final = 4 * 1024 * 1024
+"""What one `advance` may read of the log while it catches up."""
+LOOKUP_BYTES: Final = 16 * 1024 * 1024
+"""What one lookup may read of the log."""
+CONTROLS: Final = 64
+"""Control entries in a row after which a lookup goes straight to the batch behind them."""
+_NOTED: Final = 65_536
+"""Entries remembered above the HW; those beyond are read from the log when they are due."""
+
+
+class _Note(NamedTuple):
+    """What the index wants to know of one entry."""
+
+    start: Position
+    end: Position
+    size: int
+    append_time_ms: int
+    max_timestamp_ms: int
+    key_summary: int
+
+
+def _note(position: Position, head: BatchHead) -> _Note:
+    return _Note(
+        position,
+        after_entry(position, head),
+        head.length,
+        head.append_time_ms,
+        head.max_timestamp_ms if head.count else index_rows.LOWEST_MS,
+        head.key_summary,
+    )
+
+
+class QueueIndex:
+    """The index of one queue."""
+
+    def __init__(self, storage: Storage, topic_id: int, queue: int, log_start: int) -> None:
+        """Take the pass up where its checkpoint is, or at the log's start."""
+        self._storage = storage
+        self._ids = (topic_id, queue)
+        at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
+        self._noted: deque[_Note] = deque()
+        self._begin(max(at, log_start))
+
+    def _begin(self, offset: int) -> None:
+        self._open: list[_Note] = []
+        """Entries below the HW that fill no block yet."""
+        self._open_bytes = 0
+        self._block_start = offset
+        self.reach = Position(offset, 0)
+        """Everything before this position is in blocks or in the open one."""
+
+    def note(self, position: Position, head: BatchHead) -> None:
+        """An entry was appended at `position`; in log order."""
+        if len(self._noted) < _NOTED:
+            self._noted.append(_note(position, head))
+
+    def cut(self, end: Position) -> None:
+        """The log was cut to `end`, which is not below the HW."""
+        while self._noted and self._noted[-1].start >= end:
+            self._noted.pop()
+
+    def reset(self, writes: WriteSet, log_start: int) -> None:
+        """The log begins anew at `log_start`, or was cut below its HW: forget everything."""
+        index_rows.forget(writes, *self._ids)
+        self._noted.clear()
+        self._greatest_ms = index_rows.LOWEST_MS
+        self._begin(log_start)
+
+    def advance(self, writes: WriteSet, hw: Position, max_blocks: int = 4) -> bool:
+        """Take in entries below `hw`; stage up to `max_blocks` blocks. True: there is more.
+
+        Cheap when nothing is due. Writes staged here become visible with the turn's other writes.
+        """
+        read = blocks = 0
+        while self.reach < hw:
+            while self._noted and self._noted[0].start < self.reach:
+                self._noted.popleft()
+            if not self._noted or self._noted[0].start != self.reach:
+                if read:
+                    return True
+                read = self._read_back(hw)
+                if not read:
+                    return False
+            while self._noted and self._noted[0].end <= hw and self._noted[0].start == self.reach:
+                blocks += self._take(writes, self._noted.popleft())
+                if blocks == max_blocks:
+                    return self.reach < hw
+            if self._noted and self._noted[0].start == self.reach:
+                return False  # the HW lies within this entry
+        return False
+
+    def _read_back(self, hw: Position) -> int:
+        """Note entries again that were not noted, or no longer; bytes read."""
+        size = 0
+        again: list[_Note] = []
+        first = log_key(*self._ids, *self.reach)
+        for key, entry in self._storage.scan("log", first, log_key(*self._ids, *hw)):
+            position = position_of(key)
+            if position != (again[-1].end if again else self.reach):
+                break
+            again.append(_note(position, check(entry)))
+            size += len(entry)
+            if size >= READ_BYTES or (self._noted and again[-1].end >= self._noted[0].start):
+                break
+        self._noted.extendleft(reversed(again))
+        return size
+
+    def _take(self, writes: WriteSet, note: _Note) -> int:
+        """One entry below the HW; 1 if it filled a block."""
+        if self._open and note.end.side and self._open[-1].end.side:
+            # Of control entries in a row, which may be a million parked batches, one note is kept.
+            last = self._open[-1]
+            note_of_all = note._replace(start=last.start, size=last.size + note.size)
+            self._open[-1] = note_of_all
+        else:
+            self._open.append(note)
+        self._open_bytes += note.size
+        self.reach = note.end
+        full = self._open_bytes >= BLOCK_BYTES or len(self._open) >= BLOCK_ENTRIES
+        # A block ends behind a batch: control entries stand before the batch at their offset.
+        if not full or note.end.side:
+            return 0
+        self._greatest_ms = max(self._greatest_ms, *(n.max_timestamp_ms for n in self._open))
+        block = index_rows.Block(note.end.offset, self._open_bytes, note.append_time_ms)
+        keyed = [(n.start.offset, n.key_summary) for n in self._open if n.key_summary]
+        index_rows.put_block(writes, *self._ids, self._block_start, block, keyed, self._greatest_ms)
+        self._begin(note.end.offset)
+        return 1
+
+    def trim(self, writes: WriteSet, log_start: int) -> None:
+        """Retention moved the log's start (`retention.expire` calls this)."""
+        index_rows.trim(self._storage, writes, *self._ids, log_start)
+        if log_start > self._block_start:
+            kept = [note for note in self._open if note.start.offset >= log_start]
+            self._begin(log_start)
+            index_rows.put_checkpoint(writes, *self._ids, log_start, self._greatest_ms)
+            self._noted.extendleft(reversed(kept))
+
+    def offset_for_time(self, timestamp_ms: int, log_start: int, hw: Position) -> tuple[int, int]:
+        """The first message at or after a message time, in the first batch whose greatest
+        timestamp is at or after it: (offset, its timestamp), or (HW, -1) if there is none.
+
+        Raises:
+            Unavailable: BUSY, the index has not caught up after a start; ask again.
+        """
+        older = index_rows.behind_older(self._storage, *self._ids, timestamp_ms)
+        first = log_key(*self._ids, max(log_start, older))
+        read = 0
+        for key, entry, head in self._entries(first, log_key(*self._ids, *hw)):
+            if head.count and head.max_timestamp_ms >= timestamp_ms:
+                return _first_at(entry, head, timestamp_ms)
+            read += len(entry)
+            if read > LOOKUP_BYTES:
+                at = position_of(key).offset
+                text = f"the time index reaches to {self.reach.offset}, and this looks past {at}"
+                raise Unavailable(f"{text}: ask again in a moment", "BUSY")
+        return hw.offset, -1
+
+    def _entries(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes, BatchHead]]:
+        """(key, entry, head) between two keys; of very many control entries in a row, only some."""
+        while True:
+            controls = 0
+            jump = b""
+            for key, entry in self._storage.scan("log", first, end):
+                head = check(entry)
+                yield key, entry, head
+                controls = 0 if head.count else controls + 1
+                if controls == CONTROLS:
+                    # A batch stands last at its offset.
+                    last = min(end, log_key(*self._ids, head.base_offset + 1))
+                    jump = next(self._storage.scan("log", key, last, reverse=True))[0]
+                    if jump > key:
+                        break
+            else:
+                return
+            first = jump
+
+    def find_key(
+        self, key_hash: int, before: int, limit: int, log_start: int
+    ) -> tuple[list[int], int]:
+        """Base offsets of batches that may hold a key of this hash (`hashing.murmur3`), newest
+        first, and the offset up to which the index reaches: from there on the asker scans."""
+        mask = 1 << ((key_hash & 0xFFFF) >> 10)
+        newest = ((note.start.offset, note.key_summary) for note in reversed(self._open))
+        found = chain(
+            index_rows.matching(newest, mask, before),
+            index_rows.candidates(
+                self._storage, *self._ids, mask, min(before, self._block_start), log_start
+            ),
+        )
+        kept = [offset for offset in islice(found, max(0, limit)) if offset >= log_start]
+        return kept, self.reach.offset
+
+
+def _first_at(entry: bytes, head: BatchHead, timestamp_ms: int) -> tuple[int, int]:
+    """The first message of a batch at or after a time that its greatest timestamp reaches."""
+    for place, time_ms in enumerate(open_batch(entry, head).timestamps()):
+        if time_ms >= timestamp_ms:
+            return head.base_offset + place, time_ms
+    return head.base_offset, head.first_timestamp_ms

@@ -1,0 +1,153 @@
+"""The rows of family `index`: layouts, and the lookups that read rows alone.
+
+Behind (topic id, queue):
+
+| key                 | value                                                                        |
+|---------------------|------------------------------------------------------------------------------|
+| `c`                 | the checkpoint: next offset u64, greatest timestamp so far i64               |
+| `b`, first offset   | a block: next offset u64, bytes u64, append time i64, then for each batch    |
+|                     | with keys its base offset u64 and key summary u64                            |
+| `t`, timestamp      | next offset of the last block when this was the greatest timestamp so far    |
+
+The greatest timestamp so far never goes back, so the first batch whose greatest timestamp is ≥ t
+lies behind the last `t` row below t.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from logboom.nodes.disk.storage import Storage, WriteSet
+from logboom.nodes.log.keys import queue_end, queue_key
+
+LOWEST_MS: Final = -(1 << 63)
+"""Before every timestamp."""
+HIGHEST_MS: Final = (1 << 63) - 1
+"""No timestamp is after it; who asks for a later time is not refused."""
+LOOKUP_BLOCKS: Final = 4096
+"""Blocks that one `candidates` reads; it then names its edge as a candidate, to go on from."""
+
+_CHECKPOINT: Final = struct.Struct(">Qq")
+_BLOCK: Final = struct.Struct(">QQq")
+_ROW: Final = struct.Struct(">QQ")
+_OFFSET: Final = struct.Struct(">Q")
+
+
+class Block(NamedTuple):
+    """What a block says of the entries that it covers, control entries included."""
+
+    next_offset: int
+    size: int
+    """Bytes."""
+    append_time_ms: int
+    """Of its last entry, the latest."""
+
+
+def _time(timestamp_ms: int) -> bytes:
+    """A signed time in byte order."""
+    return _OFFSET.pack(min(timestamp_ms, HIGHEST_MS) - LOWEST_MS)
+
+
+def _block_key(topic_id: int, queue: int, offset: int) -> bytes:
+    return queue_key(topic_id, queue, b"b" + _OFFSET.pack(offset))
+
+
+def block_at(storage: Storage, topic_id: int, queue: int, offset: int) -> Block | None:
+    """The block that begins exactly at `offset`."""
+    stored = storage.get("index", _block_key(topic_id, queue, offset))
+    return None if stored is None else Block(*_BLOCK.unpack_from(stored))
+
+
+def put_block(
+    writes: WriteSet,
+    topic_id: int,
+    queue: int,
+    first_offset: int,
+    block: Block,
+    keyed: Iterable[tuple[int, int]],
+    greatest_ms: int,
+) -> None:
+    """Stage a block with its time row and the checkpoint behind it.
+
+    Args:
+        keyed: (base offset, key summary) of its batches with keys, in order.
+        greatest_ms: greatest message time of this and all earlier blocks.
+    """
+    rows = b"".join(_ROW.pack(*row) for row in keyed)
+    writes.put("index", _block_key(topic_id, queue, first_offset), _BLOCK.pack(*block) + rows)
+    at = _OFFSET.pack(block.next_offset)
+    writes.put("index", queue_key(topic_id, queue, b"t" + _time(greatest_ms)), at)
+    put_checkpoint(writes, topic_id, queue, block.next_offset, greatest_ms)
+
+
+def put_checkpoint(
+    writes: WriteSet, topic_id: int, queue: int, next_offset: int, greatest_ms: int
+) -> None:
+    """Stage how far the blocks reach."""
+    checkpoint = _CHECKPOINT.pack(next_offset, greatest_ms)
+    writes.put("index", queue_key(topic_id, queue, b"c"), checkpoint)
+
+
+def checkpoint(storage: Storage, topic_id: int, queue: int) -> tuple[int, int]:
+    """(next offset, greatest timestamp so far) of the pass; (0, LOWEST_MS) before the first."""
+    stored = storage.get("index", queue_key(topic_id, queue, b"c"))
+    if stored is None:
+        return 0, LOWEST_MS
+    next_offset, greatest_ms = _CHECKPOINT.unpack(stored)
+    return next_offset, greatest_ms
+
+
+def behind_older(storage: Storage, topic_id: int, queue: int, timestamp_ms: int) -> int:
+    """An offset before which every message is older than `timestamp_ms`."""
+    first = queue_key(topic_id, queue, b"t")
+    rows = storage.scan("index", first, first + _time(timestamp_ms), reverse=True)
+    row = next(rows, None)
+    return 0 if row is None else int(_OFFSET.unpack(row[1])[0])
+
+
+def matching(rows: Iterable[tuple[int, int]], mask: int, before: int) -> Iterator[int]:
+    """Base offsets below `before` of the rows whose key summary has the bit of `mask`."""
+    return (base for base, summary in rows if summary & mask and base < before)
+
+
+def candidates(
+    storage: Storage, topic_id: int, queue: int, mask: int, before: int, log_start: int
+) -> Iterator[int]:
+    """Base offsets, newest first, of batches in blocks that may hold a key of the summary bit.
+
+    After LOOKUP_BLOCKS the edge of the search is named, which is a candidate like another: whoever
+    asks compares the keys anyway, and goes on below it.
+    """
+    first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, max(0, before))
+    scan = storage.scan("index", first, end, reverse=True)
+    for blocks, (key, stored) in enumerate(scan, 1):
+        rows: list[tuple[int, int]] = list(_ROW.iter_unpack(stored[_BLOCK.size :]))
+        yield from matching(reversed(rows), mask, before)
+        edge = _OFFSET.unpack(key[-8:])[0]
+        if edge <= log_start:
+            return
+        if blocks == LOOKUP_BLOCKS:
+            yield edge
+            return
+
+
+def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_start: int) -> None:
+    """Stage the removal of rows that speak only of entries before the log's start."""
+    first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, log_start)
+    last = next(storage.scan("index", first, end, reverse=True), None)
+    # A block that reaches beyond the start still tells of the keys there.
+    if last is not None and Block(*_BLOCK.unpack_from(last[1])).next_offset > log_start:
+        end = last[0]
+    writes.delete_range("index", first, end)
+    first, end = queue_key(topic_id, queue, b"t"), queue_key(topic_id, queue, b"u")
+    rows = storage.scan("index", first, end)
+    kept = next((key for key, at in rows if _OFFSET.unpack(at)[0] > log_start), end)
+    if kept != first:
+        writes.delete_range("index", first, kept)
+
+
+def forget(writes: WriteSet, topic_id: int, queue: int) -> None:
+    """Stage the removal of a queue's whole index."""
+    writes.delete_range("index", queue_key(topic_id, queue), queue_end(topic_id, queue))

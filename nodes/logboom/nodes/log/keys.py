@@ -1,0 +1,66 @@
+"""Layouts of the store's keys: big endian, so that byte order is the order of a queue's log.
+
+| family | key                                        | value                                      |
+|--------|--------------------------------------------|--------------------------------------------|
+| log    | topic id u32, queue u32, offset u64, side u32 | the stamped entry (`wire.batch`), or     |
+|        |                                            | what `borrowed.py` leaves of it            |
+| state  | topic id u32, queue u32, `q`               | `records.QueueRecord`                      |
+| state  | topic id u32, queue u32, `e`               | `records.encode_epochs`                    |
+| state  | topic id u32, queue u32, `b`, …            | see `borrowed.py`                          |
+| state  | topic id u32, queue u32, any other letter  | the broker's own                           |
+| index  | topic id u32, queue u32, letter, …         | see `index.py`                             |
+| parked | topic id u32, queue u32, letter, …         | see `parked/rows.py`, `decided_rows.py`    |
+| cursor | topic id u32, queue u32, letter, …         | see `cursor_rows.py`                       |
+| compact | topic id u32, queue u32, letter, …        | see `compaction/rows.py`                      |
+
+A position in a log is (offset, side): a batch of n at (o, s) moves the end to (o + n, 0), a control
+entry at (o, s) to (o, s + 1). Topic ids are never used twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+_LOG: Final = struct.Struct(">IIQI")
+_QUEUE: Final = struct.Struct(">II")
+
+LAST_SIDE: Final = (1 << 32) - 1
+RECORD: Final = b"q"
+EPOCHS: Final = b"e"
+
+
+class Position(NamedTuple):
+    """A place in a queue's log, between two entries."""
+
+    offset: int
+    side: int = 0
+
+
+def log_key(topic_id: int, queue: int, offset: int, side: int = 0) -> bytes:
+    """The key of the entry that begins at (offset, side)."""
+    return _LOG.pack(topic_id, queue, offset, side)
+
+
+def position_of(key: bytes) -> Position:
+    """Where the entry of a log key begins."""
+    _, _, offset, side = _LOG.unpack(key)
+    return Position(offset, side)
+
+
+def queue_key(topic_id: int, queue: int, suffix: bytes = b"") -> bytes:
+    """The prefix of all that a family holds of a queue, with a suffix behind."""
+    return _QUEUE.pack(topic_id, queue) + suffix
+
+
+def queue_of(key: bytes) -> tuple[int, int]:
+    """(topic id, queue) of any key."""
+    topic_id, queue = _QUEUE.unpack_from(key)
+    return topic_id, queue
+
+
+def queue_end(topic_id: int, queue: int) -> bytes:
+    """The first key behind all that a family holds of a queue."""
+    if queue < LAST_SIDE:
+        return _QUEUE.pack(topic_id, queue + 1)
+    return _QUEUE.pack(topic_id + 1, 0)

@@ -1,0 +1,165 @@
+"""Remove the oldest entries of a queue, by append time and by bytes; never above the HW.
+
+Whole index blocks go at once, so that a queue of any rate is kept short without reading it back;
+the rest goes batch by batch. The log's new start is staged in the same write as the
+removal (Q10). Each call does a bounded amount; ask again while it returns something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from logboom.nodes.disk.opening import after_entry
+from logboom.nodes.disk.storage import Storage, WriteSet
+from logboom.nodes.log.index import QueueIndex
+from logboom.nodes.log.index_rows import block_at
+from logboom.nodes.log.keys import Position, log_key, queue_key
+from logboom.nodes.log.records import QueueRecord, put_record
+from logboom.wire.batch import check
+
+STEPS: Final = 256
+"""Blocks or batches that one call removes at most."""
+
+
+CONTROLS: Final = 4096
+"""Control entries that are removed along with the batch behind them, without its block."""
+
+
+class Retention(NamedTuple):
+    """A topic's retention; None: no limit."""
+
+    max_age_ms: int | None
+    """Since the append."""
+    max_bytes: int | None
+    """Per queue; as much is always kept."""
+
+
+class _Piece(NamedTuple):
+    """Something that is removed whole."""
+
+    next_offset: int
+    size: int
+    append_time_ms: int
+
+
+def expire(
+    storage: Storage,
+    writes: WriteSet,
+    topic_id: int,
+    queue: int,
+    record: QueueRecord,
+    index: QueueIndex,
+    *,
+    keep: Retention,
+    limit: int,
+    wall_ms: int,
+    uncertain: int = 0,
+) -> QueueRecord | None:
+    """Stage the removal of what has expired; the queue's new record, or None if nothing has. The
+    arguments are those of `expired`."""
+    kept = expired(
+        storage,
+        topic_id,
+        queue,
+        record,
+        keep=keep,
+        limit=limit,
+        wall_ms=wall_ms,
+        uncertain=uncertain,
+    )
+    if kept is not None:
+        remove(writes, topic_id, queue, kept, index)
+    return kept
+
+
+def expired(
+    storage: Storage,
+    topic_id: int,
+    queue: int,
+    record: QueueRecord,
+    *,
+    keep: Retention,
+    limit: int,
+    wall_ms: int,
+    uncertain: int = 0,
+) -> QueueRecord | None:
+    """What the queue's record would be without what has expired; None if nothing has.
+
+    Args:
+        record: as of now, appends of this turn included.
+        limit: offset at which removal stops whatever its age: the HW, or the oldest parked batch.
+        wall_ms: milliseconds since 1970.
+        uncertain: bytes above the HW; they may yet be cut, and do not count as kept.
+    """
+    start, size = record.start, record.size - uncertain
+    for _ in range(STEPS):
+        if start >= limit:
+            break
+        expired = partial(_expired, size=size, keep=keep, wall_ms=wall_ms)
+        piece = _block(storage, topic_id, queue, start, limit)
+        if piece is None or not expired(piece):
+            piece = _batch(storage, topic_id, queue, start, limit, expired)
+        if piece is None:
+            break
+        start, size = piece.next_offset, size - piece.size
+    if start == record.start:
+        return None
+    return msgspec.structs.replace(record, start=start, size=max(0, size + uncertain))
+
+
+def remove(
+    writes: WriteSet, topic_id: int, queue: int, record: QueueRecord, index: QueueIndex
+) -> None:
+    """Stage the removal of all before the start of `record`, and the record."""
+    start = record.start
+    writes.delete_range("log", queue_key(topic_id, queue), log_key(topic_id, queue, start))
+    index.trim(writes, start)
+    put_record(writes, topic_id, queue, record)
+
+
+def _expired(piece: _Piece, size: int, keep: Retention, wall_ms: int) -> bool:
+    if keep.max_age_ms is not None and piece.append_time_ms < wall_ms - keep.max_age_ms:
+        return True
+    return keep.max_bytes is not None and size - piece.size >= keep.max_bytes
+
+
+def _block(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
+    """The index block that begins at the log's start, if it lies whole below `limit`."""
+    block = block_at(storage, topic_id, queue, start)
+    return _Piece(*block) if block is not None and block.next_offset <= limit else None
+
+
+def _batch(
+    storage: Storage,
+    topic_id: int,
+    queue: int,
+    start: int,
+    limit: int,
+    expired: Callable[[_Piece], bool],
+) -> _Piece | None:
+    """The first batch with the control entries before it, if it has expired and lies whole below
+    `limit`.
+
+    Behind very many control entries it waits for its index block.
+    """
+    size = 0
+    at = Position(start, 0)
+    first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
+    for entries, (_, entry) in enumerate(storage.scan("log", first, end)):
+        if entries > CONTROLS:
+            return None
+        # Checked: a flipped bit in the time would remove the batch before its time.
+        head = check(entry)
+        at = after_entry(at, head)
+        size += len(entry)
+        piece = _Piece(at.offset, size, head.append_time_ms)
+        if not expired(piece):
+            # Nor has what follows: it is younger, and more. There may be a whole transaction of it.
+            return None
+        if head.count:
+            return piece if at.offset <= limit else None
+    return None

@@ -1,0 +1,1 @@
+"""Batches that wait in a queue for their time."""

@@ -1,0 +1,1 @@
+"""What producers and readers ask of a queue's leader."""

@@ -1,0 +1,1 @@
+"""Subscriptions: the broker decides which consumer gets what, and keeps what was acknowledged."""

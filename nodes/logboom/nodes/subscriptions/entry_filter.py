@@ -1,0 +1,109 @@
+"""What a subscription delivers of an entry, decided in Pulsar's order; each decision is counted.
+
+damaged → control → not due → acknowledged already → plug-ins → tags and properties. What is
+damaged (stored as its producer sent it, and no reader can open it) or rejected counts as
+acknowledged, so that it never holds a subscription's floor back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from logboom.nodes.stats import Statistics
+from logboom.nodes.subscriptions.dispatch_events import Entry
+from logboom.wire.batch import open_batch
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.filters import Filter
+from logboom.wire.head import Kind
+
+LOG = logging.getLogger("logboom.nodes")
+
+Said: TypeAlias = Literal["accept", "reject", "reschedule"]
+PlugIn: TypeAlias = Callable[[Entry], Said]
+"""Judges a whole batch: deliver it, count it as acknowledged, or ask again later."""
+
+
+class Verdict(NamedTuple):
+    """Bits of one batch, each in at most one of them."""
+
+    deliver: int = 0
+    acked: int = 0
+    later: int = 0
+
+
+_NOTHING: Final = Verdict()
+
+
+class EntryFilter:
+    """The filter of one subscription."""
+
+    def __init__(
+        self, text: str = "", plug_ins: Sequence[PlugIn] = (), stats: Statistics | None = None
+    ) -> None:
+        """
+        Raises:
+            InvalidFilter, InvalidRequest: `text` cannot be read.
+        """
+        wanted = Filter.read(text) if text else Filter()
+        self._matcher = None if wanted.takes_all else wanted.matcher()
+        self._plug_ins = tuple(plug_ins)
+        self.stats = Statistics() if stats is None else stats
+
+    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> Verdict:
+        """What to do with the messages of an entry that are not acknowledged (`missing`, bits).
+
+        `damaged`: the dispatcher needs the columns, and they do not hold together.
+        """
+        head = entry.head
+        if damaged:
+            self.stats.count("dispatch_damaged", missing.bit_count())
+            return Verdict(acked=missing)
+        if head.is_control:
+            due = head.kind != Kind.PARKED
+            self.stats.count("dispatch_control" if due else "dispatch_not_due")
+            return _NOTHING
+        if not missing:
+            self.stats.count("dispatch_acked_already", head.count)
+            return _NOTHING
+        said = self._ask(entry)
+        if said == "reject":
+            self.stats.count("dispatch_rejected", missing.bit_count())
+            return Verdict(acked=missing)
+        if said == "reschedule":
+            self.stats.count("dispatch_rescheduled", missing.bit_count())
+            return Verdict(later=missing)
+        return self._match(entry, missing)
+
+    def _ask(self, entry: Entry) -> Said:
+        for plug_in in self._plug_ins:
+            try:
+                said = plug_in(entry)
+            except Exception as error:  # noqa: BLE001 - whatever it raises, nothing may be lost
+                self.stats.count("dispatch_plug_in_errors")
+                LOG.warning("a dispatch plug-in failed at offset %d: %r", entry.base, error)
+                return "reschedule"
+            if said == "accept":
+                continue
+            if said not in ("reject", "reschedule"):
+                self.stats.count("dispatch_plug_in_errors")
+                LOG.warning("a dispatch plug-in said %r at offset %d", said, entry.base)
+                return "reschedule"
+            return said
+        return "accept"
+
+    def _match(self, entry: Entry, missing: int) -> Verdict:
+        if self._matcher is None:
+            return Verdict(deliver=missing)
+        try:
+            passed = 0
+            if self._matcher.may_match(entry.head):
+                found = self._matcher.match(open_batch(entry.frame, entry.head))
+                passed = int.from_bytes(found.bitmap, "little")
+        except DamagedBatch:
+            self.stats.count("dispatch_damaged", missing.bit_count())
+            return Verdict(acked=missing)
+        rest = missing & ~passed
+        self.stats.count("dispatch_filtered", rest.bit_count())
+        return Verdict(missing & passed, rest)

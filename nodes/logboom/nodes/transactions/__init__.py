@@ -1,0 +1,1 @@
+"""Batches that wait in a queue for a decision, and its carrying out."""

@@ -1,0 +1,157 @@
+"""CHECKPARKED and LISTUNENDED: what waits for a decision in the queues that a broker leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import chain
+from typing import Final
+
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.log.keys import LAST_SIDE, Position
+from logboom.nodes.log.queues import Queues
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.parked import rows
+from logboom.nodes.parked.release import is_certain
+from logboom.nodes.requests.led import led
+from logboom.nodes.transactions import decided_rows
+from logboom.nodes.turn import Turn
+from logboom.wire.actor import Inbound
+from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.routes import Routes
+from logboom.wire.transactions import (
+    HALF,
+    MAX_HANDLES,
+    CheckParked,
+    ListUnended,
+    ParkedChecked,
+    Place,
+    Transaction,
+    Unended,
+    UnendedListed,
+)
+
+MOST: Final = 1_000
+"""Batches in one answer."""
+_LAST: Final = (1 << 63) - 1
+
+
+def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
+    """How often the producer group of a half message was to be asked by now: a function of its age,
+    so that nothing is written for it."""
+    age_ms = wall_ms - parked_ms - config.half_check_after_ms
+    if age_ms < 0:
+        return 0
+    return min(config.half_checks, 1 + age_ms // config.half_check_every_ms)
+
+
+def described(
+    config: BrokerConfig, replica: Replica, standing: rows.Standing, wall_ms: int
+) -> Unended:
+    """What is told of a batch that waits for a decision."""
+    assert standing.waits is not None
+    transaction, messages = standing.waits
+    half = transaction.sequence == HALF
+    checks = checks_at(config, standing.due_ms, wall_ms) if half else 0
+    place = (replica.topic, replica.topic_id, replica.queue, *standing.first)
+    return Unended(*place, transaction, standing.due_ms, checks, messages, standing.size)
+
+
+class UnendedRequests:
+    """Answers both requests."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: Queues,
+        routes: Routes,
+        leads: Callable[[], Iterable[Replica]],
+    ) -> None:
+        """`leads` are the queues that this broker leads."""
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._leads = leads
+
+    def check(self, address: Inbound, message: CheckParked, turn: Turn) -> None:
+        """Which places hold nothing of a transaction."""
+        try:
+            replica, leading = led(self._queues, self._routes, self._config.id, message)
+            if not is_certain(replica, leading) or replica.applied < replica.hw:
+                raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
+            unknown = [
+                place
+                for place in message.places[:MAX_HANDLES]
+                if not self._holds(replica, place, message.transaction)
+            ]
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        unknown += message.places[MAX_HANDLES:]
+        turn.answer(address, ParkedChecked(message.id, unknown))
+
+    def _holds(self, replica: Replica, place: Place, transaction: Transaction) -> bool:
+        """Raises DataDamaged: the store cannot be read."""
+        at = Position(*place)
+        if min(at) < 0 or at >= replica.hw or at.side > LAST_SIDE:
+            return False
+        storage, ids = self._queues.storage, replica.parked.ids
+        now_at = rows.place_of(storage, ids, at)
+        standing = rows.standing_at(storage, ids, now_at) if now_at is not None else None
+        whose = standing.waits if standing is not None else None
+        return whose is not None and whose.transaction == transaction
+
+    def tell(self, address: Inbound, message: ListUnended, turn: Turn) -> None:
+        """All that waits for a decision, oldest first."""
+        limit = min(max(1, message.limit), MOST)
+        try:
+            found = [self._of(replica, message, limit + 1, turn) for replica in self._leads()]
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        oldest = sorted(chain(*found), key=_order_of(message))
+        turn.answer(address, UnendedListed(message.id, oldest[:limit], len(oldest) > limit))
+
+    def _of(self, replica: Replica, message: ListUnended, limit: int, turn: Turn) -> list[Unended]:
+        """At least the first `limit` of a queue behind `message.after`, if there are as many."""
+        if not replica.parked.undecided:
+            return []
+        storage, order = self._queues.storage, _order_of(message)
+        begin = None if message.after is None else order(message.after)
+        found: list[Unended] = []
+        for at in self._places(replica, message):
+            standing = rows.standing_at(storage, replica.parked.ids, at)
+            if standing is None:
+                continue
+            each = described(self._config, replica, standing, turn.now.wall_ms)
+            # What was carried stands elsewhere than it is told: among its like it has no order.
+            if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:
+                break
+            if begin is None or order(each) > begin:
+                found.append(each)
+        return found
+
+    def _places(self, replica: Replica, message: ListUnended) -> Iterator[Position]:
+        """Where batches wait, in the order that is asked for, from `message.after` on."""
+        storage, ids, after = self._queues.storage, replica.parked.ids, message.after
+        if message.app_id:
+            whose = None if after is None else after.transaction
+            since = None if whose is None else (whose.sequence, whose.attempt)
+            return decided_rows.waiting_for(storage, ids, message.app_id, since)
+        since_ms = 0 if after is None else after.parked_ms
+        kinds = (
+            decided_rows.by_age(storage, ids, half=half, since_ms=since_ms, until_ms=_LAST)
+            for half in (False, True)
+        )
+        return (at for _, at, _ in merge(*kinds))
+
+
+def _order_of(message: ListUnended) -> Callable[[Unended], tuple[int, ...]]:
+    """By what an answer is sorted: two numbers that the rows are sorted by too, then the place."""
+    if message.app_id:
+        return lambda each: (each.transaction.sequence, each.transaction.attempt, *_place(each))
+    return lambda each: (each.parked_ms, 0, *_place(each))
+
+
+def _place(each: Unended) -> tuple[int, int, int, int]:
+    return each.topic_id, each.queue, each.offset, each.side

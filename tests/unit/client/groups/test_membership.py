@@ -1,0 +1,412 @@
+"""Members of groups: what they get, drain, commit, release; fenced, moved and altered."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.client.calls import CommitMember
+from logboom.client.groups.progress import Progress
+from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
+from logboom.wire.group_messages import GroupCommit, GroupHeartbeat, GroupJoin, GroupRelease
+from logboom.wire.messages import AnyMessage, Failure, Pull
+from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers
+from tests.unit.client.scripted import BROKERS
+
+
+@pytest.fixture
+def cluster() -> GroupCluster:
+    made = GroupCluster()
+    fill(made, 0, 0, 30)
+    fill(made, 1, 100, 30)
+    return made
+
+
+def test_it_reads_what_it_is_given_and_commits_what_is_acknowledged(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0, start=4)
+    messages = reader.read(10)
+    assert numbers(messages) == list(range(4, 14))
+    reader.intake.ack(messages[:6])
+    reader.commit()
+    assert (cluster.commits[0].offset, cluster.commits[0].seen_end) == (10, 30)
+    pulls = [m for m in cluster.seen if isinstance(m, Pull)]
+    owned = cluster.owned[0].owner_epoch
+    assert {(pull.group, pull.owner_epoch, pull.queue) for pull in pulls} == {("g", owned, 0)}
+
+
+def test_commits_come_by_themselves_every_five_seconds(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(7))
+    cluster.run(5.5)
+    assert cluster.commits[0].offset == 7
+    cluster.run(20)
+    assert len(cluster.log_of_commits) == 1, "what did not change is not committed again"
+
+
+def test_finished_messages_above_the_commit_point_are_not_read_again(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(12)
+    reader.intake.ack([m for m in messages if m.offset not in (3, 7)])
+    reader.close(0)
+    last = cluster.leaves[0][0]
+    assert last.offset == 3
+    again = Reader(cluster)
+    cluster.give(0, last.offset, last.ranges)
+    assert numbers(again.read(5)) == [3, 7, 12, 13, 14]
+
+
+def test_a_revoked_queue_is_drained_and_then_released_with_its_last_commit(
+    cluster: GroupCluster,
+) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    cluster.give(1)
+    messages = reader.read(8)
+    first = [m for m in messages if m.queue == messages[0].queue]
+    queue = first[0].queue
+    other = 1 - queue
+    cluster.revoke(queue)
+    cluster.run(2)
+    assert not cluster.releases, "what is handed out is waited for"
+    rest = reader.read(12)
+    assert {m.queue for m in rest} == {other}, "nothing more of it is handed out"
+    reader.intake.ack(first)
+    cluster.run(1)
+    assert [(r.queue, r.offset) for r in cluster.releases] == [(queue, len(first))]
+    assert not [
+        c for c in cluster.seen if isinstance(c, GroupCommit) and c.queues[0].queue == queue
+    ]
+    assert [key[1] for key in reader.member.holdings] == [other]
+
+
+def test_a_queue_that_stays_after_all_goes_on_where_it_was(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(5)
+    cluster.revoke(0)
+    cluster.run(1)
+    cluster.revoke(0, revoking=False)
+    more = reader.read(7)
+    assert numbers(messages + more) == list(range(12))
+    reader.intake.ack(messages + more)
+    reader.commit()
+    assert cluster.commits[0].offset == 12
+    assert not cluster.releases
+
+
+def test_a_drain_that_takes_too_long_is_released_unfinished(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(5)
+    reader.intake.ack([messages[0], messages[2]])
+    cluster.revoke(0)
+    cluster.run(20)
+    assert not cluster.releases
+    cluster.run(3)  # 0.7 of the drain time of 30 s
+    release = cluster.releases[0]
+    assert (release.offset, Progress(1, release.ranges).ranges) == (1, [(2, 3)])
+
+
+def test_a_lost_answer_to_a_release_changes_nothing(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    lost: list[AnyMessage] = []
+
+    def once(_: str, message: AnyMessage) -> Failure | bool | None:
+        if isinstance(message, GroupRelease) and not lost:
+            lost.append(message)
+            return False
+        return None
+
+    cluster.intercept = once
+    cluster.revoke(0)
+    cluster.run(10)
+    assert [r.offset for r in cluster.releases] == [5]
+    assert not reader.member.holdings
+
+
+def test_a_reset_drops_what_is_buffered_and_goes_on_from_there(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    old = reader.read(5)
+    cluster.give(0, start=2)
+    cluster.run(1)
+    reader.intake.ack(old[3:])  # handed out before: they say nothing now
+    assert numbers(reader.read(6)) == [2, 3, 4, 5, 6, 7]
+    reader.commit()
+    assert cluster.commits == {}
+
+
+def test_who_is_fenced_drops_all_and_joins_again(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    old = reader.read(5)
+    holding = next(iter(reader.member.holdings.values()))
+    cluster.fence()
+    cluster.run(0.5)
+    assert holding.cancelled
+    assert len(cluster.joins) == 2
+    assert reader.member.joins == 2
+    cluster.give(0)
+    assert numbers(reader.read(5)) == numbers(old)
+
+
+def test_the_coordinator_may_move_or_fall_silent(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    cluster.dead.add(cluster.coordinator)
+    cluster.coordinator, cluster.coordinator_epoch = BROKERS[2], 4
+    cluster.version += 1
+    reader.commit()
+    assert cluster.commits[0].offset == 5
+    assert len(cluster.joins) == 1
+    cluster.coordinator, cluster.coordinator_epoch = BROKERS[0], 5
+    reader.intake.ack(reader.read(5))
+    reader.commit()
+    assert cluster.commits[0].offset == 10
+
+
+def test_all_that_was_asked_of_a_fenced_broker_is_asked_elsewhere(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    cluster.dead.add(cluster.coordinator)
+    call = CommitMember(reader.member)
+    cluster.call(call)
+    cluster.run(0.1)
+    cluster.coordinator, cluster.coordinator_epoch = BROKERS[2], 4
+    cluster.version += 1
+    cluster.give(1, start=100)
+    assert cluster.run(1.0, lambda: call.outcome.done and len(reader.member.holdings) == 2)
+
+
+def test_one_heartbeat_is_held(cluster: GroupCluster) -> None:
+    Reader(cluster)
+    cluster.run(30)
+    beats = [m for m in cluster.seen if isinstance(m, GroupHeartbeat)]
+    assert 10 <= len(beats) <= 14
+    assert beats[0].seen == -1
+    assert beats[0].wait_ms == 0
+    assert all(beat.wait_ms == 3_000 for beat in beats[1:])
+
+
+def test_another_subscription_is_refused_with_the_difference(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, join=False, subscription={"t": "late"})
+    cluster.call(reader.opened)
+    cluster.run(6, lambda: reader.opened.outcome.done)
+    with pytest.raises(GroupError, match="subscription") as caught:
+        reader.opened.outcome.get()
+    assert caught.value.code == "SUBSCRIPTION_MISMATCH"
+    Reader(cluster, subscription={"t": "late"}, replace=True)
+    assert cluster.subscription == {"t": "late"}
+
+
+def test_a_newer_subscription_is_adopted_without_doubles(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    fill(cluster, 0, 30, 6, tags="late")
+    cluster.give(0)
+    messages = reader.read(5)
+    cluster.alter({"t": "late"})
+    cluster.run(4)
+    assert len(cluster.joins) == 1, "first what is out is finished"
+    reader.intake.ack(messages)
+    cluster.run(4)
+    assert cluster.joins[1].subscription == {"t": "late"}
+    assert cluster.commits[0].offset == 5
+    assert numbers(reader.read(6)) == list(range(30, 36))
+
+
+def test_filtered_messages_are_finished_without_being_seen(cluster: GroupCluster) -> None:
+    cluster.subscription = {"t": "late"}
+    fill(cluster, 0, 30, 3, tags=["late", "early", "late"])
+    fill(cluster, 0, 33, 3, tags="early")
+    reader = Reader(cluster, subscription={"t": "late"})
+    cluster.give(0)
+    messages = reader.read(2)
+    assert numbers(messages) == [30, 32]
+    reader.intake.ack(messages)
+    assert reader.read(1, 1) == []
+    reader.commit()
+    assert cluster.commits[0].offset == 36
+
+
+def test_a_message_given_back_comes_again_and_holds_the_commit_point(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(30)
+    reader.intake.ack(messages[1:])
+    reader.intake.nack(messages[0], None, "no luck", cluster.now)
+    reader.commit()
+    assert cluster.commits[0].offset == 0
+    assert reader.read(1, 9.5) == []
+    (again,) = reader.read(1, 1)
+    assert (again.value, again.attempt, again.offset) == (messages[0].value, 2, 0)
+    reader.intake.nack(again, 0, "no luck", cluster.now)
+    (again,) = reader.read(1, 0.1)
+    assert again.attempt == 3
+    reader.intake.ack(again)
+    reader.commit()
+    assert cluster.commits[0].offset == 30
+    with pytest.raises(InvalidRequest, match="delay_s"):
+        reader.intake.nack(again, -1, "", cluster.now)
+
+
+def test_pulls_that_keep_being_refused_are_told(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(30)
+    reader.intake.ack(messages)
+    holding = reader.member.holding("t", 0)
+    assert holding is not None
+
+    def refuse(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, Pull):
+            return Failure(0, "STALE_EPOCH", "another has this queue", retryable=True)
+        return None
+
+    cluster.intercept = refuse
+    # The pull that is held ends first.
+    cluster.run(25)
+    status = holding.status(cluster.now)
+    assert status is not None
+    assert status.state == "lock refused"
+    cluster.intercept = lambda _, __: None
+    cluster.run(10)
+    fill(cluster, 0, 30, 3)
+    assert numbers(reader.read(3)) == [30, 31, 32]
+    assert holding.status(cluster.now) is None
+
+
+def test_commits_are_neither_beyond_the_end_nor_back(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.read(5)
+    with pytest.raises(GroupError, match="ends at 30") as caught:
+        reader.intake.skip_to("t", 0, 31)
+    assert caught.value.code == "BEYOND_END"
+    reader.intake.skip_to("t", 0, 5)
+    reader.commit()
+    with pytest.raises(InvalidRequest, match="reset_offsets"):
+        reader.intake.skip_to("t", 0, 4)
+    with pytest.raises(UnknownResource, match="does not have queue 1"):
+        reader.intake.skip_to("t", 1, 1)
+
+
+def test_a_refused_commit_tells_why(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    cluster.codes[0] = "BEYOND_END"
+    with pytest.raises(GroupError, match="ends at 30"):
+        reader.commit()
+    cluster.codes[0] = "NOT_OWNER"
+    with pytest.raises(GroupError, match="another member"):
+        reader.commit()
+
+
+def test_a_commit_that_nobody_answers_says_so(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    reader.intake.ack(reader.read(5))
+    cluster.intercept = lambda _, m: True if isinstance(m, GroupCommit) else None
+    with pytest.raises(TimedOut, match="coordinator"):
+        reader.commit()
+
+
+def test_pause_keeps_and_seek_moves(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    cluster.give(1)
+    reader.read(2)
+    reader.intake.pause("t", 0)
+    assert {m.queue for m in reader.read(20)} == {1}
+    reader.intake.resume("t", 0)
+    reader.intake.pause("t", 1)
+    reader.intake.seek("t", 0, 20)
+    assert numbers(reader.read(3)) == [20, 21, 22]
+    assert reader.intake.position("t", 0) == 23
+    reader.intake.seek("t", 0, "last")
+    assert reader.read(1, 1) == []
+    fill(cluster, 0, 30, 3)
+    messages = reader.read(3)
+    assert numbers(messages) == [30, 31, 32]
+    reader.intake.ack(messages)
+    reader.commit()
+    assert cluster.commits[0].offset == 33
+
+
+def test_columns_are_handed_out_without_what_was_finished(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    done = Progress(2)
+    done.finish(4, 7)
+    cluster.give(0, 2, done.encode())
+    cluster.run(2)
+    batches = reader.intake.take_columns()
+    offsets = [n for b in batches for n in range(b.columns.base_offset, b.columns.next_offset)]
+    assert offsets == [2, 3, *range(7, 30)]
+    reader.intake.ack(batches)
+    reader.commit()
+    assert cluster.commits[0].offset == 30
+
+
+def test_leaving_waits_for_what_is_out(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    cluster.give(0)
+    messages = reader.read(5)
+    cluster.run(0.1)
+    start = cluster.now
+
+    def ack_later(_: str, message: AnyMessage) -> Failure | bool | None:
+        if cluster.now > start + 2:
+            reader.intake.ack(messages)
+        return None
+
+    cluster.intercept = ack_later
+    reader.close(10)
+    assert cluster.leaves[0][0].offset == 5
+    assert 2 < cluster.now - start < 6
+
+
+def test_joins_follow_the_coordinator(cluster: GroupCluster) -> None:
+    Reader(cluster)
+    asked = [m for m in cluster.seen if isinstance(m, GroupJoin)]
+    assert 1 <= len(asked) <= 2
+    assert asked[-1].member == "m-1"
+
+
+def test_each_owner_of_a_queue_has_a_greater_epoch(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)
+    with pytest.raises(UnknownResource, match="does not have queue 0"):
+        reader.member.owner_epoch("t", 0)
+    cluster.give(0)
+    reader.read(1)
+    before = reader.member.owner_epoch("t", 0)
+    assert before == cluster.owned[0].owner_epoch
+    cluster.give(0, start=10)
+    cluster.run(1)
+    assert numbers(reader.read(1)) == [10]
+    assert reader.member.owner_epoch("t", 0) == cluster.owned[0].owner_epoch > before
+
+
+def test_who_finds_another_process_of_its_name_stays_out(cluster: GroupCluster) -> None:
+    def taken(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, GroupJoin) and message.again:
+            return Failure(0, "INSTANCE_TAKEN", "it is another's", retryable=False)
+        return None
+
+    reader = Reader(cluster, instance="left")
+    cluster.give(0)
+    reader.read(5)
+    cluster.intercept = taken
+    cluster.fence()
+    cluster.run(30)
+    with pytest.raises(GroupError, match="another's"):
+        reader.read(1)
+    assert [join.again for join in cluster.joins] == [False]
+    asked = [message for message in cluster.seen if isinstance(message, GroupJoin)]
+    assert sum(join.again for join in asked) == 1
+    reader.close(1)

@@ -1,0 +1,60 @@
+"""The commit point and the finished ranges above it, against a plain set."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.client.groups.progress import MAX_RANGES_BYTES, Progress, decode_ranges
+from logboom.wire.errors import DamagedBatch
+
+RANGE = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(st.integers(0, 20), st.lists(RANGE, max_size=30))
+def test_it_is_what_a_set_says(floor: int, ranges: list[tuple[int, int]]) -> None:
+    progress, done = Progress(floor), set(range(floor))
+    for start, stop in ranges:
+        progress.finish(start, stop)
+        done |= set(range(start, stop))
+        lowest = next(n for n in range(1000) if n not in done)
+        assert progress.floor == lowest
+        above = [n for n in range(lowest, 100) if progress.is_finished(n)]
+        assert above == sorted(n for n in done if n > lowest)
+        for below in (0, 7, 33, 90):
+            assert progress.unfinished(below) == sum(n not in done for n in range(below))
+        runs = [n for start, stop in progress.gaps(5, 70) for n in range(start, stop)]
+        assert runs == [n for n in range(5, 70) if n not in done]
+    flat = [edge for pair in progress.ranges for edge in pair]
+    assert flat == sorted(set(flat))
+
+
+@given(st.integers(0, 1 << 40), st.lists(RANGE, max_size=30))
+def test_ranges_survive_a_commit(floor: int, ranges: list[tuple[int, int]]) -> None:
+    progress = Progress(floor)
+    for start, stop in ranges:
+        progress.finish(floor + start, floor + stop)
+    again = Progress(progress.floor, progress.encode())
+    assert (again.floor, again.ranges) == (progress.floor, progress.ranges)
+
+
+def test_what_a_commit_cannot_hold_is_left_out_from_above() -> None:
+    progress = Progress(0)
+    for offset in range(1, 10_000, 2):
+        progress.finish(offset, offset + 1)
+    encoded = progress.encode()
+    assert len(encoded) <= MAX_RANGES_BYTES
+    kept = decode_ranges(0, encoded)
+    assert kept == progress.ranges[: len(kept)]
+    assert len(kept) > 2_000
+
+
+def test_ranges_of_a_later_version_are_not_guessed_at() -> None:
+    assert decode_ranges(5, b"\x02\x01\x01") == []
+
+
+@pytest.mark.parametrize("encoded", [b"\x01\x80", b"\x01\x01"])
+def test_ranges_that_are_cut_off_are_refused(encoded: bytes) -> None:
+    with pytest.raises(DamagedBatch, match="reset"):
+        decode_ranges(0, encoded)

@@ -1,0 +1,125 @@
+"""A replicated state with short words for its commands, for the tests of its rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logboom.metadata.raft.log_commands import (
+    ENTRY_FORMAT,
+    AnyLogCommand,
+    LogEntry,
+    decode_result,
+    encode_entry,
+)
+from logboom.metadata.state.cluster import Queue
+from logboom.metadata.state.state import State
+from logboom.wire.commands import (
+    AlterIsr,
+    CreateTopic,
+    FenceBroker,
+    IsrChange,
+    NewTerm,
+    QueueTail,
+    RegisterBroker,
+    ReportDamage,
+    ReportTails,
+    Result,
+    StepDown,
+)
+from logboom.wire.view import TopicConfig
+
+
+class Tables:
+    """A state, and what each broker was told of its registration."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.epochs: dict[str, int] = {}
+        self.incarnations = 0
+
+    def apply(
+        self, command: AnyLogCommand, proposer: str = "", number: int = 0, time_ms: int = 0
+    ) -> Result:
+        """Apply a command."""
+        entry = LogEntry(ENTRY_FORMAT, proposer, number, time_ms, command)
+        return decode_result(self.state.apply(encode_entry(entry)))
+
+    def done(self, command: AnyLogCommand) -> Result:
+        """Apply a command that must not be refused."""
+        result = self.apply(command)
+        assert result.code == "", result.text
+        return result
+
+    def begin(self, term: int = 1) -> None:
+        """A raft leader's term."""
+        self.done(NewTerm(term, "name-1", "the cluster", 0))
+
+    def register(
+        self, broker: str, store: str = "", zone: str = "", *, suspect: bool = False
+    ) -> int:
+        """A broker's process begins; its instance epoch."""
+        self.incarnations += 1
+        incarnation = f"process {self.incarnations}"
+        store = store or f"store of {broker}"
+        endpoint = f"{broker}.test:7711"
+        value = self.done(
+            RegisterBroker(broker, store, incarnation, endpoint, zone, suspect, 0)
+        ).value
+        assert isinstance(value, int)
+        self.epochs[broker] = value
+        return value
+
+    def fence(self, broker: str) -> None:
+        """The raft leader fences a broker."""
+        term = self.state.cluster.term
+        self.done(FenceBroker(broker, self.epochs[broker], term, 0))
+
+    def step_down(self, broker: str) -> None:
+        """A broker stops in good order."""
+        self.done(StepDown(broker, self.epochs[broker], 0))
+
+    def create(self, name: str = "t", queues: int = 1, replicas: int = 3, **config: Any) -> None:
+        """Create a topic."""
+        self.done(CreateTopic(name, queues, replicas, TopicConfig(**config), 0))
+
+    def queue(self, index: int = 0, name: str = "t") -> Queue:
+        """A queue of a topic."""
+        return self.state.cluster.topics[name].queues[index]
+
+    def change_isr(self, *isr: str, name: str = "t", index: int = 0, **wrong: Any) -> str:
+        """The leader of a queue asks for another ISR; the code of the answer."""
+        queue = self.queue(index, name)
+        leader = queue.standing.leader
+        assert leader is not None
+        values: dict[str, Any] = {
+            "topic_id": queue.topic.id,
+            "queue": index,
+            "leader_epoch": queue.epoch,
+            "version": queue.version,
+            "isr": [(broker, self.epochs[broker]) for broker in isr],
+        }
+        change = IsrChange(**{**values, **wrong})
+        codes = self.done(AlterIsr(leader, self.epochs[leader], [change], 0)).value
+        assert isinstance(codes, list)
+        return codes[0]
+
+    def report_tail(self, broker: str, last_epoch: int, end: int, index: int = 0) -> None:
+        """A suspect broker says what it holds of a queue."""
+        topic_id = self.queue(index).topic.id
+        tail = QueueTail(topic_id, index, last_epoch, end, 0)
+        self.done(ReportTails(broker, self.epochs[broker], [tail], 0))
+
+    def report_damage(self, broker: str, *, mended: bool = False, index: int = 0) -> None:
+        """A broker's replica of a queue is damaged, or whole again."""
+        where = [(self.queue(index).topic.id, index)]
+        self.done(ReportDamage(broker, self.epochs[broker], where, mended, 0))
+
+
+def three_brokers(**config: Any) -> Tables:
+    """Brokers a, b, c and topic t with one queue on all three, led by a."""
+    tables = Tables()
+    tables.begin()
+    for broker in "abc":
+        tables.register(broker)
+    tables.create(**config)
+    return tables

@@ -1,0 +1,423 @@
+"""Elections, ISR and eligible replicas: one test per rule (SAFETY Q2, Q3, Q6, Q7, Q13, Q14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.wire.commands import AlterTopic, ElectLeader, FenceBroker, RegisterBroker
+from logboom.wire.view import TopicConfig
+from tests.unit.metadata.state.states import Tables, three_brokers
+
+
+def standing(tables: Tables) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
+    found = tables.queue().standing
+    return found.leader, found.isr, found.eligible
+
+
+def test_a_new_queue_is_led_by_its_first_replica_with_all_in_sync() -> None:
+    assert standing(three_brokers()) == ("a", ("a", "b", "c"), ())
+
+
+# ── Q2 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q2_registering_ends_all_leaderships_of_the_broker() -> None:
+    tables = three_brokers()
+    tables.create("u", queues=6)
+    before = {i: tables.queue(i, "u").epoch for i in range(6)}
+    tables.register("a")
+    for index in range(6):
+        queue = tables.queue(index, "u")
+        assert queue.standing.leader != "a"
+        led_by_a = queue.standing.replicas[0] == "a"
+        assert queue.epoch == before[index] + led_by_a
+        assert queue.standing.isr == queue.standing.replicas, "the same store stays in sync"
+
+
+def test_q2_alone_in_the_isr_it_leads_again_only_in_a_new_epoch() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    epoch = tables.queue().epoch
+    first = tables.epochs["a"]
+    assert tables.register("a") > first
+    assert standing(tables)[0] == "a"
+    assert tables.queue().epoch == epoch + 1
+
+
+def test_q2_a_repeated_registration_of_one_process_changes_nothing() -> None:
+    tables = three_brokers()
+    version = tables.state.version
+    known = tables.state.cluster.brokers["a"]
+    repeated = RegisterBroker("a", known.store_id, known.incarnation, known.endpoint, "", False, 0)
+    again = tables.done(repeated)
+    assert again.value == tables.epochs["a"]
+    assert tables.state.version == version
+    tables.fence("a")
+    assert tables.done(repeated).value != tables.epochs["a"]
+
+
+# ── Q3 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q3_another_store_leaves_every_isr_in_the_same_command() -> None:
+    tables = three_brokers()
+    tables.register("a", store="a new disk")
+    assert standing(tables) == ("b", ("b", "c"), ())
+
+
+def test_q3_another_store_is_not_eligible_either() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a", "b") == ""
+    assert tables.change_isr("a") == ""
+    assert standing(tables) == ("a", ("a",), ("b",))
+    tables.register("b", store="a new disk")
+    assert standing(tables) == ("a", ("a",), ())
+
+
+def test_q3_the_last_member_with_an_empty_store_does_not_lead() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    tables.register("a", store="a new disk")
+    assert standing(tables) == (None, ("a",), ())
+    tables.register("a", store="a new disk")
+    assert standing(tables)[0] is None, "restarting does not bring back what was lost"
+
+
+def test_q3_an_empty_store_that_calls_itself_damaged_does_not_lead_either() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", store="a new disk")
+    tables.report_damage("a")
+    assert standing(tables)[0] is None
+    tables.report_damage("a", mended=True)
+    assert standing(tables)[0] is None
+
+
+def test_q3_an_eligible_replica_leads_instead_of_an_empty_store() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a") == ""
+    tables.fence("b")
+    tables.fence("c")
+    tables.register("a", store="a new disk")
+    assert standing(tables)[0] is None
+    tables.register("c")
+    assert standing(tables) == ("c", ("c",), ("b",))
+    assert tables.change_isr("c", "a") == "", "it may follow and grow as any other"
+
+
+def test_q3_an_operator_may_take_an_empty_store_for_the_truth() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    tables.register("a", store="a new disk")
+    tables.done(ElectLeader("t", 0, "a", 0))
+    assert standing(tables)[0] == "a"
+
+
+# ── Q6 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q6_a_stale_instance_epoch_is_refused() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a") == ""
+    stale = tables.epochs["b"]
+    tables.register("b")
+    isr = [("a", tables.epochs["a"]), ("b", stale)]
+    assert tables.change_isr("a", isr=isr) == "FENCED"
+    assert tables.change_isr("a", "b") == ""
+
+
+def test_q6_a_fenced_broker_is_not_let_into_the_isr() -> None:
+    tables = three_brokers()
+    tables.fence("b")
+    assert tables.change_isr("a", "b", "c") == "FENCED"
+
+
+def test_q6_the_asking_leaders_own_epochs_count() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a", "b", leader_epoch=0) == "STALE_EPOCH"
+    assert tables.change_isr("a", "b", version=0) == "CONFLICT"
+    assert tables.change_isr("a", "b", topic_id=99) == "UNKNOWN_QUEUE"
+    assert tables.change_isr("b", "c") == "INVALID_ARGUMENT"
+    assert standing(tables)[1] == ("a", "b", "c")
+
+
+def test_q6_a_change_counts_once_per_version() -> None:
+    tables = three_brokers()
+    version = tables.queue().version
+    assert tables.change_isr("a", "b", version=version) == ""
+    assert tables.change_isr("a", version=version) == "CONFLICT"
+
+
+# ── Q7 ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q7_fence_isr_and_election_are_one_command() -> None:
+    tables = three_brokers()
+    version = tables.state.version
+    tables.fence("a")
+    assert tables.state.version == version + 1
+    assert standing(tables) == ("b", ("b", "c"), ())
+    assert not tables.state.cluster.brokers["a"].alive
+
+
+def test_q7_who_leaves_below_min_in_sync_stays_eligible_until_the_isr_is_back() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a", "b") == ""
+    assert standing(tables)[2] == (), "two copies suffice: the HW moves without c"
+    tables.fence("b")
+    assert standing(tables) == ("a", ("a",), ("b",))
+    tables.register("b")
+    assert tables.change_isr("a", "b") == ""
+    assert standing(tables) == ("a", ("a", "b"), ())
+
+
+def test_q7_an_eligible_replica_leads_when_the_last_isr_member_is_gone() -> None:
+    tables = three_brokers()
+    tables.fence("b")
+    tables.fence("c")
+    assert standing(tables) == ("a", ("a",), ("c",)), "b left while two copies remained"
+    tables.fence("a")
+    assert standing(tables) == (None, ("a",), ("c",)), "the last member is never removed"
+    tables.register("b")
+    assert standing(tables)[0] is None, "b may lack what a and c acknowledged"
+    tables.register("c")
+    assert standing(tables) == ("c", ("c",), ("a",)), "a holds all below the HW too"
+
+
+def test_q7_with_min_in_sync_one_nobody_is_eligible() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    assert standing(tables) == ("a", ("a",), ())
+    tables.fence("a")
+    assert standing(tables) == (None, ("a",), ())
+
+
+def test_q7_fewer_copies_needed_ends_eligibility() -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a") == ""
+    assert standing(tables)[2] == ("b", "c")
+    tables.done(AlterTopic("t", None, TopicConfig(min_in_sync=1), 0))
+    assert standing(tables)[2] == (), "the HW may move without them from now on"
+
+
+def test_q7_a_leader_that_counts_by_the_old_min_in_sync_cannot_shrink_the_isr() -> None:
+    tables = three_brokers(min_in_sync=1)
+    version = tables.queue().version
+    tables.done(AlterTopic("t", None, TopicConfig(min_in_sync=2), 0))
+    assert tables.change_isr("a", version=version) == "CONFLICT"
+
+
+def test_q7_the_isr_member_that_comes_back_leads_at_once() -> None:
+    tables = three_brokers()
+    for broker in "cba":
+        tables.fence(broker)
+    assert standing(tables) == (None, ("a",), ("b",))
+    epoch = tables.queue().epoch
+    tables.register("a")
+    assert standing(tables) == ("a", ("a",), ("b",))
+    assert tables.queue().epoch == epoch + 1
+
+
+def test_no_unclean_election_unless_the_topic_asks() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    tables.fence("a")
+    assert standing(tables)[0] is None
+    tables.done(AlterTopic("t", None, TopicConfig(min_in_sync=1, unclean_election=True), 0))
+    assert standing(tables) == ("b", ("b",), ())
+
+
+def test_stepping_down_hands_everything_over_in_one_command() -> None:
+    tables = three_brokers()
+    tables.create("u", queues=6)
+    tables.create("single", queues=3, replicas=1)
+    tables.step_down("a")
+    for name, count in (("u", 6), ("t", 1)):
+        for index in range(count):
+            found = tables.queue(index, name).standing
+            assert found.leader in ("b", "c")
+            assert "a" not in found.isr
+    alone = [tables.queue(i, "single").standing for i in range(3)]
+    assert sorted(s.leader or "" for s in alone) == ["", "b", "c"]
+    assert all(len(s.isr) == 1 for s in alone)
+    assert tables.change_isr("b", "a", "c") == "FENCED"
+
+
+def test_r13_a_fence_of_another_term_is_refused() -> None:
+    tables = three_brokers()
+    tables.begin(term=2)
+    result = tables.apply(FenceBroker("a", tables.epochs["a"], 1, 0))
+    assert result.code == "STALE_EPOCH"
+    assert tables.state.cluster.brokers["a"].alive
+
+
+def test_a_fence_of_an_earlier_registration_is_refused() -> None:
+    tables = three_brokers()
+    epoch = tables.epochs["a"]
+    tables.register("a")
+    assert tables.apply(FenceBroker("a", epoch, 1, 0)).code == "STALE_EPOCH"
+    assert tables.state.cluster.brokers["a"].alive
+
+
+# ── Q13 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q13_a_suspect_leaves_every_isr_that_has_another_member() -> None:
+    tables = three_brokers()
+    tables.register("a", suspect=True)
+    assert standing(tables) == ("b", ("b", "c"), ())
+
+
+def test_q13_a_suspect_does_not_lead_while_a_sound_candidate_may_return() -> None:
+    tables = three_brokers()
+    tables.fence("b")
+    tables.fence("c")
+    tables.fence("a")
+    tables.register("a", suspect=True)
+    assert standing(tables) == (None, ("a",), ("c",))
+    tables.register("c")
+    assert standing(tables) == ("c", ("c",), ("a",))
+
+
+def test_q13_if_all_are_suspect_the_greatest_tail_leads() -> None:
+    tables = three_brokers()
+    tables.fence("b")
+    tables.fence("c")
+    tables.fence("a")
+    tables.register("a", suspect=True)
+    tables.report_tail("a", 3, 50)
+    assert standing(tables)[0] is None, "c is not heard yet"
+    tables.register("c", suspect=True)
+    tables.report_tail("c", 3, 60)
+    assert standing(tables) == ("c", ("c",), ("a",))
+    assert "a" in tables.queue().standing.suspect
+    assert tables.change_isr("c", "a") == ""
+    assert "a" not in tables.queue().standing.suspect
+    assert tables.state.cluster.tails == {}, (
+        "tails of replicas that are trusted again are forgotten"
+    )
+
+
+def test_q13_the_epoch_of_the_tail_counts_before_its_end() -> None:
+    tables = three_brokers()
+    for broker in "bca":
+        tables.fence(broker)
+    for broker in "ca":
+        tables.register(broker, suspect=True)
+    tables.report_tail("a", 4, 10)
+    tables.report_tail("c", 3, 60)
+    assert standing(tables)[0] == "a"
+
+
+def test_q13_the_greatest_tail_is_waited_for() -> None:
+    tables = three_brokers()
+    for broker in "bca":
+        tables.fence(broker)
+    for broker in "ca":
+        tables.register(broker, suspect=True)
+    tables.report_tail("c", 3, 60)
+    tables.fence("c")
+    tables.report_tail("a", 3, 50)
+    assert standing(tables)[0] is None
+    tables.register("c", suspect=True)
+    tables.report_tail("c", 3, 60)
+    assert standing(tables)[0] == "c"
+
+
+def test_q13_a_single_suspect_copy_leads_at_once() -> None:
+    tables = three_brokers(replicas=1)
+    tables.register("a", suspect=True)
+    assert standing(tables) == ("a", ("a",), ())
+
+
+# ── Q14 ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_q14_a_damaged_leader_leaves_the_isr_first() -> None:
+    tables = three_brokers()
+    tables.report_damage("a")
+    assert standing(tables) == ("b", ("b", "c"), ())
+    assert tables.change_isr("b", "a", "c") == "DATA_DAMAGED"
+    tables.report_damage("a", mended=True)
+    assert tables.change_isr("b", "a", "c") == ""
+
+
+def test_q14_a_damaged_replica_leads_only_if_no_other_can() -> None:
+    tables = three_brokers(min_in_sync=1)
+    assert tables.change_isr("a") == ""
+    epoch = tables.queue().epoch
+    tables.report_damage("a")
+    assert standing(tables) == ("a", ("a",), ())
+    assert tables.queue().epoch == epoch + 1
+    assert tables.change_isr("a", "b") == ""
+    assert standing(tables) == ("b", ("b",), ()), "as soon as another is in sync it leads"
+
+
+def test_q14_an_eligible_replica_that_returns_takes_over_from_a_damaged_leader() -> None:
+    tables = three_brokers()
+    tables.fence("b")
+    tables.fence("c")
+    tables.report_damage("a")
+    assert standing(tables) == ("a", ("a",), ("c",))
+    tables.register("c")
+    assert standing(tables) == ("c", ("c",), ())
+
+
+def test_q14_what_a_damaged_follower_had_counts_no_more() -> None:
+    # It is cut where it is damaged: by its positions of before, its leader would let it back into
+    # the ISR for what it held once, and ack what it does not hold.
+    tables = three_brokers()
+    tables.report_damage("b")
+    assert standing(tables) == ("a", ("a", "c"), ())
+    assert tables.queue().epoch == 2, "only positions compared in the new epoch count"
+    tables.report_damage("b")
+    assert tables.queue().epoch == 3, "it was damaged again before it was whole"
+    tables.report_damage("b", mended=True)
+    assert tables.queue().epoch == 3
+    assert tables.change_isr("a", "c", "b") == ""
+
+
+def test_q14_a_damaged_leader_that_nobody_can_relieve_keeps_its_epoch() -> None:
+    tables = three_brokers(replicas=1)
+    tables.report_damage("a")
+    epoch = tables.queue().epoch
+    tables.report_damage("a")
+    assert tables.queue().epoch == epoch
+
+
+def test_q14_mended_the_only_copy_leads_on() -> None:
+    tables = three_brokers(replicas=1)
+    tables.report_damage("a")
+    tables.report_damage("a", mended=True)
+    assert standing(tables) == ("a", ("a",), ())
+    assert tables.queue().standing.damaged == ()
+
+
+# ── an operator's wishes ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_leader_may_be_chosen_among_the_isr() -> None:
+    tables = three_brokers()
+    tables.done(ElectLeader("t", 0, "c", 0))
+    assert standing(tables)[0] == "c"
+    tables.done(ElectLeader("t", 0, None, 0))
+    assert standing(tables)[0] == "a"
+    epoch = tables.queue().epoch
+    tables.done(ElectLeader("t", 0, None, 0))
+    assert tables.queue().epoch == epoch, "nothing to move"
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue", "prefer", "code"),
+    [
+        ("none", 0, None, "UNKNOWN_TOPIC"),
+        ("t", 1, None, "UNKNOWN_QUEUE"),
+        ("t", 0, "b", "INVALID_ARGUMENT"),
+        ("t", 0, "d", "INVALID_ARGUMENT"),
+    ],
+)
+def test_a_leader_outside_the_isr_is_refused(
+    topic: str, queue: int, prefer: str | None, code: str
+) -> None:
+    tables = three_brokers()
+    assert tables.change_isr("a", "c") == ""
+    assert tables.apply(ElectLeader(topic, queue, prefer, 0)).code == code

@@ -1,0 +1,101 @@
+"""A replicated state with short words for the commands of transactions, for their tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from logboom.metadata.transactions.transactions import App, Decision
+from logboom.wire.commands import Result
+from logboom.wire.transactions import (
+    CarriedOut,
+    Consumed,
+    ConsumedOffset,
+    Decide,
+    OpenTransaction,
+    ParkedIn,
+    Place,
+    ReportDecided,
+)
+from tests.unit.metadata.groups.tables import GroupTables
+
+
+class TransactionTables(GroupTables):
+    """Brokers a, b, c, topic t with four queues, group g; application "app"."""
+
+    @property
+    def app(self) -> App:
+        """The application."""
+        return self.state.cluster.transactions.apps["app"]
+
+    @property
+    def open_decisions(self) -> dict[int, Decision]:
+        """Decisions that not all queues have reported, by number."""
+        return self.state.cluster.transactions.decisions
+
+    def open(self, app_id: str = "app") -> tuple[int, int]:
+        """A producer begins; its epoch, and the highest committed sequence."""
+        epoch, committed = values(self.done(OpenTransaction(app_id, 0)))
+        return int(epoch), int(committed)
+
+    def parked(self, queue: int, *places: Place, topic: str = "t") -> ParkedIn:
+        """Parked batches of a queue; one at its beginning if none is named."""
+        return ParkedIn(*self.key(queue, topic), list(places) or [(0, 0)])
+
+    def deciding(self, sequence: int, *parked: ParkedIn, **changed: Any) -> Decide:
+        """A commit by attempt 1, not fenced."""
+        settings: dict[str, Any] = {
+            "app_id": "app",
+            "epoch": -1,
+            "sequence": sequence,
+            "attempt": 1,
+            "commit": True,
+            "parked": list(parked),
+            "consumed": [],
+            "time_ms": 0,
+        }
+        return Decide(**{**settings, **changed})
+
+    def commit_txn(self, sequence: int, *parked: ParkedIn, **changed: Any) -> list[str]:
+        """Commit; the value."""
+        return values(self.done(self.deciding(sequence, *parked, **changed)))
+
+    def abort_txn(self, sequence: int, *parked: ParkedIn, **changed: Any) -> list[str]:
+        """Abort; the value."""
+        return values(self.done(self.deciding(sequence, *parked, commit=False, **changed)))
+
+    def refused_txn(self, sequence: int, *parked: ParkedIn, **changed: Any) -> str:
+        """Decide what is refused, and therefore changes nothing; the code."""
+        return self.refusal(sequence, *parked, **changed).code
+
+    def refusal(self, sequence: int, *parked: ParkedIn, **changed: Any) -> Result:
+        """The same; the whole result."""
+        before = self.state.snapshot()
+        result = self.apply(self.deciding(sequence, *parked, **changed))
+        assert result.code != ""
+        assert self.state.snapshot() == before, "what is refused changes nothing"
+        return result
+
+    def report(self, number: int, *queues: int, broker: str = "a") -> None:
+        """A broker has carried a decision out on queues of t."""
+        done = [CarriedOut(number, *self.key(queue)) for queue in queues]
+        self.done(ReportDecided(broker, self.epochs[broker], done))
+
+    def consumed(self, offsets: Iterable[ConsumedOffset], member: str = "", epoch: int = 0) -> Any:
+        """Offsets of g that are committed with a transaction."""
+        if member and not epoch:
+            epoch = self.member(member).epoch
+        return Consumed("g", member, epoch, list(offsets))
+
+    def offset(self, queue: int, offset: int, seen_end: int = 1000, topic: str = "t") -> Any:
+        """One of them, under the queue's owner epoch as it is."""
+        topic_id, number = self.key(queue, topic)
+        known = self.group.topics.get(topic_id)
+        epoch = known.owner_epochs[queue] if known is not None and known.has(queue) else 0
+        return ConsumedOffset(topic_id, number, epoch, offset, seen_end)
+
+
+def values(result: Result) -> list[str]:
+    """What a command of transactions says."""
+    assert isinstance(result.value, list)
+    return result.value

@@ -1,0 +1,45 @@
+"""Whom to ask: the raft leader as far as it is known, else one after the other."""
+
+from __future__ import annotations
+
+from logboom.nodes.cluster.name_servers import NameServers
+from logboom.wire.errors import NotLeader, TimedOut
+from logboom.wire.routes import Routes
+from logboom.wire.view import NameServerView, View
+
+
+def test_one_after_the_other_until_one_answers() -> None:
+    servers = NameServers(["a:1", "b:1", "c:1"])
+    asked = []
+    for _ in range(4):
+        asked.append(servers.leader())
+        assert not servers.refused(asked[-1], TimedOut("no answer"))
+    assert asked == ["a:1", "b:1", "c:1", "a:1"]
+    servers.accepted("c:1")
+    assert servers.leader() == "c:1"
+
+
+def test_a_hint_is_followed_at_once() -> None:
+    servers = NameServers(["a:1", "b:1"])
+    assert servers.refused("a:1", NotLeader("there", endpoint="b:1"))
+    assert servers.leader() == "b:1"
+    # A hint at itself is none.
+    assert not servers.refused("b:1", NotLeader("here?", endpoint="b:1"))
+
+
+def test_a_late_refusal_by_another_does_not_unseat_the_leader() -> None:
+    servers = NameServers(["a:1", "b:1"])
+    servers.accepted("b:1")
+    assert not servers.refused("a:1", TimedOut("no answer"))
+    assert servers.leader() == "b:1"
+
+
+def test_members_are_learned_from_metadata() -> None:
+    servers, routes = NameServers(["a:1"]), Routes()
+    members = [NameServerView("name-1", "a:1"), NameServerView("name-2", "b:1")]
+    routes.update(View(1, True, "c", [], [], [], [], members, "name-2"))
+    servers.learn(routes)
+    assert servers.endpoints == ["a:1", "b:1"]
+    assert servers.leader() == "b:1"
+    assert servers.next_any("b:1") == "a:1"
+    assert servers.next_any("gone:1") == "a:1"

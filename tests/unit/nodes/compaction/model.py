@@ -1,0 +1,160 @@
+"""A compacted queue of one leader and one follower, and what readers of it must see, in plain words.
+
+Everything that the brokers do goes through the product's own parts; only the turns are made here.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from logboom.nodes.compaction import copies as compact_copies
+from logboom.nodes.compaction.passing import advance
+from logboom.nodes.compaction.reading import collect
+from logboom.nodes.disk.opening import open_queue
+from logboom.nodes.disk.storage import WriteSet
+from logboom.nodes.log.epochs import EpochTable
+from logboom.nodes.log.index import QueueIndex
+from logboom.nodes.log.reading import collect as collect_log
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.log.retention import remove
+from logboom.wire.batch import check, encode_batch, open_batch
+from logboom.wire.head import Kind
+from tests.unit.nodes.log.replica_logs import Log
+
+Row = tuple[int, bytes | None, bytes | None]
+"""offset, key, value."""
+
+
+class CompactedLog(Log):
+    """A replica of a compacted queue."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replica.leader_epoch = 1
+        writes = WriteSet()
+        self.replica.compaction.begin(writes, 0, leads=True)
+        self.commit(writes)
+
+    def send(self, keys: list[bytes | None], values: list[bytes | None], codec: str) -> None:
+        """Append a batch."""
+        batch = encode_batch(values, keys, now_ms=7, codec=codec)
+        writes = WriteSet()
+        self.replica.append_batch(batch, check(batch, stamped=False), 7, writes, self.cache)
+        self.commit(writes)
+
+    def control(self) -> None:
+        """Append a control entry."""
+        writes = WriteSet()
+        self.replica.append_control(Kind.PRODUCER_EXPIRY, b"\x90", 7, writes, self.cache)
+        self.commit(writes)
+
+    def apply(self) -> None:
+        """All that is here is below the HW."""
+        self.replica.raise_hw(self.replica.end)
+        self.replica.applied = self.replica.hw
+
+    def compact(self, units: int) -> int:
+        """One step of the pass."""
+        writes = WriteSet()
+        spent = advance(self.replica, self.storage, writes, units)
+        self.commit(writes)
+        return spent
+
+    def finish(self) -> None:
+        """The pass, to its end."""
+        while self.compact(100):
+            pass
+
+    def expire(self, until: int) -> None:
+        """Retention of all that ends before an offset, as far as the pass has come."""
+        replica, storage = self.replica, self.storage
+        until = min(until, replica.compaction.reach, replica.hw.offset)
+        if replica.compaction.lacks is not None or until <= replica.start:
+            return
+        until = min(until, compact_copies.window(replica, storage, until)[0])
+        found = [*collect_log(replica, storage, replica.start, 1 << 30, 0).batches]
+        ends = [head.next_offset for head in map(check, found) if head.next_offset <= until]
+        if not ends:
+            return
+        writes = WriteSet()
+        assert compact_copies.keep(replica, storage, writes, ends[-1])
+        size = sum(len(batch) for batch in found[len(ends) :])
+        record = msgspec.structs.replace(replica.record(), start=ends[-1], size=size)
+        remove(writes, *replica.key, record, replica.index)
+        replica.trimmed(record.start, record.size)
+        self.commit(writes)
+
+    def restart(self) -> None:
+        """Another process opens the store."""
+        opened = open_queue(self.storage, 1, 0)
+        assert opened.damage is None
+        index = QueueIndex(self.storage, 1, 0, opened.record.start)
+        epoch = self.replica.leader_epoch
+        self.replica = Replica(1, 0, opened.record, EpochTable(opened.epochs), index)
+        self.replica.leader_epoch = epoch
+        self.replica.load_derived(self.storage)
+
+    def fetch_copies(self, leader: CompactedLog, pages: int) -> None:
+        """What compaction keeps from before this log, some pages of it."""
+        replica = self.replica
+        for _ in range(pages):
+            lacks = replica.compaction.lacks
+            if lacks is None:
+                return
+            page = compact_copies.page(
+                leader.replica, leader.storage, (lacks, replica.start), 1 << 20
+            )
+            if page is None:
+                return
+            writes = WriteSet()
+            args = (page.frames, page.bits, page.next_offset)
+            compact_copies.take(replica, self.storage, writes, *args)
+            self.commit(writes)
+
+    def read(self, offset: int, most: int = 0) -> tuple[list[Row], int]:
+        """One pull of a reader of compacted messages: rows, and where to go on."""
+        replica = self.replica
+        limit = replica.readable
+        stop = min(replica.compaction.horizon(replica.start), limit.offset)
+        rows: list[Row] = []
+        if offset < stop:
+            found = collect(replica, self.storage, offset, stop, limit, 1 << 20, most)
+            for batch, bits in zip(found.batches, found.bits, strict=True):
+                shown = int.from_bytes(bits, "little") if bits else -1
+                rows += [row for at, row in enumerate(_rows(batch)) if shown >> at & 1]
+            return [row for row in rows if row[0] >= offset], found.next_offset
+        if offset >= limit.offset:
+            return [], offset
+        live = collect_log(replica, self.storage, offset, 1 << 20, most)
+        for entry in live.batches:
+            rows += _rows(entry)
+        return [row for row in rows if row[0] >= offset], live.next_offset
+
+    def read_all(self, offset: int, rng: random.Random | None = None) -> list[Row]:
+        """All pulls up to the end."""
+        rows: list[Row] = []
+        while offset < self.replica.readable.offset:
+            found, following = self.read(offset, 0 if rng is None else rng.randint(1, 4))
+            assert following > offset
+            rows += found
+            offset = following
+        return rows
+
+
+def _rows(batch: bytes | memoryview) -> list[Row]:
+    return [(offset, key, value) for offset, key, value, *_ in open_batch(batch).iter_rows()]
+
+
+def table_of(rows: list[Row], begun: dict[bytes, bytes] | None = None) -> dict[bytes, bytes]:
+    """What a reader who keeps a table by key ends up with."""
+    table = dict(begun or {})
+    for _, key, value in rows:
+        if key is None:
+            continue
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return table

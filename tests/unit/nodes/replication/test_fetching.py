@@ -1,0 +1,154 @@
+"""The follower's side of REPLICATE: one request at a time, and what follows each answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.nodes.log.keys import Position
+from logboom.wire.errors import Unavailable
+from logboom.wire.messages import FetchStatus, QueueAnswer, Replicate, Replicated
+from tests.unit.nodes.rig import ME, Rig, entry
+from tests.unit.nodes.test_broker_rules import flowing, replicated
+
+ALL = (ME, "broker-2", "broker-3")
+
+
+def follower(queues: int = 1, **settings: int) -> Rig:
+    """A broker that follows broker-2."""
+    rig = Rig(disk_reserve_bytes=settings.get("reserve", 1))
+    rig.lead(epoch=2, leader="broker-2", isr=ALL, replicas=ALL, queues=queues)
+    return rig
+
+
+def waiting(rig: Rig) -> int:
+    """How many REPLICATEs reached broker-2 since the last look."""
+    station = rig.stations["b2:7711"]
+    count = station.count(Replicate)
+    for _ in range(count):
+        station.take(Replicate)
+    return count
+
+
+def test_the_first_request_names_all_queues_and_the_next_only_what_changed() -> None:
+    rig = follower(queues=3)
+    first = replicated(rig, flowing(2, 0, 1), frames=[entry(0, 2)])
+    assert first.number == 0
+    assert {q.queue for q in first.queues} == {0, 1, 2}
+    second = replicated(rig)
+    assert second.number == 1
+    assert second.session == first.session
+    assert [(q.queue, q.offset) for q in second.queues] == [(0, 1)]
+
+
+def test_one_request_at_a_time() -> None:
+    rig = follower()
+    assert waiting(rig) == 1
+    rig.settle(0.4)
+    assert waiting(rig) == 0
+
+
+def test_a_held_request_is_replaced_when_a_queue_is_added() -> None:
+    rig = follower(queues=1)
+    assert waiting(rig) == 1
+    rig.lead(epoch=2, leader="broker-2", isr=ALL, replicas=ALL, queues=2)
+    request = replicated(rig, flowing(2, 0, 1), frames=[entry(0, 2)])
+    assert [q.queue for q in request.queues] == [1]
+    assert rig.replica().end == Position(1)
+
+
+def test_the_answer_to_a_request_that_was_replaced_is_not_taken() -> None:
+    rig = follower(queues=1)
+    replaced = rig.stations["b2:7711"].take(Replicate)
+    rig.lead(epoch=2, leader="broker-2", isr=ALL, replicas=ALL, queues=2)
+    assert waiting(rig) == 1
+    late = Replicated(0, [flowing(2, 0, 1)])
+    rig.reply(replaced, late, [entry(0, 2)], "b2:7711")
+    assert rig.replica().end == Position(0)
+    assert waiting(rig) == 0, "the one that replaced it is on its way still"
+
+
+@pytest.mark.parametrize("status", ["STALE", "UNKNOWN", "DAMAGED"])
+def test_a_queue_that_is_not_led_there_is_asked_for_again_soon(status: FetchStatus) -> None:
+    rig = follower()
+    replicated(rig, QueueAnswer(1, 0, 9, status, 0, 0, 0))
+    waiting(rig)
+    rig.settle(0.06)
+    (queue,) = replicated(rig).queues
+    assert queue.queue == 0
+
+
+def test_a_failed_request_begins_a_new_session() -> None:
+    rig = follower()
+    first = rig.stations["b2:7711"].take(Replicate)
+    rig.refuse(first, Unavailable("who?", "CONFLICT"), "b2:7711")
+    assert waiting(rig) == 0
+    rig.settle(0.03)
+    second = replicated(rig)
+    assert second.number == 0
+    assert second.session != first.session
+    assert len(second.queues) == 1
+
+
+def test_a_leader_that_says_nothing_is_asked_again() -> None:
+    rig = follower()
+    assert waiting(rig) == 1
+    rig.settle(1.6)
+    assert waiting(rig) >= 1
+
+
+def test_the_hw_follows_the_leader_up_to_the_own_end() -> None:
+    rig = follower()
+    replicated(rig, flowing(2, 50, 1), frames=[entry(0, 2, 3)])
+    assert rig.replica().hw == Position(3)
+    replicated(rig, flowing(2, 2, 1), frames=[entry(3, 2, 3)])
+    assert rig.replica().hw == Position(3)
+
+
+def test_frames_that_do_not_match_the_answers_are_not_taken() -> None:
+    rig = follower()
+    station = rig.stations["b2:7711"]
+    rig.reply(station.take(Replicate), Replicated(0, [flowing(2, 0, 2)]), [entry(0, 2)], "b2:7711")
+    assert rig.replica().end == Position(0)
+    rig.settle(0.05)
+    assert replicated(rig).number == 0
+
+
+def test_a_new_leader_hears_first_what_reached_the_disk() -> None:
+    rig = follower()
+    rig.auto_sync = False
+    replicated(rig, flowing(2, 0, 1), frames=[entry(0, 2, 3)])
+    rig.lead(epoch=3, leader="broker-3", isr=ALL, replicas=ALL)
+    assert rig.stations["b3:7711"].count(Replicate) == 0
+    rig.sync()
+    (queue,) = rig.stations["b3:7711"].take(Replicate).queues
+    assert (queue.leader_epoch, queue.offset, queue.last_epoch) == (3, 3, 2)
+
+
+def test_a_full_disk_stops_fetching_and_recovers() -> None:
+    rig = follower(reserve=1 << 30)
+    waiting(rig)
+    rig.storage.total = 1 << 29
+    rig.settle(3.0)
+    assert waiting(rig) <= 2
+    assert rig.broker.space.full
+    rig.storage.total = 1 << 40
+    rig.settle(1.0)
+    assert waiting(rig) >= 1
+
+
+def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() -> None:
+    rig = follower(reserve=1 << 30)
+    rig.storage.total = 1 << 29
+    # The request is on its way still, and the next look at the disk is due.
+    rig.settle(1.1)
+    damaged = bytearray(entry(0, 2))
+    damaged[len(damaged) // 2] ^= 16
+    replicated(rig, flowing(2, 0, 1), frames=[bytes(damaged)])
+    # No room to ask meanwhile: what it would have said is out of date by then.
+    rig.settle(3.0)
+    assert rig.broker.space.full
+    rig.storage.total = 1 << 40
+    rig.settle(1.0)
+    request = rig.stations["b2:7711"].take(Replicate)
+    assert [queue.queue for queue in request.queues] == [0]
+    assert request.gone == []

@@ -1,0 +1,88 @@
+"""Holds: exact deadlines, and only the waiters of one key are woken."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.nodes.requests.holds import Hold, Holds
+from logboom.wire.actor import Inbound
+
+ME = Inbound("main", b"me")
+INFINITE = float("inf")
+
+
+def test_nothing_waits() -> None:
+    holds: Holds[int, str] = Holds()
+    assert len(holds) == 0
+    assert holds.deadline() == INFINITE
+    assert holds.take(1) == []
+    assert holds.expired(1e9) == []
+
+
+def test_a_wake_takes_all_of_one_key_in_order_and_no_others() -> None:
+    holds: Holds[int, str] = Holds()
+    for number in range(1_000):
+        holds.add(number % 2, number, Hold(ME, str(number), 50.0 + number))
+    assert [hold.message for hold in holds.take(1)] == [str(n) for n in range(1, 1_000, 2)]
+    assert len(holds) == 500
+    assert holds.deadline() == 50.0
+
+
+def test_a_deadline_is_exact() -> None:
+    holds: Holds[int, str] = Holds()
+    holds.add(1, 1, Hold(ME, "first", 10.0))
+    holds.add(1, 2, Hold(ME, "second", 10.5))
+    assert holds.deadline() == 10.0
+    assert holds.expired(9.999_999) == []
+    assert [hold.message for _, hold in holds.expired(10.0)] == ["first"]
+    assert holds.deadline() == 10.5
+
+
+def test_a_request_sent_again_replaces_its_older_self() -> None:
+    holds: Holds[int, str] = Holds()
+    holds.add(1, 7, Hold(ME, "old", 10.0))
+    holds.add(1, 7, Hold(ME, "new", 20.0))
+    assert len(holds) == 1
+    assert holds.expired(15.0) == []
+    assert [hold.message for _, hold in holds.expired(20.0)] == ["new"]
+
+
+def test_woken_holds_leave_no_weight_behind() -> None:
+    holds: Holds[int, str] = Holds()
+    for number in range(100_000):
+        holds.add(1, number, Hold(ME, "", 1e6 + number))
+        holds.take(1)
+    assert len(holds._deadlines) < 1_000  # noqa: SLF001 - the weight is inside
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 3), st.integers(0, 9), st.integers(1, 60)),
+            st.tuples(st.just("take"), st.integers(0, 3), st.just(0), st.just(0)),
+            st.tuples(st.just("wait"), st.just(0), st.just(0), st.integers(0, 20)),
+        ),
+        max_size=120,
+    )
+)
+def test_as_a_plain_table_would(steps: list[tuple[str, int, int, int]]) -> None:
+    holds: Holds[int, str] = Holds()
+    plain: dict[tuple[int, int], float] = {}
+    now = 0.0
+    for kind, key, number, span in steps:
+        if kind == "add":
+            plain[key, number] = now + span
+            holds.add(key, number, Hold(ME, str(number), now + span))
+        elif kind == "take":
+            taken = {int(hold.message) for hold in holds.take(key)}
+            assert taken == {n for k, n in plain if k == key}
+            plain = {place: due for place, due in plain.items() if place[0] != key}
+        else:
+            now += span
+            expired = {(key, int(hold.message)) for key, hold in holds.expired(now)}
+            assert expired == {place for place, due in plain.items() if due <= now}
+            plain = {place: due for place, due in plain.items() if due > now}
+        assert len(holds) == len(plain)
+        assert holds.deadline() == min(plain.values(), default=INFINITE)
