@@ -23,6 +23,10 @@ START_S: Final = 120.0
 STOP_S: Final = 15.0
 WORKERS: Final = 2
 LIGHT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS: Final = (
+    f"--conf spark.sql.shuffle.partitions=4 --conf 'spark.executor.extraJavaOptions={LIGHT}'"
+)
+"""For commands that go to a cluster: what is made for a whole one takes two cores long."""
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 """In the command of each executor."""
 
@@ -106,7 +110,7 @@ def pipeline(*words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=500,
         check=False,
-        env=spark_environment(),
+        env={"PYSPARK_SUBMIT_ARGS": f"{SETTINGS} pyspark-shell", **spark_environment()},
     )
 
 

@@ -99,6 +99,8 @@ def test_a_micro_batch_waits_for_enough(stream: Stream, topic: str, fill: Fill, 
         wait_until(lambda: query.status["message"] != "Initializing sources", query)
         fill(topic, 0, range(9, 12))
         wait_until(lambda: len(sink.values()) == 12, query)
+        # Spark tells of a micro-batch after it has gone through.
+        wait_until(lambda: bool(sizes(query)), query)
         assert min(sizes(query)) >= 10
     finally:
         query.stop()
