@@ -72,12 +72,12 @@ class Break:
 
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
-RULES_OF_RAFT: Final = "metadata.test_raft_rules:"
-COORDINATORS: Final = "nodes.test_coordinator:"
-REQUESTS: Final = "nodes.test_coordinator_requests:"
-SUBSCRIPTIONS: Final = "nodes.test_subscriptions:"
-DECISIONS: Final = "metadata.test_transactions:"
-RESTORED: Final = "metadata.test_transaction_views:test_a_restored_state_is_the_same"
+RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
+COORDINATORS: Final = "nodes.groups.test_coordinator:"
+REQUESTS: Final = "nodes.groups.test_requests:"
+SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscriptions:"
+DECISIONS: Final = "metadata.transactions.test_transactions:"
+RESTORED: Final = "metadata.transactions.test_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
     Break("Q1", q.a_leader_counts_itself_alone, Cluster(), within=20),
@@ -89,7 +89,7 @@ BREAKS: Final = (
         "Q3",
         c.copies_are_not_awaited,
         Directed(
-            "nodes.test_compacting:"
+            "nodes.compaction.test_compacting:"
             "test_a_follower_without_the_copies_does_not_join_before_it_has_them"
         ),
     ),
@@ -121,12 +121,12 @@ BREAKS: Final = (
     Break(
         "Q12",
         s.state_runs_ahead,
-        Directed("nodes.test_index:test_nothing_above_the_hw_is_found"),
+        Directed("nodes.log.test_index:test_nothing_above_the_hw_is_found"),
     ),
     Break(
         "Q12",
         c.compaction_runs_ahead,
-        Directed("nodes.test_compaction:test_what_lies_above_the_hw_supersedes_nothing"),
+        Directed("nodes.compaction.test_compaction:test_what_lies_above_the_hw_supersedes_nothing"),
     ),
     Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
     Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(2,), within=20),
@@ -135,7 +135,7 @@ BREAKS: Final = (
         "Q13",
         s.logs_open_in_the_default_mode,
         Directed(
-            "nodes.test_store:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
+            "nodes.disk.test_store:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
         ),
     ),
     Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),
@@ -143,7 +143,7 @@ BREAKS: Final = (
     Break(
         "R1",
         r.gaps_go_unseen,
-        Directed("metadata.test_raft_links:test_r1_nothing_behind_a_gap_is_delivered"),
+        Directed("metadata.raft.test_links:test_r1_nothing_behind_a_gap_is_delivered"),
     ),
     Break("R2", r.appends_cut_every_overlap, Raft(), seeds=(6,), within=80),
     Break("R3", r.rejections_step_back, Raft(), within=40),
@@ -161,7 +161,7 @@ BREAKS: Final = (
     Break(
         "R9",
         r.an_empty_folder_is_taken,
-        Directed("metadata.test_journal:test_an_empty_folder_needs_an_explicit_creation"),
+        Directed("metadata.raft.test_journal:test_an_empty_folder_needs_an_explicit_creation"),
     ),
     Break("R10", r.answers_of_any_term_count, Script(an_old_answer)),
     Break(
@@ -197,7 +197,7 @@ BREAKS: Final = (
     Break(
         "R13",
         r.fences_of_any_term,
-        Directed("metadata.test_elections:test_r13_a_fence_of_another_term_is_refused"),
+        Directed("metadata.raft.test_elections:test_r13_a_fence_of_another_term_is_refused"),
     ),
     Break(
         "R13",
@@ -231,7 +231,7 @@ BREAKS: Final = (
     Break(
         "G3",
         g.commits_go_back,
-        Directed("metadata.test_group_offsets:test_a_commit_goes_forward_only"),
+        Directed("metadata.groups.test_offsets:test_a_commit_goes_forward_only"),
     ),
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), within=20),
