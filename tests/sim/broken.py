@@ -197,7 +197,7 @@ BREAKS: Final = (
     Break(
         "R13",
         r.fences_of_any_term,
-        Directed("metadata.raft.test_elections:test_r13_a_fence_of_another_term_is_refused"),
+        Directed("metadata.state.test_elections:test_r13_a_fence_of_another_term_is_refused"),
     ),
     Break(
         "R13",
@@ -264,7 +264,11 @@ BREAKS: Final = (
             + "test_a_new_leader_serves_nobody_before_it_knows_all_that_was_acknowledged"
         ),
     ),
-    Break("P10", u.deliveries_need_no_lease, Subscribers(), seeds=(4,), within=20),
+    Break(
+        "P10",
+        u.deliveries_need_no_lease,
+        Directed(SUBSCRIPTIONS + "test_q11_past_the_lease_nothing_is_delivered"),
+    ),
     Break("P10", u.permits_outlive_their_session, Subscribers(), within=20),
     Break("P10", u.batches_are_cut_to_the_permits, Subscribers(), within=20),
     Break("P10", u.moving_slots_are_not_drained, Subscribers(), seeds=(5,), within=20),
