@@ -16,7 +16,7 @@ from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_view import GroupConfig
 from tests.unit.metadata.groups.tables import GroupTables
 
-FORMAT_1 = Path(__file__).parents[2] / "data" / "snapshots" / "format-1.msgpack"
+FORMAT_1 = Path(__file__).parents[3] / "data" / "snapshots" / "format-1.msgpack"
 """Brokers a (fenced), b (suspect, registered twice) and c; topics t, flights and late; a fourth
 name server; results kept for one client. Written by the last version without groups."""
 

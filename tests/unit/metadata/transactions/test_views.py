@@ -17,7 +17,7 @@ from logboom.wire.transactions import OpenTransaction, ParkedIn
 from logboom.wire.view import View
 from tests.unit.metadata.transactions.tables import TransactionTables
 
-SNAPSHOTS = Path(__file__).parents[2] / "data" / "snapshots"
+SNAPSHOTS = Path(__file__).parents[3] / "data" / "snapshots"
 """1: written by the last version without groups; 2: by the last one without transactions. Both have
 a topic t."""
 

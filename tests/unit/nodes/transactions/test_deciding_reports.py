@@ -17,17 +17,10 @@ from logboom.wire.transactions import (
 )
 from logboom.wire.view import QueueView
 from tests.unit.nodes.parked.test_parked import pass_time
-from tests.unit.nodes.rig import ME, Peer, Rig
-from tests.unit.nodes.transactions.transactions_rig import abort, commit, park
+from tests.unit.nodes.rig import ME, Rig
+from tests.unit.nodes.transactions.transactions_rig import abort, alone, commit, park
 
 PAIR = (ME, "broker-2")
-
-
-def alone() -> tuple[Rig, Peer]:
-    """A broker that leads a queue of one replica, and a client."""
-    rig = Rig()
-    rig.lead()
-    return rig, rig.client()
 
 
 def reports(rig: Rig) -> list[list[int]]:

@@ -22,17 +22,17 @@ from logboom.wire.transactions import (
 from logboom.wire.view import TopicConfig
 from tests.unit.nodes.parked.test_parked import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
-from tests.unit.nodes.transactions.transactions_rig import commit, of, park, park_request, read
+from tests.unit.nodes.transactions.transactions_rig import (
+    alone,
+    commit,
+    of,
+    park,
+    park_request,
+    read,
+)
 
 PAIR = (ME, "broker-2")
 SHOP = Transaction("shop", HALF, 0)
-
-
-def alone() -> tuple[Rig, Peer]:
-    """A broker that leads a queue of one replica, and a client."""
-    rig = Rig()
-    rig.lead()
-    return rig, rig.client()
 
 
 def end(client: Peer, place: Place, *, commit: bool) -> str:

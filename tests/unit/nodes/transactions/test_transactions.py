@@ -48,6 +48,7 @@ from tests.unit.nodes.parked.test_parked import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
 from tests.unit.nodes.transactions.transactions_rig import (
     abort,
+    alone,
     commit,
     letters,
     of,
@@ -57,13 +58,6 @@ from tests.unit.nodes.transactions.transactions_rig import (
 )
 
 PAIR = (ME, "broker-2")
-
-
-def alone() -> tuple[Rig, Peer]:
-    """A broker that leads a queue of one replica, and a client; a minute makes an orphan."""
-    rig = Rig(transaction_timeout_ms=60_000)
-    rig.lead()
-    return rig, rig.client()
 
 
 def pair() -> tuple[Rig, Peer, Peer]:

@@ -23,17 +23,10 @@ from logboom.wire.transactions import (
 )
 from tests.unit.nodes.parked.test_parked import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
-from tests.unit.nodes.transactions.transactions_rig import of, park, park_request
+from tests.unit.nodes.transactions.transactions_rig import alone, of, park, park_request
 
 PAIR = (ME, "broker-2")
 SHOP = Transaction("shop", HALF, 0)
-
-
-def alone() -> tuple[Rig, Peer]:
-    """A broker that leads a queue of one replica, and a client."""
-    rig = Rig()
-    rig.lead()
-    return rig, rig.client()
 
 
 def pair_with_half() -> tuple[Rig, Peer, Peer]:
@@ -125,7 +118,7 @@ def uncertain() -> Rig:
     client.ask(park_request(of()), [batch()])
     follower.ask(fetch(1, (Position(0, 2), 1)))
     client.ask(produce(), [batch()])
-    rig = Rig(first.storage, incarnation="two")
+    rig = Rig(first.storage, incarnation="two", transaction_timeout_ms=60_000)
     rig.wall_ms = first.wall_ms
     rig.lead(epoch=2, isr=PAIR, replicas=PAIR)
     return rig
@@ -148,7 +141,7 @@ def test_who_is_not_certain_of_what_waits_asks_nobody_for_it() -> None:
 
 
 def test_orphans_of_every_queue_are_found() -> None:
-    rig = Rig()
+    rig = Rig(transaction_timeout_ms=60_000)
     rig.lead(queues=3)
     client = rig.client()
     message = park_request(of(sequence=4))

@@ -12,6 +12,13 @@ from tests.unit.nodes.rig import Peer, Rig, batch, pull
 APP = "app"
 
 
+def alone() -> tuple[Rig, Peer]:
+    """A broker that leads a queue of one replica, and a client; a minute makes an orphan."""
+    rig = Rig(transaction_timeout_ms=60_000)
+    rig.lead()
+    return rig, rig.client()
+
+
 def of(sequence: int = 0, attempt: int = 0, app_id: str = APP) -> Transaction:
     """A transaction."""
     return Transaction(app_id, sequence, attempt)
