@@ -8,7 +8,8 @@ from collections.abc import Callable
 from logboom.client.calls import AnyCall
 from logboom.client.groups.retries import ATTEMPT, ORIGIN
 from logboom.client.results import Message
-from logboom.client.subscriptions.subscriber import Parcel, Place, Subscriber, SubscriberOptions
+from logboom.client.subscriptions.places import Parcel, Place
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.wire.batch import check, encode_batch, stamp
 from logboom.wire.columns import Columns
