@@ -82,6 +82,7 @@ class Place:
         "expected",
         "freed",
         "freed_bytes",
+        "highest",
         "known",
         "out",
         "queue",
@@ -123,6 +124,8 @@ class Place:
         """(offset, delay in ms): to be given back."""
         self.expected = 0
         """Behind the last message that came, of an ordered subscription."""
+        self.highest = 0
+        """Behind all that ever came."""
         self.went_back = 0
         """The leader went back from here at most: what waits may lie below."""
         self.rewound: int | None = None
@@ -160,10 +163,11 @@ class Place:
         if self.done or self.known or self.sending or first <= self.done_to:
             self._leave_out_done(parcel)
         offsets = parcel.offsets()
-        if not self.waiting.isdisjoint(offsets):
+        if first < self.highest and not self.waiting.isdisjoint(offsets):
             for offset in self.waiting.intersection(offsets):
                 self.copies[offset] = self.copies.get(offset, 0) + 1
         self.waiting.update(offsets)
+        self.highest = max(self.highest, self.expected)
         return bool(offsets)
 
     def _leave_out_done(self, parcel: Parcel) -> None:
@@ -177,15 +181,18 @@ class Place:
         self.done |= done
         self.to_ack += sorted(done)
 
-    def take(self, offset: int) -> None:
-        """One that waited is handed out."""
-        self.out.add(offset)
-        if offset in self.copies:
-            self.copies[offset] -= 1
-            if not self.copies[offset]:
-                del self.copies[offset]
-        else:
-            self.waiting.discard(offset)
+    def take(self, offsets: Sequence[int]) -> None:
+        """These waited and are handed out."""
+        self.out.update(offsets)
+        if not self.copies:
+            self.waiting.difference_update(offsets)
+            return
+        for offset in offsets:
+            more = self.copies.pop(offset, 0)
+            if more > 1:
+                self.copies[offset] = more - 1
+            elif not more:
+                self.waiting.discard(offset)
 
     def drop(self, offsets: set[int]) -> None:
         """Nothing of these waits any more."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -20,6 +22,7 @@ from logboom.wire.filters import selectors
 from logboom.wire.names import RETRY_PREFIX
 
 MOST_DELAY_S: Final = 40 * 86_400
+_QUEUE: Final = attrgetter("queue")
 
 
 class SubscriberReader:
@@ -61,8 +64,8 @@ class SubscriberReader:
             while len(ready) < most and subscriber.arrivals:
                 self._open_next()
             taken = [ready.popleft() for _ in range(min(most, len(ready)))]
-            for message in taken:
-                subscriber.places[message.queue].take(message.offset)
+            for queue, messages in groupby(taken, _QUEUE):
+                subscriber.places[queue].take([message.offset for message in messages])
             if self._sent_on is not None:
                 taken = self._tried(taken, self._sent_on)
         error, subscriber.error = subscriber.error, None
