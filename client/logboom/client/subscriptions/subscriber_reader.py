@@ -77,6 +77,8 @@ class SubscriberReader:
         """Retries as the messages that they are copies of; without what was tried often enough."""
         found = []
         for raw in taken:
+            if raw.offset in self._subscriber.places[raw.queue].sending:
+                continue  # a copy of the one before, which was tried too often
             message = _restored(raw) if self._restores else raw
             if message.attempt <= self._most:
                 found.append(message)
