@@ -183,7 +183,8 @@ class SubscriptionMember:
     def _finish_all(self, message: Message) -> None:
         """This message and all before it, also what was given back and did not come again."""
         queue = message.queue
-        here = {n for n in self.subscriber.places[queue].out if n <= message.offset}
+        place = self.subscriber.places[queue]
+        here = {n for n in place.out | place.waiting if n <= message.offset}
         self._reader.ack_cumulative(message)
         self._acked.update((queue, offset) for offset in here)
         done = (offset for number, offset in self._given if number == queue)

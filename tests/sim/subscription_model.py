@@ -96,8 +96,10 @@ class DispatchModel:
         self._acks: AckSet = dispatcher.acks.copy()
         self._floor = self._acks.floor
         self._holders: dict[str, _Held] = {}
-        self._active_from: dict[str, float] = {}
-        """Of failover: from when on a consumer may be sent what the one before has."""
+        self._active = ""
+        """Of failover: who is to get everything …"""
+        self._active_from = NEVER
+        """… from when on. What the one before has is taken back then, whether it is sent or not."""
 
     @property
     def where(self) -> str:
@@ -141,7 +143,9 @@ class DispatchModel:
             self._acks.add(*span)
         for name, active in effects.active:
             if active:
-                self._active_from[name] = now + self._settings.failover_delay_s
+                self._active, self._active_from = name, now + self._settings.failover_delay_s
+        if self._active_from <= now and self._others(self._active):
+            self._rewind()
         for delivery in effects.deliveries:
             self._deliver(delivery, now)
         self._compare()
@@ -206,8 +210,9 @@ class DispatchModel:
         if held is None or held.session != delivery.session:
             self._broken("only who is attached gets messages", f"{name} {delivery.session}")
             return
-        if self.kind == "failover":
-            self._take_over(name, now)
+        if self.kind == "failover" and (others := self._others(name)):
+            detail = f"{name}, while {others} may still acknowledge"
+            self._broken("one consumer is active at a time", detail)
         self._may_be_sent(name, held)
         due = now + self._settings.ack_timeout_s if self._settings.ack_timeout_s else NEVER
         count = size = 0
@@ -237,15 +242,9 @@ class DispatchModel:
         if held_by_all >= self._settings.most_unacked_all:
             self._broken("consumers hold as much as they may", f"{name}: {held_by_all} in all")
 
-    def _take_over(self, name: str, now: float) -> None:
-        """What the active one of before has is taken back once its time is over."""
-        others = [other for other, held in self._holders.items() if held.due and other != name]
-        if not others:
-            return
-        if now < self._active_from.get(name, NEVER):
-            detail = f"{name}, while {others} may still acknowledge"
-            self._broken("one consumer is active at a time", detail)
-        self._rewind()
+    def _others(self, name: str) -> list[str]:
+        """Who else has messages."""
+        return [other for other, held in self._holders.items() if held.due and other != name]
 
     def _may_have(self, name: str, held: _Held, offset: int) -> None:
         message = f"{offset} ({self._seen.at[offset].value!r}) to {name}"

@@ -153,8 +153,8 @@ def test_what_is_not_acknowledged_in_time_goes_to_another(boom: Client) -> None:
     one.pause()
     two = boom.subscribe("late", **settings)  # type: ignore[arg-type]  # of several types
     back = take(two, 2)
-    assert [message.offset for message in back] == [message.offset for message in held]
-    # The first has permits left: it may have got them once more.
+    # The first has permits left: it may have got one of them once more, and then that comes last.
+    assert {message.offset for message in back} == {message.offset for message in held}
     assert min(message.attempt for message in back) >= 2
     one.close()
     two.close()

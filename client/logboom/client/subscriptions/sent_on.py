@@ -13,7 +13,8 @@ from typing import Final
 from logboom.client.groups.failures import RetrySink
 from logboom.client.groups.retries import copy_headers, retry_delay_ms
 from logboom.client.results import Message
-from logboom.client.subscriptions.subscriber import Place, Subscriber
+from logboom.client.subscriptions.places import Place
+from logboom.client.subscriptions.subscriber import Subscriber
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX

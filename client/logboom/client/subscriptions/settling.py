@@ -102,7 +102,7 @@ class Settling:
         if error.code == "INVALID_ARGUMENT":
             LOG.warning("%s/%s: %s", sitting.subscriber.options.topic, place.queue, error)
             with sitting.subscriber.lock:
-                place.done.difference_update(offsets)
+                place.confirm(offsets, up_to, [])
             self.flushed(id(sitting.subscriber))
             return
         with sitting.subscriber.lock:

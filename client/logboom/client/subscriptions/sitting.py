@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from logboom.client.cluster.connections import Ticket
-from logboom.client.subscriptions.subscriber import Place, Subscriber
+from logboom.client.subscriptions.places import Place
+from logboom.client.subscriptions.subscriber import Subscriber
 from logboom.client.turn import Timer
 from logboom.wire.subscription_messages import (
     Detach,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -12,13 +14,15 @@ from logboom.client.calls import AnyCall, WakeSubscriber
 from logboom.client.groups.failures import RetrySink
 from logboom.client.groups.retries import restored
 from logboom.client.results import Message, messages_of
+from logboom.client.subscriptions.places import Parcel, Place
 from logboom.client.subscriptions.sent_on import SentOn
-from logboom.client.subscriptions.subscriber import Parcel, Place, Subscriber
+from logboom.client.subscriptions.subscriber import Subscriber
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import selectors
 from logboom.wire.names import RETRY_PREFIX
 
 MOST_DELAY_S: Final = 40 * 86_400
+_QUEUE: Final = attrgetter("queue")
 
 
 class SubscriberReader:
@@ -60,11 +64,8 @@ class SubscriberReader:
             while len(ready) < most and subscriber.arrivals:
                 self._open_next()
             taken = [ready.popleft() for _ in range(min(most, len(ready)))]
-            for message in taken:
-                place = subscriber.places[message.queue]
-                place.out.add(message.offset)
-                if place.doubled:
-                    place.doubled.discard(message.offset)
+            for queue, messages in groupby(taken, _QUEUE):
+                subscriber.places[queue].take([message.offset for message in messages])
             if self._sent_on is not None:
                 taken = self._tried(taken, self._sent_on)
         error, subscriber.error = subscriber.error, None
@@ -76,12 +77,15 @@ class SubscriberReader:
         """Retries as the messages that they are copies of; without what was tried often enough."""
         found = []
         for raw in taken:
+            if raw.offset in self._subscriber.places[raw.queue].sending:
+                continue  # a copy of the one before, which was tried too often
             message = _restored(raw) if self._restores else raw
             if message.attempt <= self._most:
                 found.append(message)
                 continue
             place = self._subscriber.places[raw.queue]
             place.out.discard(raw.offset)
+            self._drop_copies(place, {raw.offset})
             cause = f"delivered {message.attempt - 1} times and never acknowledged"
             last = msgspec.structs.replace(message, attempt=message.attempt - 1)
             sent_on.bury(place, raw.offset, last, cause)
@@ -97,8 +101,8 @@ class SubscriberReader:
             self._ready.extend(self._opened(parcel))
 
     def _drop_copies(self, place: Place, offsets: set[int]) -> None:
-        """These are settled: what came of them a second time meanwhile is void."""
-        copies = place.doubled & offsets
+        """These are settled: what waits of them is void."""
+        copies = place.waiting & offsets
         if not copies:
             return
         void = self._subscriber.void
@@ -108,7 +112,7 @@ class SubscriberReader:
             void.clear()
         while self._subscriber.arrivals:
             self._open_next()
-        place.doubled -= copies
+        place.drop(copies)
         self._ready = deque(
             each for each in self._ready if each.queue != place.queue or each.offset not in copies
         )
@@ -118,8 +122,6 @@ class SubscriberReader:
         picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
         topic = subscriber.options.topic
         messages = messages_of(topic, place.queue, parcel.columns, picked)
-        if place.done or place.known or place.sending:
-            messages = self._without_known(place, messages)
         if parcel.attempts:
             messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
         place.free(parcel)
@@ -127,20 +129,6 @@ class SubscriberReader:
             subscriber.hungry = True
             self._submit(WakeSubscriber(subscriber))
         return messages
-
-    def _without_known(self, place: Place, messages: list[Message]) -> list[Message]:
-        """Acknowledge what the reader has been done with before this session."""
-        if place.sending:
-            messages = [message for message in messages if message.offset not in place.sending]
-        known = [m.offset for m in messages if m.offset in place.done or m.offset in place.known]
-        if not known:
-            return messages
-        place.known.difference_update(known)
-        place.done.update(known)
-        place.to_ack += known
-        self._wake()
-        gone = set(known)
-        return [message for message in messages if message.offset not in gone]
 
     def _wake(self) -> None:
         if not self._subscriber.woken:
@@ -176,11 +164,14 @@ class SubscriberReader:
         with self._subscriber.lock:
             place, last = self._taken_out(message)
             place.up_to = max(place.up_to, last)
-            below = [offset for offset in place.out if offset <= last]
-            place.out.difference_update(below)
-            place.done.update(below)
+            place.done_to = max(place.done_to, last)
+            below = {offset for offset in place.out if offset <= last}
+            place.out -= below
+            if last < place.went_back:
+                below.update(offset for offset in place.waiting if offset <= last)
+            place.done |= below
             place.done.add(last)
-            self._drop_copies(place, set(below))
+            self._drop_copies(place, below)
             self._wake()
 
     def nack(self, given: Message | Iterable[Message], delay_s: float, cause: str = "") -> None:
@@ -227,7 +218,7 @@ class SubscriberReader:
         """All that is not acknowledged comes again, in order: what is here of it is void."""
         subscriber = self._subscriber
         place.rewound = place.expected
-        place.doubled.clear()
+        place.empty()
         kept: deque[Parcel] = deque()
         for parcel in subscriber.arrivals:
             if parcel.place is place:
@@ -250,7 +241,7 @@ class SubscriberReader:
                 f"{text} was not delivered to this consumer, or is settled already"
             )
         place.out.discard(offset)
-        if place.doubled:
+        if offset in place.waiting:
             self._drop_copies(place, {offset})
         return place, offset
 

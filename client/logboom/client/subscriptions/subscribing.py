@@ -19,9 +19,10 @@ from logboom.client.cluster.connections import Connections, OnReply, Ticket
 from logboom.client.cluster.leaders import Leaders
 from logboom.client.cluster.watching import Watching
 from logboom.client.outcome import Outcome
+from logboom.client.subscriptions.places import Parcel, Place
 from logboom.client.subscriptions.settling import ASK_S, Settling, ms
 from logboom.client.subscriptions.sitting import Sitting
-from logboom.client.subscriptions.subscriber import WINDOW_BYTES, Parcel, Place, Subscriber
+from logboom.client.subscriptions.subscriber import WINDOW_BYTES, Subscriber
 from logboom.client.turn import Turn
 from logboom.wire.batch import check
 from logboom.wire.columns import Columns
@@ -275,7 +276,18 @@ class Subscribing:
             columns = Columns(head, batch)
             parcel = Parcel(sitting.place, sitting.session, columns, chosen, attempts, len(batch))
             sitting.subscriber.put(parcel)
+        self._acknowledge(sitting)
         return True
+
+    def _acknowledge(self, sitting: Sitting) -> None:
+        """What came, and is done with already, is acknowledged with whatever else gathers."""
+        subscriber = sitting.subscriber
+        with subscriber.lock:
+            if not sitting.place.to_ack or subscriber.woken:
+                return
+            subscriber.woken = True
+        name = id(subscriber)
+        self._turn.after(GATHER_S, lambda: self._woken(name))
 
     def _freed(self, sitting: Sitting, least: int) -> Span:
         """Permits to give back, if there are so many."""

@@ -157,9 +157,9 @@ class Desk:
             served.acked, served.counts = before.acked, before.counts
         self.served[replica.key, name] = served
         self._of.setdefault(replica.key, {})[name] = served
+        served.take(dispatcher.handle(Grown(replica.start, replica.readable.offset), now))
         if served.changed:
             self._touched[replica.key, name] = served
-        dispatcher.handle(Grown(replica.start, replica.readable.offset), now)
         return served
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────

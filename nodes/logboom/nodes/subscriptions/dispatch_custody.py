@@ -17,6 +17,7 @@ from logboom.nodes.subscriptions.offset_set import (
     Span,
     blocks_of,
     offsets_of,
+    pieces,
     spans_of,
 )
 from logboom.wire.errors import InvalidRequest
@@ -187,6 +188,12 @@ class Custody(ABC):
                 self._returned(consumer, first, bits)
         self._forget_below(start)
         self.postponed.discard(self.acks.floor, start)
+        # Written down like any other: whoever acknowledges it now is told that this is safe, and
+        # the next leader may have these messages still.
+        for number, at, length in pieces(self.acks.floor, start):
+            first = (number << BLOCK_BITS) + at
+            if missing := self.acks.missing(first, first + length):
+                self._out.done.append((first, missing))
         expired = self.acks.raise_to(start)
         self._stats.count("dispatch_expired", expired)
         for offset in [offset for offset in self.counts if offset < start]:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from logboom.client.calls import AnyCall
 from logboom.client.groups.retries import ATTEMPT, ORIGIN
 from logboom.client.results import Message
-from logboom.client.subscriptions.subscriber import Parcel, Place, Subscriber, SubscriberOptions
+from logboom.client.subscriptions.places import Parcel, Place
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.wire.batch import check, encode_batch, stamp
 from logboom.wire.columns import Columns
@@ -112,3 +113,16 @@ def test_deliveries_of_a_retry_count_on() -> None:
     bench.deliver(2, {})
     (other,) = bench.reader.take(10)
     assert (other.topic, other.read_from) == ("%RETRY%orders%s", ("%RETRY%orders%s", 0, 2))
+
+
+def test_what_came_twice_and_too_often_is_one_dead_letter() -> None:
+    bench = Bench()
+    bench.deliver(7, {7: 2})
+    bench.deliver(7, {7: 3})
+    assert bench.reader.take(9) == []
+    assert [topic for topic, *_ in bench.sink.sent] == ["%DLQ%orders%s"]
+    # It came once more while the letter is on its way, and waits until that is confirmed.
+    bench.deliver(7, {7: 4})
+    bench.sink.sent[0][-1](None)
+    bench.place.confirm([7], -1, [])
+    assert bench.reader.take(9) == []

@@ -9,9 +9,10 @@ import pytest
 
 from logboom.client.cluster.connections import OnReply, Ticket
 from logboom.client.outcome import Outcome
+from logboom.client.subscriptions.places import Place
 from logboom.client.subscriptions.settling import Settling
 from logboom.client.subscriptions.sitting import Sitting
-from logboom.client.subscriptions.subscriber import Place, Subscriber, SubscriberOptions
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.client.turn import Turn
 from logboom.wire.actor import Instant
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
@@ -80,6 +81,17 @@ def test_what_is_refused_for_good_is_waited_for_no_longer() -> None:
     bench = Bench()
     outcome = bench.acknowledge(3)
     bench.answer(InvalidRequest("no such span"))
+    assert outcome.done
+    assert bench.place.idle
+
+
+def test_a_cumulative_acknowledgement_that_is_refused_for_good_is_waited_for_no_longer() -> None:
+    bench = Bench()
+    bench.place.done |= {2, 3}
+    bench.place.up_to = bench.place.done_to = 3
+    outcome: Outcome[None] = Outcome()
+    bench.settling.flush(bench.name, outcome, 30.0)
+    bench.answer(InvalidRequest("not of this kind"))
     assert outcome.done
     assert bench.place.idle
 

@@ -9,8 +9,9 @@ import pytest
 
 from logboom.client.calls import AnyCall, WakeSubscriber
 from logboom.client.subscription_options import subscriber_options
+from logboom.client.subscriptions.places import Parcel, Place
 from logboom.client.subscriptions.sitting import spans_of
-from logboom.client.subscriptions.subscriber import Parcel, Place, Subscriber, SubscriberOptions
+from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
 from logboom.wire.batch import check, encode_batch, stamp
 from logboom.wire.columns import Columns
@@ -171,7 +172,7 @@ def test_all_before_is_settled_in_copies_too() -> None:
     bench.reader.ack_cumulative(messages[2])
     bench.place.confirm([], 2, [])
     assert bench.offsets() == [3]
-    assert bench.place.doubled == set()
+    assert bench.place.waiting == set()
 
 
 def test_what_was_acknowledged_in_vain_is_not_handed_out_when_it_comes_again() -> None:
@@ -198,6 +199,52 @@ def test_what_came_before_its_acknowledgement_was_confirmed_is_not_handed_out() 
     bench.deliver(0, 4, chosen=[1, 3], attempts={1: 1})
     bench.place.confirm([0, 1], -1, [])
     assert bench.offsets() == [2, 3]
+
+
+def test_what_came_twice_before_it_was_handed_out_is_settled_once_for_all() -> None:
+    bench = Bench()
+    bench.deliver(0, 2)
+    bench.deliver(0, 2, attempts={0: 1})
+    bench.deliver(0, 2, attempts={0: 2})
+    first, _ = bench.reader.take(2)
+    bench.reader.ack(first)
+    bench.place.confirm([0], -1, [])
+    assert bench.offsets() == [1, 1]
+
+
+def test_what_came_twice_after_its_acknowledgement_is_not_handed_out() -> None:
+    bench = Bench()
+    bench.deliver(0, 1)
+    bench.reader.ack(bench.reader.take(1))
+    bench.deliver(0, 1, attempts={0: 1})
+    bench.deliver(5, 1)
+    bench.deliver(0, 1, attempts={0: 2})
+    assert bench.offsets(1) == [5]
+    bench.place.confirm([0, 0], -1, [])
+    assert bench.offsets() == []
+
+
+def test_what_waits_below_a_cumulative_acknowledgement_is_not_handed_out() -> None:
+    bench = Bench("exclusive")
+    bench.deliver(0, 4)
+    messages = bench.reader.take(4)
+    bench.reader.nack(messages[0], 0.0)
+    bench.deliver(0, 4)
+    bench.reader.ack_cumulative(messages[2])
+    # It goes back once more, before the answer.
+    bench.deliver(0, 4, attempts={0: 1})
+    bench.place.confirm([], 2, [])
+    assert bench.offsets() == [3, 3]
+
+
+def test_a_parcel_of_which_all_is_done_gives_its_permits_back() -> None:
+    bench = Bench()
+    bench.deliver(0, 2)
+    bench.reader.ack(bench.reader.take(2))
+    freed, bench.subscriber.wanted = bench.place.freed, True
+    bench.deliver(0, 2)
+    assert (bench.rings, bench.reader.waiting) == (0, False)
+    assert (bench.place.freed, bench.place.to_ack) == (freed + 2, [0, 1, 0, 1])
 
 
 def test_an_error_is_raised_once() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.subscriptions.dispatch_events import Entry, Settings
+from logboom.nodes.subscriptions.dispatch_events import Entry, Grown, Settings
 from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
@@ -76,3 +76,14 @@ def test_a_batch_that_a_plug_in_does_not_want_yet_holds_up_those_behind() -> Non
     bench.grant("one", 0)
     bench.grant("one", 0)
     assert bench.got["one"] == [0, 1, 2, 3]
+
+
+def test_what_retention_removed_is_written_down() -> None:
+    bench = Bench(Settings())
+    bench.append(b"a", b"b", b"c", b"d")
+    bench.attach("one", 10)
+    bench.ack("one", 1)
+    effects = bench.tell(Grown(3, 4))
+    assert effects.acked == [(0, 1), (2, 3)]
+    # Confirmed to whoever held it; the next leader may not have removed it.
+    assert bench.ack("one", 0) == []

@@ -472,6 +472,7 @@ def test_what_retention_removed_is_done_with_though_nothing_new_comes() -> None:
         reader.receive(wait_ms=0)
     assert rig.replica().start == 3
     assert (state(rig).floor, state(rig).unacked) == (3, 0)
+    assert rig.replica().cursors.cursors["s"].acks.floor == 3
 
 
 def test_an_ack_among_a_hundred_thousand_holes_writes_little() -> None:
