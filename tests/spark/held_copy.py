@@ -37,6 +37,7 @@ def holding(folder: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
     def wait(place: Path) -> None:
         task = TaskContext.get()
+        assert task is not None  # it runs in one
         unit = task.getLocalProperty("streaming.sql.batchId") or "batch"
         try:
             # By a rename, so that whoever sees it can read it.

@@ -200,7 +200,7 @@ def encoded(rows: Any, now_ms: int, codec: str) -> bytes:
     if times is not None:
         millis = times.to_numpy(zero_copy_only=False)
         first_ms, max_ms = int(millis[0]), int(millis.max())
-        stamps = memoryview(np.ascontiguousarray(millis)) if int(millis.min()) != max_ms else None
+        stamps = np.ascontiguousarray(millis).data if int(millis.min()) != max_ms else None
     value = _binary(columns["value"])
     key, headers, tag = (columns.get(name) for name in ("key", "headers", "tag"))
     buffers = ArrowBuffers(
@@ -228,7 +228,7 @@ def _binary(column: Any) -> BinaryBuffers:
     offsets, data, first = _binary_views(column)
     end = int(offsets[-1])
     blob = memoryview(b"") if data is None else memoryview(data).cast("B")[first : first + end]
-    return BinaryBuffers(_validity(column), memoryview(np.ascontiguousarray(offsets)), blob)
+    return BinaryBuffers(_validity(column), np.ascontiguousarray(offsets).data, blob)
 
 
 def _tags(column: Any) -> TagBuffers:
@@ -242,7 +242,8 @@ def _validity(column: Any) -> memoryview | None:
     if not column.null_count:
         return None
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    return memoryview(np.packbits(valid, bitorder="little"))
+    bits: memoryview = np.packbits(valid, bitorder="little").data
+    return bits
 
 
 def _key_summary(buckets: Any) -> int:

@@ -55,7 +55,7 @@ def stream_unit(options: SinkOptions) -> Unit:
     """
     task = TaskContext.get()
     query = options.app_id or (task and task.getLocalProperty(QUERY_ID))
-    batch = task and task.getLocalProperty(BATCH_ID)
+    batch = task.getLocalProperty(BATCH_ID) if task else None
     if not query or batch is None:
         text = (
             f"this Spark does not tell tasks their micro-batch ({QUERY_ID}, {BATCH_ID}): say "
