@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
@@ -15,6 +14,7 @@ from logboom.cli.output import note, show
 from logboom.cli.progress import progress
 from logboom.client import Client
 from logboom.deploy.asking import Asker
+from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.messages import StatsResult
 from logboom.wire.sockets import check_endpoint
@@ -109,21 +109,20 @@ def add(
 
 
 def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: float) -> None:
-    deadline = time.monotonic() + wait
     members = [member.endpoint for member in boom.admin.name_servers()]
     goal = commit_index(asker.stats(members, ASK_S).values())
     with progress(f"{name} catches up", goal) as shown:
-        while True:
+
+        def look() -> int:
             stats = asker.stats([endpoint], ASK_S).get(endpoint)
             applied = 0 if stats is None else int(stats.counters.get("raft_applied_index", 0))
             shown.to(min(applied, goal))
-            if applied >= goal:
-                return
-            if time.monotonic() > deadline:
-                text = f"{name} is in the group, but has applied {applied} of {goal} entries"
-                raise Unavailable(f"{text} after {wait:.0f} s: look at its log")
-            # How far another process has applied is known only by asking it again.
-            time.sleep(PAUSE_S)
+            return applied
+
+        applied = ask_until(look, lambda applied: applied >= goal, wait, PAUSE_S)
+    if applied < goal:
+        text = f"{name} is in the group, but has applied {applied} of {goal} entries"
+        raise Unavailable(f"{text} after {wait:.0f} s: look at its log")
 
 
 @app.command

@@ -18,7 +18,6 @@ node and takes about a second to open; to share one, call `reset` between tests.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -26,9 +25,11 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from logboom.client import App, Client, Message, SendResult
+from logboom.client.groups.results import GroupQueue
 from logboom.client.subscribers import Subscriber
 from logboom.client.typed import Codec, encode_value
 from logboom.deploy.embedded import Embedded, embedded
+from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
 
@@ -159,21 +160,25 @@ class Stage:
             TimedOut: there were fewer in time.
             UnknownResource: there is no such topic (with a `count`: it did not come in time).
         """
-        end = time.monotonic() + self.wait_s
-        while True:
+        if count is None:
+            return self._read(topic)
+
+        def look() -> list[Message] | UnknownResource:
             try:
-                found = self._read(topic)
-            except UnknownResource:
-                if count is None or time.monotonic() > end:
-                    raise
-                found = []
-            if count is None or len(found) >= count:
-                return found
-            if time.monotonic() > end:
-                text = f"{topic} has {len(found)} of {count} messages after {self.wait_s:g} s"
-                raise TimedOut(text)
-            # Somebody else produces: nothing here is told when a message comes.
-            time.sleep(0.01)
+                return self._read(topic)
+            except UnknownResource as error:
+                return error  # it may be made yet
+
+        def enough(found: list[Message] | UnknownResource) -> bool:
+            return isinstance(found, list) and len(found) >= count
+
+        found = ask_until(look, enough, self.wait_s, pause_s=0.01)
+        if isinstance(found, UnknownResource):
+            raise found
+        if len(found) < count:
+            text = f"{topic} has {len(found)} of {count} messages after {self.wait_s:g} s"
+            raise TimedOut(text)
+        return found
 
     def values(
         self, topic: str, kind: type[T], count: int | None = None, *, codec: Codec = "json"
@@ -203,19 +208,17 @@ class Stage:
         Raises:
             TimedOut: it has not in time; says what holds it up.
         """
-        end = time.monotonic() + self.wait_s
-        while True:
-            behind = [q for q in self.client.admin.describe_group(group).queues if q.lag != 0]
-            if not behind:
-                return
-            if time.monotonic() > end:
-                said = ", ".join(
-                    f"{q.topic}/{q.queue} lags by {q.lag}{f': {q.stuck}' if q.stuck else ''}"
-                    for q in behind
-                )
-                raise TimedOut(f"group {group} has not caught up in {self.wait_s:g} s: {said}")
-            # The lag is known to the nodes alone, which are asked again.
-            time.sleep(0.02)
+
+        def behind() -> list[GroupQueue]:
+            return [q for q in self.client.admin.describe_group(group).queues if q.lag != 0]
+
+        left = ask_until(behind, lambda found: not found, self.wait_s)
+        if left:
+            said = ", ".join(
+                f"{q.topic}/{q.queue} lags by {q.lag}{f': {q.stuck}' if q.stuck else ''}"
+                for q in left
+            )
+            raise TimedOut(f"group {group} has not caught up in {self.wait_s:g} s: {said}")
 
     def reset(self) -> None:
         """Forget the calls there were."""
