@@ -20,6 +20,7 @@ from logboom.nodes.log.replica import Replica
 from logboom.nodes.log.tail import TailCache
 from logboom.wire.batch import check, encode_batch, open_batch, peek, release
 from logboom.wire.errors import DamagedBatch
+from logboom.wire.head import HEAD_LENGTH, RELEASED_FROM
 from logboom.wire.transactions import Transaction
 from tests.sim.storage import SimulatedStorage
 
@@ -226,3 +227,42 @@ def test_bytes_that_mean_nothing_raise_nothing(stored: bytes, lender: bytes) -> 
     assert found is None or found[:8] == key[:8]
     assert len(whole(stored, lender)) >= STORED
     assert whole(stored, None) == stored
+
+
+def test_only_released_batches_without_a_body_have_a_lender() -> None:
+    key = log_key(1, 0, 5)
+    place = Position(0)
+    body = RELEASED_FROM.pack(*place)
+    # As long as what borrows, and its last bytes would name a place.
+    plain = encode_batch([b"x"], now_ms=5)[:HEAD_LENGTH] + body
+    assert len(plain) == STORED
+    assert lender_key(key, plain) is None
+    # Released and whole: a body may begin with whatever looks like a place.
+    released = release(encode_batch([b"x"], now_ms=5), *place)
+    whole_one = released[:HEAD_LENGTH] + body + released[HEAD_LENGTH:]
+    assert lender_key(key, whole_one) is None
+    assert lender_key(key, released[:HEAD_LENGTH] + body) == log_key(1, 0, *place)
+
+
+def test_a_lender_too_short_for_the_body_leaves_what_every_check_refuses() -> None:
+    log = Log()
+    parked = log.park()
+    at = log.release(parked)
+    entry = log.replica.tail[at][0]
+    stored = entry[:HEAD_LENGTH] + entry[-RELEASED_FROM.size :]
+    lender = log.replica.tail[parked][0]
+    assert whole(stored, lender) == entry
+    assert whole(stored, lender[: HEAD_LENGTH + 100]) == stored
+
+
+def test_after_a_cut_nothing_borrows_from_before_it() -> None:
+    log = Log()
+    parked = log.park()
+    behind = log.park()
+    writes = WriteSet()
+    log.replica.cut(behind, writes, log.storage)
+    log.commit(writes)
+    # Nobody has borrowed from it yet, and it stands in memory still.
+    assert parked in log.replica.tail
+    assert log.release(parked) == behind
+    assert log.sizes[-1] > 3_000
