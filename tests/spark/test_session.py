@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,11 +12,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark import daemon
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.pipeline.failures import reason
 from logboom.pipeline.session import check_spark, register
+from logboom.pipeline.worker_daemon import MODULE, acknowledge_at_once
 from logboom.wire.errors import StartError
 
 pytestmark = pytest.mark.timeout(400)
@@ -41,6 +45,41 @@ def test_sparks_processes_import_what_is_installed(spark: SparkSession) -> None:
     (where,) = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
     assert where == pyspark.__file__
     assert ".zip" not in where
+
+
+def test_a_worker_acknowledges_each_task_at_once(spark: SparkSession) -> None:
+    # That its daemon is ours, which it was forked from; Spark's own would be silently slower.
+    command = Path("/proc/self/cmdline")
+    (told,) = spark.sparkContext.parallelize([0], 1).map(lambda _: command.read_bytes()).collect()
+    assert MODULE.encode() in told.split(b"\0")
+
+
+def test_acknowledging_at_once_lasts_until_an_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+        with ours, theirs:
+
+            def at_once() -> int:
+                return ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+
+            for _ in range(9):
+                theirs.send(b"a task")
+                ours.recv(9)
+                ours.send(b"an answer")
+                theirs.recv(9)
+            assert at_once() == 0
+            acknowledge_at_once(ours)
+            assert at_once() == 1
+    one, other = socket.socketpair()
+    with one, other:
+        acknowledge_at_once(one)  # as Spark does over Unix sockets: nothing to wait for
+
+
+def test_spark_still_calls_what_is_replaced() -> None:
+    # Names of Spark's own: `worker` runs a task, and `manager` finds it under this name.
+    assert list(inspect.signature(daemon.worker).parameters) == ["sock", "authenticated"]
+    assert "worker" in daemon.manager.__code__.co_names
 
 
 def test_nothing_of_spark_is_imported_before_it_is_used() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import random
 from collections import Counter
@@ -10,14 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from logboom.client import Client, Message
 from logboom.pipeline.sink import BatchWriter
-from logboom.pipeline.sink_delivery import Written
+from logboom.pipeline.sink_delivery import Unit, Written
 from logboom.pipeline.source import COLUMNS, LogboomDataSource
 from logboom.wire.errors import InvalidRequest, LogboomError, TransactionError, UnknownResource
 from logboom.wire.hashing import queue_for
+from logboom.wire.transactions import MADE_UP, MAX_HANDLES
 
 OTHER_TYPES = {"int": IntegerType(), "bigint": LongType(), "string": StringType()}
 
@@ -82,6 +85,39 @@ def test_nothing_is_seen_before_the_commit_and_then_all_of_it(
     for key in set(keys):
         of_key = [int(message.value or b"") for message in found if message.key == key]
         assert of_key == sorted(of_key)
+
+
+def test_more_batches_than_a_decision_names_are_refused_with_ways_out(
+    servers: str, boom: Client, topic: str
+) -> None:
+    made = writer(servers, topic)
+    message = made.write(iter([rows(range(3))]))
+    (handle,) = message.handles
+    many = tuple(replace(handle, offset=handle.offset + n) for n in range(MAX_HANDLES + 1))
+    with pytest.raises(InvalidRequest, match=r"nothing is published. Bound a stream") as caught:
+        made.commit([dataclasses.replace(message, handles=many)])
+    assert caught.value.code == "TOO_LARGE"
+    assert f"parked {MAX_HANDLES + 1} batches" in caught.value.text
+    made.commit([message])
+    assert values(boom, topic) == [0, 1, 2]
+
+
+def test_what_a_write_without_a_name_leaves_behind_ends(
+    servers: str, boom: Client, topic: str
+) -> None:
+    # Application ids that begin so are forgotten a week after their last use; others never are.
+    first, second = writer(servers, topic), writer(servers, topic)
+    for made in (first, second):
+        assert made.unit is not None
+        assert made.unit.app_id.startswith(MADE_UP)
+        made.commit([made.write(iter([rows(range(3))]))])
+        made.commit([made.write(iter([rows(range(3))]))])
+    assert first.unit != second.unit
+    assert values(boom, topic) == [0, 0, 1, 1, 2, 2]
+    named = writer(servers, topic, txnAppId="nightly", txnVersion="7")
+    assert named.unit == Unit("nightly", 7)
+    with pytest.raises(InvalidRequest, match="choose another"):
+        writer(servers, topic, txnAppId=f"{MADE_UP}mine", txnVersion="7")
 
 
 def test_columns_come_through(servers: str, boom: Client, topic: str) -> None:

@@ -32,6 +32,7 @@ from logboom.client.results import PullResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
+from logboom.client.transactions.applications import check_chosen
 from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.wire.columns import Columns
@@ -449,6 +450,7 @@ class Client:
             InvalidRequest: an argument that cannot be; TOO_LARGE.
             LogboomError: why a batch is not parked. Others may be, until they are dropped.
         """
+        check_chosen(app_id)
         parks = parks_of(app_id, attempt, sequence)
         parker = self._parker()
         piles = send_all(parker.buffer, batches, parks, wall_ms())

@@ -36,6 +36,8 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Spark's 200 tasks of a shuffle are those of a cluster.
     "spark.sql.shuffle.partitions": "8",
+    # Saves each task that reads and writes in Python some 40 ms.
+    "spark.python.daemon.module": "logboom.pipeline.worker_daemon",
 }
 """What it sets too where everything runs on this machine."""
 

@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from logboom.pipeline.clients import client
 from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
 from logboom.pipeline.sink_options import SinkOptions
-from logboom.wire.errors import InternalError, LogboomError, TransactionError
+from logboom.wire.errors import InternalError, InvalidRequest, LogboomError, TransactionError
+from logboom.wire.transactions import MADE_UP
 
 LOG: Final = logging.getLogger("logboom.pipeline")
 ATTEMPT_BITS: Final = 62
@@ -36,7 +37,8 @@ class BatchWriter(DataSourceArrowWriter):
         if options.exactly_once and options.version is not None:
             self.unit = Unit(options.app_id, options.version)
         elif options.exactly_once:
-            self.unit = Unit(f"spark-write-{uuid.uuid4()}", 0)
+            # Nobody names it again, so that nothing of it is kept for ever.
+            self.unit = Unit(f"{MADE_UP}spark-write-{uuid.uuid4()}", 0)
 
     def write(self, iterator: Iterator[Any]) -> Written:
         """In a task: write its rows."""
@@ -92,6 +94,15 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     boom = client(options.servers, options.timeout_s)
     try:
         boom.decide(unit.app_id, unit.sequence, handles)
+    except InvalidRequest as error:
+        if error.code != "TOO_LARGE":
+            raise
+        text = (
+            f"write {unit.sequence} of {unit.app_id!r} parked {len(handles)} batches, more than one "
+            "decision can name: nothing is published. Bound a stream by maxOffsetsPerTrigger or "
+            "maxBytesPerTrigger, write from fewer tasks (coalesce), or say delivery=at-least-once"
+        )
+        raise InvalidRequest(f"{text}. ({error.text})", "TOO_LARGE") from error
     except TransactionError as error:
         if error.code not in UNPARKED:
             raise

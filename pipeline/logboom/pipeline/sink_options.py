@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from logboom.client.transactions.applications import MAX_SEQUENCE
+from logboom.client.transactions.applications import MAX_SEQUENCE, check_chosen
 from logboom.pipeline.given_options import TIMEOUT_MS, Given
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.transactions import check_app_id
@@ -99,6 +99,7 @@ def _transaction(options: Given, delivery: str, *, stream: bool) -> tuple[str, i
         raise InvalidRequest(f"txnAppId and txnVersion have no meaning with delivery={delivery}")
     if app_id:
         check_app_id(app_id)
+        check_chosen(app_id)
     if stream:
         return app_id, None
     if bool(app_id) != bool(version):

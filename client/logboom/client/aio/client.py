@@ -32,6 +32,7 @@ from logboom.client.reading.picking import wanted_of
 from logboom.client.results import PullResult
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
+from logboom.client.transactions.applications import check_chosen
 from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.filters import Filter
@@ -357,6 +358,7 @@ class Client:
     ) -> list[ParkedHandle]:
         """Park batches for a transaction that is decided elsewhere; as
         `logboom.client.Client.park`."""
+        check_chosen(app_id)
         parks = parks_of(app_id, attempt, sequence)
         if self._parking is None:
             options = ProducerOptions(delivery_timeout_s=PARK_S)

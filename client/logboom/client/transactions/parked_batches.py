@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from logboom.client.limits import BytesLike
 from logboom.client.sending.piles import Pile
 from logboom.client.sending.send_buffer import SendBuffer
-from logboom.client.transactions.applications import MAX_SEQUENCE, check_chosen
+from logboom.client.transactions.applications import MAX_SEQUENCE
 from logboom.client.transactions.deciding import ParkedHandle
 from logboom.client.transactions.parks import Parks
 from logboom.wire.batch import encode_batch
@@ -32,7 +32,6 @@ def parks_of(app_id: str, attempt: int, sequence: int) -> Parks:
         InvalidRequest: an application id, an attempt or a sequence that cannot be.
     """
     check_app_id(app_id)
-    check_chosen(app_id)
     for name, given, most in (
         ("attempt", attempt, MAX_ATTEMPT),
         ("sequence", sequence, MAX_SEQUENCE),
