@@ -55,7 +55,13 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         # As above.
         from bench import spark_write
 
-        return spark_write.rows(*((100_000, 1, 5) if quick else (1_000_000, 4, 30)))
+        return spark_write.rows(*((100_000, 1) if quick else (1_000_000, 4)))
+
+    def spark_latency() -> list[Row]:
+        # As above.
+        from bench import spark_latency
+
+        return spark_latency.rows(5 if quick else 40)
 
     return {
         "throughput": lambda: throughput.one_broker(count, runs),
@@ -80,6 +86,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
         "idle": lambda: idle.rows(3.0 if quick else 10.0),
         "spark": spark,
         "spark_write": spark_write,
+        "spark_latency": spark_latency,
     }
 
 
@@ -95,7 +102,8 @@ def main() -> int:
         parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
     rows: list[Row] = []
     if not arguments.names and importlib.util.find_spec("pyspark") is None:
-        del known["spark"], known["spark_write"]
+        for left_out in ("spark", "spark_write", "spark_latency"):
+            del known[left_out]
         print("spark is left out: it needs pip install 'logboom[spark]'", file=sys.stderr)
     for name in arguments.names or known:
         began = time.monotonic()

@@ -1,7 +1,6 @@
-"""Spark streams from topic to topic, exactly once: how many rows a second, and how soon one arrives.
+"""Spark streams from topic to topic, exactly once: how many rows a second.
 
-Three name servers would cost the decision another way there and back; here is one, and one broker,
-beside Spark on the same machine.
+One name server and one broker stand beside Spark on the same machine.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench.latency import percentile
 from bench.load import WIDTH, values
 from bench.rows import Row
 from bench.spark_read import LONG_JOB
@@ -27,25 +25,17 @@ if TYPE_CHECKING:
 QUEUES: Final = 2
 OUT_QUEUES: Final = 4
 RATE_BAR: Final = 300_000
-LATENCY_BAR_MS: Final = 200.0
-WARM_UP: Final = 5
-"""Messages that are not counted: Spark's first micro-batches take seconds."""
-PAUSE_S: Final = 0.4
-"""Between two messages, so that none waits for the micro-batch of the one before."""
 
 
-def rows(count: int, rounds: int, messages: int) -> list[Row]:
-    """The rate over `count` rows, best of `rounds`, and the latency of so many messages."""
+def rows(count: int, rounds: int) -> list[Row]:
+    """The rate over `count` rows, best of `rounds`."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         fill(boom, count)
         spark = session("bench", "local[2]", LONG_JOB)
         spark.sparkContext.setLogLevel("ERROR")
         try:
             servers = ",".join(cluster.endpoints)
-            return [
-                rate_row(spark, boom, servers, count, rounds),
-                latency_row(spark, boom, servers, messages),
-            ]
+            return [rate_row(spark, boom, servers, count, rounds)]
         finally:
             spark.stop()
 
@@ -85,30 +75,3 @@ def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds
             raise AssertionError(f"{written} rows arrived, not {count}")
     note = f"1 broker, {WIDTH} B and keys, {QUEUES} to {OUT_QUEUES} queues"
     return Row("Spark stream to topic, exactly once", count / best, "rows/s", RATE_BAR, note=note)
-
-
-def latency_row(spark: SparkSession, boom: Client, servers: str, messages: int) -> Row:
-    """From send to when a reader has the message that a query with the default trigger passed on."""
-    for topic in ("in", "out"):
-        boom.admin.create_topic(topic, queues=1, replicas=1)
-    options = {"servers": servers, "subscribe": "in", "startingOffsets": "earliest"}
-    frame = spark.readStream.format("logboom").options(**options).load()
-    taken: list[float] = []
-    with tempfile.TemporaryDirectory() as folder:
-        query = copying(frame, servers, "out", folder).start()
-        try:
-            with boom.producer() as producer, boom.consumer("out") as consumer:
-                for number in range(WARM_UP + messages):
-                    began = time.perf_counter()
-                    producer.send("in", b"%d" % number)
-                    while not consumer.poll(timeout_s=60.0):
-                        continue
-                    taken.append((time.perf_counter() - began) * 1000)
-                    # Between two messages the query has to come to rest; nobody tells when.
-                    time.sleep(PAUSE_S)
-        finally:
-            query.stop()
-    counted = taken[WARM_UP:]
-    note = f"p90 {percentile(counted, 0.9):.0f} ms, n={messages}, default trigger, 1 broker"
-    value = percentile(counted, 0.5)
-    return Row("Spark, produce to sink commit, p50", value, "ms", LATENCY_BAR_MS, "less", note=note)

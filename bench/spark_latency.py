@@ -1,0 +1,77 @@
+"""How soon Spark passes a message on from topic to topic, exactly once, with its default trigger.
+
+A child process does it: Spark keeps one JVM for the life of a process, and how much that compiles is
+chosen when it starts. Here it is what `logboom.pipeline.session` chooses by itself, and not that of a
+long job as in the other figures of Spark. Three name servers would cost the decision another way
+there and back; here is one, and one broker, beside Spark on the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Final
+
+from bench.latency import percentile
+from bench.rows import Row
+from logboom.client import connect
+from logboom.deploy import Cluster
+from logboom.pipeline import session
+
+BAR_MS: Final = 200.0
+WARM_UP: Final = 10
+"""Messages that are not counted: Spark's first micro-batches take seconds."""
+PAUSE_S: Final = 0.4
+"""Between two messages, so that none waits for the micro-batch of the one before."""
+
+
+def rows(messages: int) -> list[Row]:
+    """The latency of so many messages.
+
+    Raises:
+        CalledProcessError: the child failed; its error output says why.
+    """
+    command = [sys.executable, "-m", "bench.spark_latency", str(messages)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    taken: list[float] = json.loads(told)
+    note = f"p90 {percentile(taken, 0.9):.0f} ms, n={messages}, default trigger, 1 broker"
+    value = percentile(taken, 0.5)
+    return [Row("Spark, produce to sink commit, p50", value, "ms", BAR_MS, "less", note=note)]
+
+
+def measured(messages: int) -> list[float]:
+    """Milliseconds from send to when a reader has each message that the query passed on."""
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        for topic in ("in", "out"):
+            boom.admin.create_topic(topic, queues=1, replicas=1)
+        spark = session("bench", "local[2]")
+        spark.sparkContext.setLogLevel("ERROR")
+        servers = ",".join(cluster.endpoints)
+        source = spark.readStream.format("logboom").options(servers=servers, subscribe="in")
+        taken: list[float] = []
+        with tempfile.TemporaryDirectory() as folder:
+            frame = source.option("startingOffsets", "earliest").load().select("key", "value")
+            sink = frame.writeStream.format("logboom")
+            sink = sink.options(servers=servers, topic="out", checkpointLocation=folder)
+            query = sink.start()
+            try:
+                with boom.producer() as producer, boom.consumer("out") as consumer:
+                    for number in range(WARM_UP + messages):
+                        began = time.perf_counter()
+                        producer.send("in", b"%d" % number)
+                        while not consumer.poll(timeout_s=10.0):
+                            query.awaitTermination(0)  # raises what it has failed with
+                        taken.append((time.perf_counter() - began) * 1000)
+                        # Between two messages the query has to come to rest; nobody tells when.
+                        time.sleep(PAUSE_S)
+            finally:
+                query.stop()
+                spark.stop()
+    return taken[WARM_UP:]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(int(sys.argv[1]))))
