@@ -40,7 +40,7 @@ class PassingLoad(WireClient):
         self._working = False
         self._waiting: set[_Sent] = set()
         self._acked: dict[tuple[int, Queue], dict[int, bytes]] = {}
-        self._told_gone: set[int] = set()
+        self.told_gone: set[int] = set()
         """Ids of topics that a broker said do not exist."""
         self._count = 0
         self.ended = 0
@@ -101,7 +101,7 @@ class PassingLoad(WireClient):
             if error.code == "UNKNOWN_TOPIC":
                 self._waiting.remove(sent)
                 self.ended += 1
-                self._told_gone.add(sent.topic_id)
+                self.told_gone.add(sent.topic_id)
                 return
             if not error.retryable:
                 raise BrokenProperty("retries succeed", f"{self.name} {sent.queue}: {error}")
@@ -118,7 +118,7 @@ class PassingLoad(WireClient):
         servers = [world.name_server(machine.name) for machine in world.nodes("name-server")]
         newest = max((s.state for s in servers if s is not None), key=lambda state: state.version)
         there = {topic.id for topic in newest.cluster.topics.values()}
-        if wrong := self._told_gone & world.observer.names.keys():
+        if wrong := self.told_gone & there:
             raise BrokenProperty("topics that are there are known", f"ids {sorted(wrong)}")
         for (topic_id, queue), places in self._acked.items():
             topic = topics.get(queue.topic)

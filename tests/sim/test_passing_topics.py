@@ -114,6 +114,17 @@ def test_a_broker_that_takes_it_for_the_old_topic_is_noticed(
         stage.load.compare(stage.world)
 
 
+def test_a_producer_that_is_told_a_topic_is_gone_which_is_there_is_noticed() -> None:
+    stage = Stage(1)
+    stage.play()
+    (there,) = (
+        topic.id for topic in stage.world.observer.topics.values() if topic.name == LOADED[0]
+    )
+    stage.load.told_gone.add(there)
+    with pytest.raises(BrokenProperty, match="topics that are there are known"):
+        stage.load.compare(stage.world)
+
+
 def test_a_broker_that_keeps_what_was_deleted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def forget(self: Queues, replica: Replica, _turn: Turn) -> None:
         self.replicas.pop(replica.key, None)
