@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from random import Random
 
 import msgspec
@@ -43,11 +44,17 @@ class Group:
     """Members whose frames wait in `wires[sender, receiver]` until delivered."""
 
     def __init__(
-        self, *names: str, config: RaftConfig | None = None, founders: tuple[str, ...] = ()
+        self,
+        *names: str,
+        config: RaftConfig | None = None,
+        founders: tuple[str, ...] = (),
+        told: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.time = 100.0
         self.config = config or RaftConfig()
         self.founders = founders or names
+        self.told = told or {}
+        """Founders as somebody was told them, who was told others."""
         self.members = {name: Member(name) for name in names}
         self.wires: defaultdict[tuple[str, str], list[bytes]] = defaultdict(list)
         self.sessions: defaultdict[frozenset[str], int] = defaultdict(int)
@@ -67,7 +74,7 @@ class Group:
         member.items = []
         member.node = RaftNode(
             name,
-            self.founders,
+            self.told.get(name, self.founders),
             member.disk,
             apply=member.apply,
             snapshot=lambda: msgspec.msgpack.encode(member.items),

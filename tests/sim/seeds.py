@@ -12,6 +12,7 @@ FOUND: Final[dict[int, str]] = {
     257: "a name server that was down could not hear members that were added meanwhile",
     293: "the same, with one of those as the raft leader",
     10_001_684: "one told by a name server long cut off followed a deposed leader: acked and lost",
+    40_003_693: "a name server that joined counted a smaller group than the others",
     50_001_779: "nothing: a topic that had just been deleted was taken to be there by the check",
 }
 """Seed → what it once broke; all of them run too. (A change of the simulation itself changes what

@@ -14,14 +14,18 @@ COMMANDS: Final = b"\x00"
 EMPTY: Final = b"\x01"
 """PySyncObj's own: index 1 of every log, and the first entry of every leader."""
 MEMBERSHIP: Final = b"\x02"
-"""A msgpack [operation, raft ids]; the first entry of every log holds the founders (SAFETY R12)."""
+"""A msgpack ["found", all raft ids]; the first entry of every log holds the founders (SAFETY R12)."""
 
 _encode = msgspec.msgpack.encode
 _commands = msgspec.msgpack.Decoder(list[bytes])
 
 
 class Change(NamedTuple):
-    """One change of the membership: `found` replaces it, the others name one raft id."""
+    """One change of the membership.
+
+    `found` names all members from there on; entries are of this kind. The others name one raft id:
+    so changes are asked for, and so they stand in older journals.
+    """
 
     operation: Literal["found", "add", "remove"]
     node_ids: tuple[str, ...]

@@ -138,7 +138,10 @@ class RaftHost(RaftInbox):
             if refusal is not None:
                 submissions.refuse(on_result, refusal)
                 continue
-            self._wait_for(pack_change(change), [on_result])
+            # The whole of it, so that who joins counts as all others do, though its own log
+            # begins with the members that it was told of.
+            whole = Change("found", tuple(sorted(change.applied_to(self._members))))
+            self._wait_for(pack_change(whole), [on_result])
             self._follow_membership()
         if self._log.last_index > end:
             engine.send_appends()

@@ -456,6 +456,23 @@ def test_r12_one_membership_change_at_a_time() -> None:
     assert leader.outcomes[-1].refusal is Refusal.NOTHING_TO_CHANGE
 
 
+def test_r12_who_joins_counts_as_the_others_do_whoever_it_was_told_of() -> None:
+    """It is told who answers, and one of the members may be away: it must not count a smaller group."""
+    group = Group("a", "b", "c", "d", founders=("a", "b", "c"), told={"d": ("a", "b")})
+    leader = group.elect("a")
+    group.isolate("c")
+    leader.node.add_member("d", leader.outcomes.append)
+    group.settle(0.5)
+    everybody = {"a", "b", "c", "d"}
+    assert group["d"].node.members == everybody
+    group.crash("d")
+    assert group["d"].node.members == everybody
+    group.settle(0.5)
+    leader.node.remove_member("c", leader.outcomes.append)
+    group.settle(0.5)
+    assert [group[name].node.members for name in "abd"] == [everybody - {"c"}] * 3
+
+
 def test_r12_the_newest_membership_in_the_log_counts_after_a_restart_and_a_snapshot() -> None:
     group = Group("a", "b", "c", "d", config=SMALL, founders=("a", "b", "c"))
     leader = group.elect("a")
