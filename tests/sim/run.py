@@ -67,17 +67,18 @@ def summary(totals: Counter[str]) -> str:
 def added_up(lines: Iterable[str]) -> str:
     """What logged hunts came to: each seed counts once per set of options."""
     seeds: dict[tuple[int, str], dict[str, int]] = {}
-    broken: list[str] = []
+    broken: dict[str, None] = {}
     for line in lines:
         kept = json.loads(line)
         key = (kept["seed"], kept["options"])
-        if kept["broken"] and key not in seeds:
-            broken.append(f"{kept['seed']}{kept['options']} ({kept['broken']})")
+        # Whichever run of a seed it was: what held in another run of it excuses nothing.
+        if kept["broken"]:
+            broken[f"{kept['seed']}{kept['options']} ({kept['broken']})"] = None
         seeds.setdefault(key, kept["totals"])
     totals: Counter[str] = Counter()
     for each in seeds.values():
         totals.update(each)
-    return f"{len(seeds)} seeds, broken: {broken}\n{summary(totals)}\n"
+    return f"{len(seeds)} seeds, broken: {list(broken)}\n{summary(totals)}\n"
 
 
 def _echo(line: str) -> None:

@@ -25,6 +25,14 @@ def test_sums_count_a_seed_once_and_tell_what_broke() -> None:
     assert "acked 12, fault: crash 1" in told
 
 
+def test_a_seed_that_broke_once_is_told_whichever_of_its_lines_says_so() -> None:
+    good = Ran(4, "", "a", {"acked": 3}, "", "", 0.5).line()
+    bad = Ran(4, "", "", {"acked": 2}, "nothing is doubled", "", 0.5).line()
+    for lines in ([good, bad], [bad, good], [good, bad, bad]):
+        told = added_up(lines)
+        assert "1 seeds, broken: ['4 (nothing is doubled)']" in told
+
+
 def test_a_hunt_appends_to_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "log"
     log.write_text("")
