@@ -148,10 +148,12 @@ class Scenario:
     def run(self) -> Outcome:
         """All acts; raises `Failed`."""
         try:
-            self.come_up()
-            self.work()
-            self.heal()
-            self.compare()
+            with self.world.complaints:
+                self.come_up()
+                self.work()
+                self.heal()
+                self.compare()
+            self.world.complaints.judge()
         # Whatever an act raises, the seed and the trace belong to it.
         except Exception as error:
             raise Failed(self.seed, self.options, error, self.world.trace) from error

@@ -26,6 +26,7 @@ from logboom.wire.actor import Address, Call, Core
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
+from tests.sim.complaints import Complaints
 from tests.sim.journal_disk import JournalDisk
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
@@ -98,6 +99,8 @@ class World:
         """The broker whose disk may lose what it had synced."""
         self.observer = Routes()
         """The metadata as some client knows it."""
+        self.complaints = Complaints()
+        """Hears what programs log, for as long as a run has it listen."""
         self.machines: dict[str, Machine] = {}
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
@@ -332,7 +335,8 @@ class World:
             self.on_moment(moment, who or host.name)
 
     def _look_at_name_server(self, name: str) -> None:
-        """One raft leader per term; equal states at equal applied index."""
+        """No handler failed; one raft leader per term; equal states at equal applied index."""
+        self.complaints.judge()
         core = self.name_server(name)
         assert core is not None
         raft = core.raft
