@@ -256,6 +256,7 @@ class Scenario:
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
         self._until("replicas become alike", HEALED_S, self._alike)
         self._until("name servers become alike", HEALED_S, self.world.compare_name_servers)
+        self.world.trace.count("healed")
 
     def _rest(self) -> None:
         if sum(n for name, n in self._sent.items() if name != "loose-1") < LEAST_SENT:
@@ -321,6 +322,7 @@ class Scenario:
             self.history.compare(queue, self._logs(queue))
         for guest in self.guests:
             guest.compare()
+        self.world.trace.count("compared")
 
     def _logs(self, queue: Queue) -> dict[str, dict[bytes, bytes]]:
         """Log key → entry, for each replica of a queue."""

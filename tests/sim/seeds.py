@@ -35,6 +35,7 @@ COUNTED: Final = (
     "damaged logs",
     "replaced disks",
     "name servers replaced",
+    "operations",
     "queues trimmed",
     "readers behind retention",
     "ambush: copied",
