@@ -17,6 +17,8 @@ from logboom.nodes.disk.storage import DELETE, FAMILIES, PUT, Family, Operation,
 from logboom.nodes.log.borrowed import lender_key, whole
 from logboom.nodes.log.keys import LAST_SIDE, log_key, queue_key, queue_of
 
+IO_ERROR: Final = "a simulated I/O error"
+"""What a disk says that refuses a write or a sync."""
 QUEUE_KEY: Final = len(queue_key(0, 0))
 SETTLED: Final = 12
 """Newest synced write sets that damage in the write-ahead log may still take away."""
@@ -84,6 +86,8 @@ class SimulatedStorage:
         """Whether others have filled the file system."""
         self.refuses = False
         """Whether the next sync fails."""
+        self.failed = False
+        """Whether a sync failed in this life of the process, which must end then (Q14)."""
         self._holed = False
         """Whether a record of the write-ahead log is missing: none behind it is ever read."""
         self.on_cut: Callable[[], None] = lambda: None
@@ -155,6 +159,7 @@ class SimulatedStorage:
         The kernel has dropped the dirty pages and calls them clean: a second sync would succeed.
         """
         self.refuses = False
+        self.failed = True
         doomed = [
             self._unsynced.popleft() for _ in range(mark - self._written + len(self._unsynced))
         ]
@@ -205,7 +210,7 @@ class SimulatedStorage:
         return lost
 
     def _reopen(self) -> None:
-        self.refuses = False
+        self.refuses = self.failed = False
         self._live = _Image()
         for family, table in self._durable.tables.items():
             self._live.tables[family].keys = list(table.keys)

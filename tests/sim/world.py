@@ -27,12 +27,12 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
 from tests.sim.complaints import Complaints
-from tests.sim.journal_disk import JournalDisk
+from tests.sim.journal_disk import NO_SPACE, JournalDisk
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
 from tests.sim.process import Process
 from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.storage import SimulatedStorage
+from tests.sim.storage import IO_ERROR, SimulatedStorage
 from tests.sim.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
@@ -63,8 +63,13 @@ class Machine:
     """It is not to start (again) for now."""
     retired: bool = False
     """Taken out of the cluster for good."""
-    excused: bool = False
-    """Its disk refused something, so its process may end with a reason (Q14, R9)."""
+
+    def excused(self, reason: str) -> bool:
+        """Whether its disk refused something in this life of its process, and the process says so:
+        then it may, and must, end (Q14, R9). Only the disk itself knows, and forgets it in a crash:
+        what it is about to refuse, or refused long ago, excuses nothing."""
+        disks = [disk for disk in (self.storage, self.journal) if disk is not None]
+        return any(disk.failed for disk in disks) and (IO_ERROR in reason or NO_SPACE in reason)
 
 
 class World:
@@ -284,9 +289,8 @@ class World:
         """A process ended for a reason, or did not start: because of its disk, or by a fault."""
         if "was removed from the group" in reason:
             return
-        if not machine.excused:
+        if not machine.excused(reason):
             raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")
-        machine.excused = machine.journal is not None and machine.journal.full
         self.trace.count("ends by a failed disk")
         self._lose(machine)
         self.boot_later(machine.name, self.rng.uniform(0.1, 2.0))
