@@ -123,7 +123,7 @@ class DiskFaults:
         machine = self._taken_down()
         if machine is None:
             return False
-        machine.storage = self._hand.world.new_storage()
+        self._hand.world.replace_storage(machine)
         self._hand.note(machine.name, "its disk was replaced by an empty one")
         self._hand.count("replaced disks")
         return True

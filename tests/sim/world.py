@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -110,6 +110,10 @@ class World:
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
         self._looked: dict[str, int] = {}
+        self.isrs: dict[tuple[int, int], Collection[str]] = {}
+        """Topic id and queue → the ISR that was committed last, as any name server has applied it."""
+        self._furthest = -1
+        """Greatest index that any name server has applied."""
         self._members = [
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
@@ -160,6 +164,12 @@ class World:
         storage = SimulatedStorage(self.rng.randbytes(8).hex())
         storage.on_cut = lambda: self.trace.count("cuts")
         return storage
+
+    def replace_storage(self, machine: Machine) -> None:
+        """A machine's disk is lost, and an empty one takes its place."""
+        old, machine.storage = machine.storage, self.new_storage()
+        if old is not None:
+            machine.storage.succeed(old)
 
     def _add_broker(self, name: str, zone: str) -> None:
         config = BrokerConfig(
@@ -352,6 +362,10 @@ class World:
             other = self._leaders[raft.term]
             raise BrokenProperty("one raft leader per term", f"{raft.term}: {other}, {name}")
         index = raft.applied_index
+        if index > self._furthest:
+            self._furthest = index
+            topics = core.cluster.topics_by_id.items()
+            self.isrs = {(t, q.index): q.standing.isr for t, topic in topics for q in topic.queues}
         if index % LOOK_EVERY == 0 and self._looked.get(name) != index:
             self._looked[name] = index
             self._compare_state(name, index, core)
