@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
@@ -75,6 +75,9 @@ Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
 
 class Scenario:
     """The acts of one run."""
+
+    module: ClassVar = "tests.sim.run"
+    """Whose command line runs a seed of this scenario."""
 
     def __init__(self, seed: int, *, rot: bool = False, single: str = "") -> None:
         """`rot`: the disk of one broker flips bits, and all brokers scrub often. `single`: this one
@@ -145,6 +148,11 @@ class Scenario:
         self.world.add(name, "client", {}, lambda: core)
         return core
 
+    @property
+    def again(self) -> str:
+        """The command that replays this run."""
+        return f"python -m {self.module} --seed {self.seed}{self.options}"
+
     def run(self) -> Outcome:
         """All acts; raises `Failed`."""
         try:
@@ -156,7 +164,7 @@ class Scenario:
             self.world.complaints.judge()
         # Whatever an act raises, the seed and the trace belong to it.
         except Exception as error:
-            raise Failed(self.seed, self.options, error, self.world.trace) from error
+            raise Failed(self.seed, self.again, error, self.world.trace) from error
         trace = self.world.trace
         seconds = self.world.scheduler.now
         slowest = self.history.slowest
