@@ -224,7 +224,7 @@ class Plots(Hand):
         self.down(name, seconds)
         machine = self.world.machines[name]
         if machine.process is None:
-            machine.storage = self.world.new_storage()
+            self.world.replace_storage(machine)
             self.count("replaced disks")
 
     def fail_syncs(self) -> None:

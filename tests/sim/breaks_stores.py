@@ -12,10 +12,12 @@ from rocksdict import DBRecoveryMode
 from logboom.metadata.state import broker_commands, leadership_commands, standing
 from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.disk import store
+from logboom.nodes.disk.committer import Committer
 from logboom.nodes.disk.folder import Folder
 from logboom.nodes.log import index, replica
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replication.lease import Lease
+from logboom.wire.actor import Synced
 from tests.sim.process import Process
 
 if TYPE_CHECKING:
@@ -118,6 +120,28 @@ def the_damaged_stay(patch: Patch) -> None:
         )
 
     patch.setattr(leadership_commands, "damage", marked)
+
+
+def committers_tell_too_early(patch: Patch) -> None:
+    """Q1: the real committer says `Synced`, and syncs then."""
+    sync = vars(Committer)["_sync"]
+
+    def told(self: Committer, token: int) -> bool:
+        vars(self)["_done"].append(Synced(token))
+        return bool(sync(self, token))
+
+    patch.setattr(Committer, "_sync", told)
+
+
+def committers_go_on(patch: Patch) -> None:
+    """Q14: the real committer's fsync failed, and it syncs what comes next."""
+    sync = vars(Committer)["_sync"]
+
+    def goes_on(self: Committer, token: int) -> bool:
+        sync(self, token)
+        return True
+
+    patch.setattr(Committer, "_sync", goes_on)
 
 
 def failed_syncs_are_repeated(patch: Patch) -> None:

@@ -73,6 +73,7 @@ class Break:
 RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
+COMMITTER: Final = "nodes.disk.test_committer:"
 COORDINATORS: Final = "nodes.groups.test_coordinator:"
 REQUESTS: Final = "nodes.groups.test_requests:"
 SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscriptions:"
@@ -82,6 +83,11 @@ BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
     Break("Q1", q.a_leader_counts_itself_alone, Cluster(), within=20),
     Break("Q1", q.the_leaders_disk_does_not_count, Cluster(), seeds=(1,), within=20),
+    Break(
+        "Q1",
+        s.committers_tell_too_early,
+        Directed(COMMITTER + "test_tokens_that_gather_during_a_sync_share_the_next_one"),
+    ),
     Break("Q2", q.leads_by_old_metadata, Cluster("restart unseen"), within=20),
     Break("Q2", q.a_start_ends_no_leadership, Cluster("restart unseen"), within=20),
     Break("Q3", q.another_store_changes_nothing, Cluster("empty disk"), within=20),
@@ -140,6 +146,11 @@ BREAKS: Final = (
     ),
     Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),
     Break("Q14", s.failed_syncs_are_repeated, Cluster("failed sync"), within=20),
+    Break(
+        "Q14",
+        s.committers_go_on,
+        Directed(COMMITTER + "test_q14_a_failed_sync_is_told_and_never_repeated"),
+    ),
     Break(
         "R1",
         r.gaps_go_unseen,

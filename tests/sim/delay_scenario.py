@@ -13,6 +13,8 @@ from tests.sim.scenario import QUEUES, Scenario
 class DelayScenario(Scenario):
     """A scenario in which messages wait, and are recalled."""
 
+    module = "tests.sim.delay_scenario"
+
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         super().__init__(seed, rot=rot)
         rng = random.Random(f"delays of {seed}")
@@ -21,5 +23,10 @@ class DelayScenario(Scenario):
         self.guests.append(self.delays)
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 1 if a promise was broken."""
+    return hunt(DelayScenario, __doc__, ROT, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(hunt(DelayScenario, __doc__, ROT))
+    sys.exit(main())

@@ -73,7 +73,6 @@ class DiskFaults:
         machine = self._hand.victim()
         if machine.process is None:
             return False
-        machine.excused = True
         if machine.storage is not None:
             machine.storage.refuses = True
         if machine.journal is not None:
@@ -90,7 +89,7 @@ class DiskFaults:
         if machine.storage is not None:
             machine.storage.full = True
         if machine.journal is not None:
-            machine.journal.full = machine.excused = True
+            machine.journal.full = True
         hand.note(machine.name, f"disk is full for {seconds:.1f} s")
         hand.count("full disks")
         hand.later(seconds, lambda: self._free(machine))
@@ -101,7 +100,6 @@ class DiskFaults:
             machine.storage.full = False
         if machine.journal is not None:
             machine.journal.full = False
-            machine.excused = machine.journal.refuses
 
     # -- synced data goes -------------------------------------------------------------------
 
@@ -125,7 +123,7 @@ class DiskFaults:
         machine = self._taken_down()
         if machine is None:
             return False
-        machine.storage = self._hand.world.new_storage()
+        self._hand.world.replace_storage(machine)
         self._hand.note(machine.name, "its disk was replaced by an empty one")
         self._hand.count("replaced disks")
         return True

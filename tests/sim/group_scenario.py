@@ -13,6 +13,8 @@ from tests.sim.scenario import Scenario
 class GroupScenario(Scenario):
     """A scenario with groups; with `calm` their members only come and leave in good order."""
 
+    module = "tests.sim.group_scenario"
+
     def __init__(self, seed: int, *, calm: bool = False) -> None:
         super().__init__(seed)
         rng = random.Random(f"groups of {seed}")
@@ -22,5 +24,10 @@ class GroupScenario(Scenario):
         self.guests.append(self.groups)
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 1 if a promise was broken."""
+    return hunt(GroupScenario, __doc__, ("calm", "members leave in good order only"), arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(hunt(GroupScenario, __doc__, ("calm", "members leave in good order only")))
+    sys.exit(main())

@@ -145,7 +145,7 @@ class Directed:
         return f"`{self.test.partition(':')[2]}`"
 
     def run(self, _seed: int) -> None:
-        """Raises `AssertionError` if the test fails in any way."""
+        """Raises `AssertionError` if the test finds wrong what it looks at."""
         module, _, name = self.test.partition(":")
         test = getattr(import_module(f"tests.unit.{module}"), name)
         with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +153,8 @@ class Directed:
             arguments = (Path(folder),) if wants_folder else self.arguments
             try:
                 test(*arguments)
-            except (Exception, pytest.fail.Exception) as error:
+            # Anything else is a program that falls over, e.g. over a patch of what has changed since.
+            except (AssertionError, pytest.fail.Exception) as error:
                 raise AssertionError(f"{name} fails") from error
 
 
@@ -182,8 +183,19 @@ def verdict(harness: Harness, seed: int) -> str:
             # A program that falls over has not noticed anything.
             raise
         return error.promise
-    except (BrokenPromiseError, RaftError) as error:
-        return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))
-    except AssertionError as error:
-        return "the test fails" if isinstance(harness, Directed) else str(error)
+    except BrokenPromiseError as error:
+        return _raft_promise(error)
+    except RaftError as error:
+        # A node that ends is no finding, unless what it ended for was found in its state.
+        if not isinstance(error.__cause__, BrokenPromiseError):
+            raise
+        return _raft_promise(error.__cause__)
+    except AssertionError:
+        if not isinstance(harness, Directed):
+            raise
+        return "the test fails"
     return ""
+
+
+def _raft_promise(error: BrokenPromiseError) -> str:
+    return next((p for said, p in RAFT_PROMISES.items() if said in str(error)), str(error))

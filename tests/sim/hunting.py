@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from tests.sim.figures import short
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
 from tests.sim.verdict import Failed
@@ -39,17 +40,23 @@ def hunt(
     seeds = [chosen.seed] if one else range(chosen.first, chosen.first + chosen.count)
     totals: Counter[str] = Counter()
     broken: list[int] = []
+    fell_short: list[str] = []
     begun = time.process_time()
     for seed in seeds:
         scenario = make(seed, **{option[0]: getattr(chosen, option[0])})
         if one:
             scenario.world.trace.echo = lambda line: print(line)  # noqa: T201 - to be read
         try:
-            scenario.run()
+            seconds = scenario.run().seconds
+            if missing := short(scenario.world.trace.totals, seconds):
+                fell_short.append(f"{seed} ({missing})")
         except Failed as error:
             broken.append(seed)
             sys.stderr.write(f"{error}\n")
         totals.update(scenario.world.trace.totals)
     spent = time.process_time() - begun
-    sys.stdout.write(f"{len(seeds)} seeds in {spent:.1f} s; broken: {broken}\n{summary(totals)}\n")
+    sys.stdout.write(
+        f"{len(seeds)} seeds in {spent:.1f} s; broken: {broken}, "
+        f"{len(fell_short)} short: {fell_short}\n{summary(totals)}\n"
+    )
     return 1 if broken else 0

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Final
 
 from logboom.metadata.raft.journal import FORMAT
 from logboom.metadata.raft.journal_store import JournalError, StoredJournal
 from tests.sim.raft_disk import SimulatedDisk
+from tests.sim.storage import IO_ERROR
+
+NO_SPACE: Final = "no space left on device"
 
 
 class JournalDisk(SimulatedDisk):
@@ -26,6 +30,8 @@ class JournalDisk(SimulatedDisk):
         """Whether others have filled the file system."""
         self.refuses = False
         """Whether the next write fails."""
+        self.failed = False
+        """Whether a write failed in this life of the process, which must end then (R9)."""
         self.on_snapshot: Callable[[], None] = lambda: None
         """Called before a snapshot is written."""
 
@@ -51,9 +57,10 @@ class JournalDisk(SimulatedDisk):
 
     def crash(self) -> int:
         """The process is gone; what was wrong with one write is over."""
-        self.refuses = False
+        self.refuses = self.failed = False
         return super().crash()
 
     def _fail(self) -> None:
-        what = "no space left on device" if self.full else "a simulated I/O error"
+        self.failed = True
+        what = NO_SPACE if self.full else IO_ERROR
         raise JournalError(f"the journal cannot be written: {what}")

@@ -22,8 +22,9 @@ from typing import Final
 from tests.sim.models import Model, parts
 from tests.sim.operations import BadHistory, Event, Operation, pair, read
 
-STEPS: Final = 200_000
-"""Of the model, per part: the search ends without a verdict behind them (about a second)."""
+STEPS: Final = 1_000_000
+"""Of the model, per part: the search ends without a verdict behind them (some seconds, and some
+hundred MB for what was looked at)."""
 SHOWN: Final = 30
 """Events of the broken part that a verdict shows at most."""
 

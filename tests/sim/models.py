@@ -129,6 +129,12 @@ class Isr(NamedTuple):
     """None: somebody else may have changed it."""
 
 
+REFUSED: Final = frozenset(
+    ("UNKNOWN_QUEUE", "NOT_LEADER", "STALE_EPOCH", "INVALID_ARGUMENT", "FENCED", "DATA_DAMAGED")
+)
+"""Answers to a compare-and-set that say nothing of the ISR as far as a model knows it."""
+
+
 def _isr(state: Isr, asked: Operation) -> Isr | None:
     """Compare-and-set: nobody wins with a version that another has used up (Q6)."""
     result, value = asked.result, asked.value
@@ -149,7 +155,9 @@ def _isr(state: Isr, asked: Operation) -> Isr | None:
         case "CONFLICT":
             # The asker had seen this version: so now there is a greater one.
             return state if state.version > expected else Isr(expected + 1, state.epoch, None)
-    return state
+        case code if code in REFUSED:
+            return state
+    return None
 
 
 def _isr_read(state: Isr, seen: Isr) -> Isr | None:
@@ -167,8 +175,11 @@ def _shown(result: Any) -> tuple[int, int, frozenset[str]]:
 def _ids(state: int, asked: Operation) -> int | None:
     """Ids only grow and none is given twice; those in between went to somebody else."""
     result = asked.result
-    if result is None or result["code"] != "":
+    if result is None:
         return state
+    if result["code"] != "":
+        # A topic that was not created, which others judge; producer ids are always given.
+        return None if asked.f == "allocate" else state
     first, count = result.get("first", result.get("id")), asked.value.get("count", 1)
     assert isinstance(first, int), result
     assert isinstance(count, int), asked.value

@@ -16,6 +16,7 @@ from logboom.wire.actor import Core, Effects, Event, Synced, SyncFailed
 from tests.sim.network import GIVE_UP, Network
 from tests.sim.raft_disk import PowerLossError
 from tests.sim.scheduler import Clock, Scheduler, Timer
+from tests.sim.storage import IO_ERROR
 from tests.sim.trace import BrokenProperty, Trace
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Process:
         self._syncing = False
         if self.storage.refuses:
             self.storage.sync_failed(mark, self._rng)
-            self.deliver(SyncFailed(token, "a simulated I/O error"))
+            self.deliver(SyncFailed(token, IO_ERROR))
             return
         self.storage.sync_to(mark)
         self.deliver(Synced(token))

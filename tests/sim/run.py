@@ -1,7 +1,8 @@
 """Replay one seed, or hunt through many: `python -m tests.sim.run --seed 17`.
 
 A hunt may keep a line of JSON for each seed (`--log FILE`); `--sum FILE …` adds up what many hunts
-came to.
+came to. Seeds in which too little happened (`figures.py`) are told as short: they broke nothing, and
+prove little.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.sim.attacks import MIXES, attacked
+from tests.sim.figures import plain, short
 from tests.sim.scenario import Scenario
 from tests.sim.verdict import Failed
 
@@ -33,11 +35,21 @@ class Ran(NamedTuple):
     """The promise; empty: none."""
     story: str
     cpu_s: float
+    seconds: float
+    """Of true time in the world."""
 
     def line(self) -> str:
         """JSON, without the story."""
         kept = {key: value for key, value in self._asdict().items() if key != "story"}
         return json.dumps(kept, sort_keys=True)
+
+    @property
+    def short(self) -> str:
+        """The seed, and what it fell short of; "" if of nothing, or if it is not held to figures."""
+        if self.broken or not plain(self.options):
+            return ""
+        missing = short(self.totals, self.seconds)
+        return f"{self.seed}{self.options} ({missing})" if missing else ""
 
 
 def ran(
@@ -55,7 +67,8 @@ def ran(
         broken, story = error.promise, str(error)
     totals = dict(scenario.world.trace.totals)
     spent = round(time.process_time() - begun, 3)
-    return Ran(seed, scenario.options, digest, totals, broken, story, spent)
+    seconds = round(scenario.world.scheduler.now, 3)
+    return Ran(seed, scenario.options, digest, totals, broken, story, spent, seconds)
 
 
 def summary(totals: Counter[str]) -> str:
@@ -67,17 +80,29 @@ def summary(totals: Counter[str]) -> str:
 def added_up(lines: Iterable[str]) -> str:
     """What logged hunts came to: each seed counts once per set of options."""
     seeds: dict[tuple[int, str], dict[str, int]] = {}
-    broken: list[str] = []
+    broken: dict[str, None] = {}
+    fell_short: dict[str, None] = {}
+    seconds = 0.0
     for line in lines:
-        kept = json.loads(line)
-        key = (kept["seed"], kept["options"])
-        if kept["broken"] and key not in seeds:
-            broken.append(f"{kept['seed']}{kept['options']} ({kept['broken']})")
-        seeds.setdefault(key, kept["totals"])
+        # Lines of older hunts do not say how long a run was: they can not be held to the figures.
+        kept: dict[str, Any] = {"seconds": -1.0, **json.loads(line)}
+        result = Ran(**kept, story="")
+        # Whichever run of a seed it was: what held in another run of it excuses nothing.
+        if result.broken:
+            broken[f"{result.seed}{result.options} ({result.broken})"] = None
+        if result.seconds >= 0 and result.short:
+            fell_short[result.short] = None
+        key = (result.seed, result.options)
+        if key not in seeds:
+            seconds += max(0.0, result.seconds)
+        seeds.setdefault(key, result.totals)
     totals: Counter[str] = Counter()
     for each in seeds.values():
         totals.update(each)
-    return f"{len(seeds)} seeds, broken: {broken}\n{summary(totals)}\n"
+    return (
+        f"{len(seeds)} seeds, broken: {list(broken)}, {len(fell_short)} short: {list(fell_short)}, "
+        f"{seconds / 3600:.2f} h of their own time\n{summary(totals)}\n"
+    )
 
 
 def _echo(line: str) -> None:
@@ -129,6 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _tell(results: Iterable[Ran], log: Path | None) -> int:
     totals: Counter[str] = Counter()
     failed: list[int] = []
+    fell_short: list[str] = []
     number, spent = 0, 0.0
     for result in results:
         number += 1
@@ -137,11 +163,14 @@ def _tell(results: Iterable[Ran], log: Path | None) -> int:
         if result.broken:
             failed.append(result.seed)
             sys.stderr.write(f"{result.story}\n")
+        if result.short:
+            fell_short.append(result.short)
         if log is not None:
             with log.open("a") as file:
                 file.write(result.line() + "\n")
     sys.stdout.write(
-        f"{number} seeds in {spent:.1f} s of processor time; broken: {sorted(failed)}\n"
+        f"{number} seeds in {spent:.1f} s of processor time; broken: {sorted(failed)}, "
+        f"{len(fell_short)} short: {sorted(fell_short)}\n"
         f"{summary(totals)}\n"
     )
     return 1 if failed else 0

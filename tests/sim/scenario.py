@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
@@ -75,6 +75,9 @@ Client = TypeVar("Client", WireProducer, WireReader, ApiClient, Observer)
 
 class Scenario:
     """The acts of one run."""
+
+    module: ClassVar = "tests.sim.run"
+    """Whose command line runs a seed of this scenario."""
 
     def __init__(self, seed: int, *, rot: bool = False, single: str = "") -> None:
         """`rot`: the disk of one broker flips bits, and all brokers scrub often. `single`: this one
@@ -145,16 +148,23 @@ class Scenario:
         self.world.add(name, "client", {}, lambda: core)
         return core
 
+    @property
+    def again(self) -> str:
+        """The command that replays this run."""
+        return f"python -m {self.module} --seed {self.seed}{self.options}"
+
     def run(self) -> Outcome:
         """All acts; raises `Failed`."""
         try:
-            self.come_up()
-            self.work()
-            self.heal()
-            self.compare()
+            with self.world.complaints:
+                self.come_up()
+                self.work()
+                self.heal()
+                self.compare()
+            self.world.complaints.judge()
         # Whatever an act raises, the seed and the trace belong to it.
         except Exception as error:
-            raise Failed(self.seed, self.options, error, self.world.trace) from error
+            raise Failed(self.seed, self.again, error, self.world.trace) from error
         trace = self.world.trace
         seconds = self.world.scheduler.now
         slowest = self.history.slowest
@@ -254,6 +264,7 @@ class Scenario:
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
         self._until("replicas become alike", HEALED_S, self._alike)
         self._until("name servers become alike", HEALED_S, self.world.compare_name_servers)
+        self.world.trace.count("healed")
 
     def _rest(self) -> None:
         if sum(n for name, n in self._sent.items() if name != "loose-1") < LEAST_SENT:
@@ -319,6 +330,7 @@ class Scenario:
             self.history.compare(queue, self._logs(queue))
         for guest in self.guests:
             guest.compare()
+        self.world.trace.count("compared")
 
     def _logs(self, queue: Queue) -> dict[str, dict[bytes, bytes]]:
         """Log key → entry, for each replica of a queue."""

@@ -37,6 +37,7 @@ COUNTED: Final = (
     "damaged logs",
     "replaced disks",
     "name servers replaced",
+    "operations",
     "queues trimmed",
     "readers behind retention",
     "ambush: copied",

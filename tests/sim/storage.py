@@ -17,6 +17,8 @@ from logboom.nodes.disk.storage import DELETE, FAMILIES, PUT, Family, Operation,
 from logboom.nodes.log.borrowed import lender_key, whole
 from logboom.nodes.log.keys import LAST_SIDE, log_key, queue_key, queue_of
 
+IO_ERROR: Final = "a simulated I/O error"
+"""What a disk says that refuses a write or a sync."""
 QUEUE_KEY: Final = len(queue_key(0, 0))
 SETTLED: Final = 12
 """Newest synced write sets that damage in the write-ahead log may still take away."""
@@ -45,6 +47,20 @@ class _Table:
             del self.values[key]
         del self.keys[low:high]
 
+    def change(self, kind: int, key: bytes, value: bytes) -> int:
+        """One operation; how many keys went."""
+        self.changes += 1
+        if kind == PUT:
+            self.put(key, value)
+            return 0
+        before = len(self.keys)
+        self.delete_range(key, key + b"\0" if kind == DELETE else value)
+        return before - len(self.keys)
+
+    def replace(self, other: _Table) -> None:
+        """Hold what another holds."""
+        self.keys, self.values = list(other.keys), dict(other.values)
+
 
 class _Image:
     """The whole content at one time."""
@@ -56,19 +72,17 @@ class _Image:
         """How many log entries a cut took away."""
         cut = 0
         for kind, family, key, value in operations:
-            table = self.tables[family]
-            table.changes += 1
-            if kind == PUT:
-                table.put(key, value)
-            else:
-                if kind == DELETE:
-                    value = key + b"\0"
-                before = len(table.keys)
-                table.delete_range(key, value)
-                # What goes from a queue's very beginning is retention, a reset or a deleted topic.
-                if family == "log" and len(key) > QUEUE_KEY:
-                    cut += before - len(table.keys)
+            gone = self.tables[family].change(kind, key, value)
+            # What goes from a queue's very beginning is retention, a reset or a deleted topic.
+            if family == "log" and len(key) > QUEUE_KEY:
+                cut += gone
         return cut
+
+
+def _entry(log: _Table, key: bytes, stored: bytes) -> bytes:
+    """A log entry with its body, which it may borrow from another entry."""
+    lender = lender_key(key, stored)
+    return stored if lender is None else whole(stored, log.values.get(lender))
 
 
 class SimulatedStorage:
@@ -84,12 +98,20 @@ class SimulatedStorage:
         """Whether others have filled the file system."""
         self.refuses = False
         """Whether the next sync fails."""
+        self.failed = False
+        """Whether a sync failed in this life of the process, which must end then (Q14)."""
         self._holed = False
         """Whether a record of the write-ahead log is missing: none behind it is ever read."""
         self.on_cut: Callable[[], None] = lambda: None
         """Called when a write takes entries away from a log."""
+        self.taken: list[tuple[bytes, bytes]] = []
+        """Log entries, by key, that were synced and that the disk lost for good."""
+        self.flipped = False
+        """Whether a bit of what was synced has changed: more may be refetched for it."""
         self._live = _Image()
         self._durable = _Image()
+        self._synced = _Table()
+        """Family `log` with all that is synced."""
         self._settled: deque[list[Operation]] = deque()
         """Synced, newer than `_durable`."""
         self._unsynced: deque[list[Operation]] = deque()
@@ -104,10 +126,7 @@ class SimulatedStorage:
         return value if value is None else self._whole(family, key, value)
 
     def _whole(self, family: Family, key: bytes, value: bytes) -> bytes:
-        lender = lender_key(key, value) if family == "log" else None
-        if lender is None:
-            return value
-        return whole(value, self._live.tables["log"].values.get(lender))
+        return _entry(self._live.tables["log"], key, value) if family == "log" else value
 
     def scan(
         self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
@@ -155,6 +174,7 @@ class SimulatedStorage:
         The kernel has dropped the dirty pages and calls them clean: a second sync would succeed.
         """
         self.refuses = False
+        self.failed = True
         doomed = [
             self._unsynced.popleft() for _ in range(mark - self._written + len(self._unsynced))
         ]
@@ -165,6 +185,9 @@ class SimulatedStorage:
 
     def _settle(self, operations: list[Operation]) -> None:
         self._settled.append(operations)
+        for kind, family, key, value in operations:
+            if family == "log":
+                self._synced.change(kind, key, value)
         if len(self._settled) > SETTLED:
             self._durable.apply(self._settled.popleft())
 
@@ -198,20 +221,35 @@ class SimulatedStorage:
         """After a crash: the write-ahead log is damaged within what was synced. The store opens
         without the newest write sets, and says that it is *suspect* (Q13). How many."""
         lost = rng.randint(0, len(self._settled))
+        before = _Table()
+        before.replace(self._synced)
         for _ in range(lost):
             self._settled.pop()
         self._reopen()
+        self._miss(before)
         self.suspect = True
         return lost
 
+    def succeed(self, old: SimulatedStorage) -> None:
+        """This empty store takes the place of an old one, which is lost with all it held."""
+        self.taken += old.taken
+        self._miss(old._synced)
+
+    def _miss(self, before: _Table) -> None:
+        """Remember what was synced and is not there any more."""
+        held = self._synced.values
+        for key, value in before.values.items():
+            if held.get(key) != value:
+                self.taken.append((key, _entry(before, key, value)))
+
     def _reopen(self) -> None:
-        self.refuses = False
+        self.refuses = self.failed = False
         self._live = _Image()
         for family, table in self._durable.tables.items():
-            self._live.tables[family].keys = list(table.keys)
-            self._live.tables[family].values = dict(table.values)
+            self._live.tables[family].replace(table)
         for operations in self._settled:
             self._live.apply(operations)
+        self._synced.replace(self._live.tables["log"])
 
     def flip(self, rng: random.Random, may: Callable[[bytes], bool]) -> bytes | None:
         """Flip a bit of a synced log entry whose key is one of those that `may`; its key."""
@@ -223,19 +261,20 @@ class SimulatedStorage:
         key = rng.choice(keys)
         entry = bytearray(durable[key])
         entry[rng.randrange(len(entry))] ^= 1 << rng.randrange(8)
-        live[key] = durable[key] = bytes(entry)
+        live[key] = durable[key] = self._synced.values[key] = bytes(entry)
+        self.flipped = True
         return key
 
     def on_disk(self, topic_id: int, queue: int, offset: int) -> bytes | None:
-        """The synced entry that should hold this offset of a queue."""
+        """The synced entry that should hold this offset of a queue: what a power failure would
+        leave, whatever the process takes to be on disk."""
         key = log_key(topic_id, queue, offset, LAST_SIDE)
-        table = self._live.tables["log"]
+        table = self._synced
         place = bisect_left(table.keys, key) - 1
         if place < 0 or queue_of(table.keys[place]) != (topic_id, queue):
             return None
         found = table.keys[place]
-        waiting = any(written == found for writes in self._unsynced for _, _, written, _ in writes)
-        return None if waiting else self._whole("log", found, table.values[found])
+        return _entry(table, found, table.values[found])
 
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""

@@ -16,6 +16,8 @@ from tests.sim.verdict import Outcome
 class SubscriptionScenario(Scenario):
     """A scenario in which brokers decide who consumes what."""
 
+    module = "tests.sim.subscription_scenario"
+
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         super().__init__(seed, rot=rot)
         rng = random.Random(f"subscriptions of {seed}")
@@ -30,5 +32,10 @@ class SubscriptionScenario(Scenario):
             return super().run()
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 1 if a promise was broken."""
+    return hunt(SubscriptionScenario, __doc__, ROT, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(hunt(SubscriptionScenario, __doc__, ROT))
+    sys.exit(main())

@@ -13,6 +13,8 @@ from tests.sim.tables import Tables
 class TableScenario(Scenario):
     """A scenario in which a topic is a table."""
 
+    module = "tests.sim.table_scenario"
+
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         super().__init__(seed, rot=rot)
         rng = random.Random(f"tables of {seed}")
@@ -20,5 +22,10 @@ class TableScenario(Scenario):
         self.guests.append(Tables(self.world, endpoints, rng))
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 1 if a promise was broken."""
+    return hunt(TableScenario, __doc__, ROT, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(hunt(TableScenario, __doc__, ROT))
+    sys.exit(main())

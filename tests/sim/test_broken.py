@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.metadata.raft.config import RaftError
+from logboom.nodes.log.index import QueueIndex
 from tests.sim.broken import BREAKS, Break, search
 from tests.sim.harnesses import (
     Cluster,
@@ -16,6 +18,7 @@ from tests.sim.harnesses import (
     Waiting,
     verdict,
 )
+from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 
 RULES = {
     *(f"Q{number}" for number in range(1, 15)),
@@ -50,6 +53,27 @@ def sound() -> list[tuple[Harness, int]]:
 
 def test_every_rule_is_broken_in_some_way() -> None:
     assert {broken.rule for broken in BREAKS} == RULES
+
+
+def test_a_patch_of_what_has_changed_since_notices_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(QueueIndex, "advance", lambda: True)
+    with pytest.raises(TypeError):
+        verdict(Directed("nodes.log.test_index:test_nothing_above_the_hw_is_found"), 0)
+
+
+def test_a_name_server_that_ends_is_no_finding_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = RaftError("the state failed on entry 7")
+
+    def end(_world: RaftWorld, _seconds: float) -> None:
+        raise error
+
+    monkeypatch.setattr(RaftWorld, "run", end)
+    with pytest.raises(RaftError):
+        verdict(Raft(), 0)
+    error.__cause__ = BrokenPromiseError("n2 applied b'x' at 9")
+    assert verdict(Raft(), 0) == "one history"
 
 
 @pytest.mark.timeout(300)  # A changed simulation has other seeds that notice: it looks for one.

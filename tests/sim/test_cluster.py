@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 
+from tests.sim.figures import short
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
 from tests.sim.seeds import COUNTED, FOUND, SEEDS
@@ -35,10 +36,7 @@ def outcome(seed: int) -> Outcome:
 def test_a_seed_keeps_every_promise(seed: int) -> None:
     found = outcome(seed)
     totals = found.totals
-    assert found.seconds >= 30
-    assert totals["acked"] >= 200
-    assert totals["faults"] >= 3
-    assert len([what for what in totals if what.startswith("fault: ")]) >= 2
+    assert short(totals, found.seconds) == ""
     assert totals["read"] >= 2 * totals["acked"] - MOST_TRIMMED
 
 
@@ -50,3 +48,4 @@ def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -
     with capsys.disabled():
         print(f"\n{len(ALL)} seeds ({sum(SPENT):.0f} s): {summary(totals)}")  # noqa: T201 - the figures are what the run is for
     assert [what for what in COUNTED if not totals[what]] == []
+    assert totals["operations undecided"] == 0

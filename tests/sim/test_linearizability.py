@@ -106,6 +106,12 @@ GOOD: Final[dict[str, tuple[Line, ...]]] = {
         answers("a", 9, "CONFLICT"),
         answers("b", 9),
     ),
+    "who is fenced changes nothing": (
+        sets("a", 7, "a", "b"),
+        answers("a", 9, "FENCED"),
+        sets("b", 7, "a"),
+        answers("b", 10),
+    ),
     "what changes nothing wins with the same version twice": (
         sets("a", 7, "a", "b", "c"),
         answers("a", 9),
@@ -167,6 +173,10 @@ BAD: Final[dict[str, tuple[str, tuple[Line, ...]]]] = {
         "queue 3/0",
         (sets("a", 7, "a"), answers("a", 9, "CONFLICT"), sets("b", 7, "a"), answers("b", 10)),
     ),
+    "a compare-and-set that a name server failed on": (
+        "queue 3/0",
+        (sets("a", 7, "a", "b"), answers("a", 9, "INTERNAL")),
+    ),
     "an ISR that nobody set": (
         "queue 3/0",
         (
@@ -191,6 +201,13 @@ BAD: Final[dict[str, tuple[str, tuple[Line, ...]]]] = {
             asks("b", "allocate", "producer ids", count=5),
             told("a", "allocate", "producer ids", version=4, first=10),
             told("b", "allocate", "producer ids", version=4, first=12),
+        ),
+    ),
+    "producer ids that are not given": (
+        "producer ids",
+        (
+            asks("a", "allocate", "producer ids", count=5),
+            told("a", "allocate", "producer ids", version=4, code="INTERNAL", first=None),
         ),
     ),
     "a change without a new version": (

@@ -36,7 +36,8 @@ def test_the_story_is_about_the_end_if_nothing_is_named() -> None:
 def test_a_failure_says_how_to_see_it_again() -> None:
     trace = Trace(lambda: 1.0)
     trace.note("broker-1", "starts")
-    failed = Failed(17, " --rot", BrokenProperty("nothing is lost", "broker-1 lost it"), trace)
+    broken = BrokenProperty("nothing is lost", "broker-1 lost it")
+    failed = Failed(17, "python -m tests.sim.run --seed 17 --rot", broken, trace)
     assert failed.promise == "nothing is lost"
     assert "seed 17 breaks: nothing is lost\nbroker-1 lost it\n" in str(failed)
     assert "broker-1   starts" in str(failed)

@@ -32,6 +32,8 @@ DROPPED: Final = (1, 2, 1024)
 class TransactionScenario(Scenario):
     """A scenario in which some messages are published together, or not at all."""
 
+    module = "tests.sim.transaction_scenario"
+
     def __init__(self, seed: int, *, rot: bool = False) -> None:
         super().__init__(seed, rot=rot)
         rng = random.Random(f"transactions of {seed}")
@@ -55,5 +57,10 @@ class TransactionScenario(Scenario):
             return super().run()
 
 
+def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds; 1 if a promise was broken."""
+    return hunt(TransactionScenario, __doc__, ROT, arguments)
+
+
 if __name__ == "__main__":
-    sys.exit(hunt(TransactionScenario, __doc__, ROT))
+    sys.exit(main())

@@ -35,14 +35,14 @@ class Outcome:
 class Failed(AssertionError):
     """A promise was broken: says which, the events around it and how to see it again."""
 
-    def __init__(self, seed: int, options: str, error: BaseException, trace: Trace) -> None:
-        """`options` of the command line that replays it, e.g. " --rot"."""
+    def __init__(self, seed: int, again: str, error: BaseException, trace: Trace) -> None:
+        """`again`: the command that replays it."""
         self.promise = error.name if isinstance(error, BrokenProperty) else type(error).__name__
         detail = error.detail if isinstance(error, BrokenProperty) else str(error)
         events = "\n".join(story(detail, trace.events))
         super().__init__(
             f"seed {seed} breaks: {self.promise}\n{detail}\n\nwhat led there:\n{events}\n\n"
-            f"again: python -m tests.sim.run --seed {seed}{options}"
+            f"again: {again}"
         )
         self.seed = seed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -26,12 +26,13 @@ from logboom.wire.actor import Address, Call, Core
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
-from tests.sim.journal_disk import JournalDisk
+from tests.sim.complaints import Complaints
+from tests.sim.journal_disk import NO_SPACE, JournalDisk
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
 from tests.sim.process import Process
 from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.storage import SimulatedStorage
+from tests.sim.storage import IO_ERROR, SimulatedStorage
 from tests.sim.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
@@ -62,8 +63,13 @@ class Machine:
     """It is not to start (again) for now."""
     retired: bool = False
     """Taken out of the cluster for good."""
-    excused: bool = False
-    """Its disk refused something, so its process may end with a reason (Q14, R9)."""
+
+    def excused(self, reason: str) -> bool:
+        """Whether its disk refused something in this life of its process, and the process says so:
+        then it may, and must, end (Q14, R9). Only the disk itself knows, and forgets it in a crash:
+        what it is about to refuse, or refused long ago, excuses nothing."""
+        disks = [disk for disk in (self.storage, self.journal) if disk is not None]
+        return any(disk.failed for disk in disks) and (IO_ERROR in reason or NO_SPACE in reason)
 
 
 class World:
@@ -98,10 +104,16 @@ class World:
         """The broker whose disk may lose what it had synced."""
         self.observer = Routes()
         """The metadata as some client knows it."""
+        self.complaints = Complaints()
+        """Hears what programs log, for as long as a run has it listen."""
         self.machines: dict[str, Machine] = {}
         self._leaders: dict[int, str] = {}
         self._states: dict[int, tuple[str, bytes]] = {}
         self._looked: dict[str, int] = {}
+        self.isrs: dict[tuple[int, int], Collection[str]] = {}
+        """Topic id and queue → the ISR that was committed last, as any name server has applied it."""
+        self._furthest = -1
+        """Greatest index that any name server has applied."""
         self._members = [
             NameServerMember(f"name-{n}", f"name-{n}:7701", f"name-{n}:7721")
             for n in range(1, name_servers + 1)
@@ -152,6 +164,12 @@ class World:
         storage = SimulatedStorage(self.rng.randbytes(8).hex())
         storage.on_cut = lambda: self.trace.count("cuts")
         return storage
+
+    def replace_storage(self, machine: Machine) -> None:
+        """A machine's disk is lost, and an empty one takes its place."""
+        old, machine.storage = machine.storage, self.new_storage()
+        if old is not None:
+            machine.storage.succeed(old)
 
     def _add_broker(self, name: str, zone: str) -> None:
         config = BrokerConfig(
@@ -281,9 +299,8 @@ class World:
         """A process ended for a reason, or did not start: because of its disk, or by a fault."""
         if "was removed from the group" in reason:
             return
-        if not machine.excused:
+        if not machine.excused(reason):
             raise BrokenProperty("nodes run", f"{machine.name} ended: {reason}")
-        machine.excused = machine.journal is not None and machine.journal.full
         self.trace.count("ends by a failed disk")
         self._lose(machine)
         self.boot_later(machine.name, self.rng.uniform(0.1, 2.0))
@@ -332,7 +349,8 @@ class World:
             self.on_moment(moment, who or host.name)
 
     def _look_at_name_server(self, name: str) -> None:
-        """One raft leader per term; equal states at equal applied index."""
+        """No handler failed; one raft leader per term; equal states at equal applied index."""
+        self.complaints.judge()
         core = self.name_server(name)
         assert core is not None
         raft = core.raft
@@ -344,6 +362,10 @@ class World:
             other = self._leaders[raft.term]
             raise BrokenProperty("one raft leader per term", f"{raft.term}: {other}, {name}")
         index = raft.applied_index
+        if index > self._furthest:
+            self._furthest = index
+            topics = core.cluster.topics_by_id.items()
+            self.isrs = {(t, q.index): q.standing.isr for t, topic in topics for q in topic.queues}
         if index % LOOK_EVERY == 0 and self._looked.get(name) != index:
             self._looked[name] = index
             self._compare_state(name, index, core)

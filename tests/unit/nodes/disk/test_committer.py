@@ -47,10 +47,12 @@ def test_tokens_that_gather_during_a_sync_share_the_next_one() -> None:
     committer.begin(2, 50)
     committer.begin(3, 25)
     assert committer.unsynced == 175
+    assert committer.take() == [], "nothing is told before it is on disk"
     disk.go.release()
     assert taken(committer, woken) == [Synced(1)]
     assert committer.unsynced == 75
     until_called(disk, 2)
+    assert committer.take() == []
     disk.go.release()
     assert taken(committer, woken) == [Synced(3)]
     assert (committer.unsynced, committer.syncs, disk.calls) == (0, 2, 2)
