@@ -12,6 +12,7 @@ from logboom.metadata.raft import journal
 from logboom.metadata.raft import overlap as raft_overlap
 from logboom.metadata.raft import sessions as raft_sessions
 from logboom.metadata.raft.canvass import Ballot
+from logboom.metadata.raft.entries import pack_change
 from logboom.metadata.raft.frames import Answer, SnapshotChunk
 from logboom.metadata.raft.links import RaftLinks
 from logboom.metadata.raft.log import RaftLog
@@ -218,6 +219,15 @@ def old_sessions_are_heard(patch: Patch) -> None:
         return up(self, peer)
 
     patch.setattr(raft_sessions.Sessions, "is_up", any_session)
+
+
+def changes_name_one_name_each(patch: Patch) -> None:
+    """R12: an entry says who is added or removed, not who counts from then on."""
+
+    def as_asked(_self: raft_host.RaftHost, change: Change) -> bytes:
+        return pack_change(change)
+
+    patch.setattr(raft_host.RaftHost, "_change_entry", as_asked)
 
 
 def changes_come_all_at_once(patch: Patch) -> None:

@@ -201,6 +201,13 @@ BREAKS: Final = (
     ),
     Break("R12", r.changes_come_all_at_once, Raft(changing=True), seeds=(30,), within=80),
     Break(
+        "R12",
+        r.changes_name_one_name_each,
+        Directed(
+            RULES_OF_RAFT + "test_r12_who_joins_counts_as_the_others_do_whoever_it_was_told_of"
+        ),
+    ),
+    Break(
         "R13",
         r.the_silence_is_the_brokers,
         Directed(RULES_AT_NAME_SERVERS + "test_r13_a_paused_leader_that_wakes_up_fences_nobody"),

@@ -138,13 +138,15 @@ class RaftHost(RaftInbox):
             if refusal is not None:
                 submissions.refuse(on_result, refusal)
                 continue
-            # The whole of it, so that who joins counts as all others do, though its own log
-            # begins with the members that it was told of.
-            whole = Change("found", tuple(sorted(change.applied_to(self._members))))
-            self._wait_for(pack_change(whole), [on_result])
+            self._wait_for(self._change_entry(change), [on_result])
             self._follow_membership()
         if self._log.last_index > end:
             engine.send_appends()
+
+    def _change_entry(self, change: Change) -> bytes:
+        """The whole membership, so that who joins counts as all others do, though its own log
+        begins with the members that it was told of."""
+        return pack_change(Change("found", tuple(sorted(change.applied_to(self._members)))))
 
     def _wait_for(self, entry: bytes, waiting: list[OnResult]) -> None:
         index, term = self._log.last_index + 1, self.term

@@ -142,6 +142,11 @@ class RaftView:
         """Raft ids of the voting members, the newest membership entry in the log counting (R12)."""
         return self._members
 
+    @property
+    def applied_members(self) -> frozenset[str]:
+        """Raft ids of the voting members by what is applied: equal wherever as much is."""
+        return self._log.members_at(self.applied_index)
+
     def status(self) -> dict[str, int | float | str]:
         """Flat figures for STATS."""
         role = ("follower", "candidate", "leader")[self._engine.state]
