@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -195,15 +196,17 @@ def test_messages_that_retention_took_end_a_read_or_are_passed_over(
     assert numbers(batch(subscribe=trimmed.topic)) == left
 
 
-def test_a_message_of_a_wild_time_is_read(
-    spark: SparkSession, batch: Batch, topic: str, fill: Fill
+def test_a_message_of_a_wild_time_is_read_and_archived(
+    spark: SparkSession, batch: Batch, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
     nanoseconds = NOW * 1_000_000
     fill(topic, 0, range(3), timestamps_ms=[NOW, nanoseconds, -nanoseconds])
     frame = batch(subscribe=topic)
     assert numbers(frame) == [0, 1, 2]
-    years = frame.select(sf.year("timestamp").alias("year")).orderBy("offset").collect()
-    assert [row.year for row in years] == [2023, 294247, -290308]
+    frame.write.parquet(str(tmp_path / "files"))
+    for each in (frame, spark.read.parquet(str(tmp_path / "files"))):
+        found = each.select(sf.year("timestamp").alias("year")).orderBy("offset").collect()
+        assert [row.year for row in found] == [2023, 294247, -290308]
 
 
 FILTERS = [

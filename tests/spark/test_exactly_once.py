@@ -95,6 +95,13 @@ class Copying:
         assert query.awaitTermination(300)
         return query
 
+    def by_frames(self, write_frame: Callable[[DataFrame, int], None]) -> None:
+        """Give all there is to a function, as frames."""
+        frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
+        writer = frame.select("key", "value").writeStream.foreachBatch(write_frame)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        assert writer.trigger(availableNow=True).start().awaitTermination(300)
+
     def forget_commit(self, batch: int) -> None:
         """As if the driver had died between the sink's commit and its own note of it."""
         for name in (f"{batch}", f".{batch}.crc"):
@@ -111,6 +118,31 @@ def copying_query(
     for queue in range(3):
         fill(topic, queue, range(queue, 90, 3), keys=[b"%d" % (n % 5) for n in range(30)])
     return made
+
+
+@pytest.mark.parametrize("point", ["before saving", "after saving"])
+def test_a_frame_that_fails_beside_its_write_is_published_once(
+    servers: str, boom: Client, copying: Copying, point: str
+) -> None:
+    failed = []
+
+    def write_frame(frame: DataFrame, number: int) -> None:
+        def fail(here: str) -> None:
+            if here == point and not failed:
+                failed.append(here)
+                raise RuntimeError(f"failed on purpose: {point}")
+
+        fail("before saving")
+        writer = frame.write.format("logboom").options(servers=servers, topic=copying.copy)
+        writer.options(txnAppId=copying.copy, txnVersion=str(number)).mode("append").save()
+        fail("after saving")
+
+    with pytest.raises(StreamingQueryException, match=f"failed on purpose: {point}"):
+        copying.by_frames(write_frame)
+    expected = list(range(90))
+    assert values(boom, copying.copy) == (expected if point == "after saving" else [])
+    copying.by_frames(write_frame)
+    assert values(boom, copying.copy) == expected
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -150,17 +182,19 @@ def test_two_drivers_with_one_checkpoint(boom: Client, copying: Copying, fill: A
 def test_a_name_of_ones_own_outlives_the_checkpoint(
     boom: Client, copying: Copying, fill: Any
 ) -> None:
-    for name in ("one", "two"):
-        # A new checkpoint counts from 0 again: under a name that is taken it writes nothing.
-        for number in range(2):
-            checkpoint = copying.checkpoint.with_name(f"{name}-{number}")
-            query = copying.start(checkpoint=checkpoint, txnAppId=f"{copying.copy} {name}")
-            assert query.awaitTermination(300)
-    assert values(boom, copying.copy) == sorted([*range(90)] * 2)
+
+    def run(number: int, name: str) -> None:
+        checkpoint = copying.checkpoint.with_name(f"checkpoint-{number}")
+        query = copying.start(checkpoint=checkpoint, txnAppId=f"{copying.copy} {name}")
+        assert query.awaitTermination(300)
+
+    run(1, "one")
     fill(copying.copy.removesuffix(".copy"), 0, range(90, 95))
-    query = copying.start(checkpoint=checkpoint, txnAppId=f"{copying.copy} two")
-    assert query.awaitTermination(300)
-    assert values(boom, copying.copy) == sorted([*range(90)] * 2 + [*range(90, 95)])
+    # A new checkpoint counts from 0 again: under a name that is taken it writes nothing.
+    run(2, "one")
+    assert values(boom, copying.copy) == list(range(90))
+    run(3, "two")
+    assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
 
 
 # The same without Spark, in orders that it cannot be made to go through.
