@@ -124,7 +124,7 @@ def copying_query(
 def test_a_frame_that_fails_beside_its_write_is_published_once(
     servers: str, boom: Client, copying: Copying, point: str
 ) -> None:
-    failed = []
+    failed: list[str] = []
 
     def write_frame(frame: DataFrame, number: int) -> None:
         def fail(here: str) -> None:

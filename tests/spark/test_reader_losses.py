@@ -28,12 +28,13 @@ def told(parts: list[tuple[int, int, int]]) -> list[int]:
 
 
 def wait_until_gone(servers: str, topic: str) -> None:
-    """Brokers hear in their own time that a topic was deleted."""
+    """Until no broker offers a topic that was deleted."""
     while True:
         try:
             batch(servers, topic).partitions()
         except UnknownResource:
             return
+        # They hear of it in their own time, and nobody tells us.
         time.sleep(0.02)
 
 

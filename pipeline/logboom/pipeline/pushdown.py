@@ -49,7 +49,7 @@ class Wanted:
         """With one more filter, and whether nothing of it is left for Spark to do; None: it spares
         nothing."""
         # NOT has no column of its own, only a child.
-        path = getattr(filter, "attribute", ())
+        path: tuple[str, ...] = getattr(filter, "attribute", ())
         if len(path) != 1:
             return None
         match path[0], filter:
