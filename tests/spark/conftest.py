@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -74,6 +74,29 @@ def new_topic(boom: Client, numbers: Iterator[int]) -> str:
     name = f"topic-{next(numbers)}"
     boom.admin.create_topic(name, queues=3)
     return name
+
+
+class Trimmed(NamedTuple):
+    """A topic of one queue whose first messages retention has taken; values are offsets."""
+
+    topic: str
+    first: int
+    end: int
+
+
+@pytest.fixture(scope="session", name="trimmed")
+def topic_that_retention_has_trimmed(boom: Client) -> Trimmed:
+    """Its messages take 500 bytes and a little more. Retention keeps at least what it is told to."""
+    keep, size, count = 40_000, 500, 400
+    boom.admin.create_topic("trimmed", queues=1, retention_bytes=keep)
+    with boom.producer(max_batch_bytes=5_000) as producer:
+        producer.send_many("trimmed", [b"%0*d" % (size, n) for n in range(count)]).result()
+    while True:
+        first, end = boom.admin.offsets("trimmed")[0]
+        if (end - first) * size <= 2 * keep:
+            return Trimmed("trimmed", first, end)
+        # Retention goes by its own clock; nobody tells when it has been.
+        time.sleep(0.05)
 
 
 @pytest.fixture(name="fill")

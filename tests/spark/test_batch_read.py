@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from logboom.client import Client
+from logboom.pipeline.failures import reason
+from tests.spark.conftest import Trimmed
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -171,6 +174,41 @@ def test_a_view_and_the_options_of_sql(
     assert (row.n, row.last) == (4, 3)
 
 
+def test_a_time_of_each_queue_ends_a_read(batch: Batch, topic: str, fill: Fill) -> None:
+    for queue in range(3):
+        times = [NOW + 1_000 * n for n in range(10)]
+        fill(topic, queue, range(10 * queue, 10 * queue + 10), timestamps_ms=times)
+    ends = {"0": NOW + 1_001, "1": NOW, "2": NOW + 99_000}
+    options = {"endingOffsetsByTimestamp": json.dumps({topic: ends}), "endingOffsets": "latest"}
+    assert numbers(batch(subscribe=topic, **options)) == [0, 1, *range(20, 30)]
+
+
+def test_messages_that_retention_took_end_a_read_or_are_passed_over(
+    batch: Batch, trimmed: Trimmed
+) -> None:
+    options = {"subscribe": trimmed.topic, "startingOffsets": f'{{"{trimmed.topic}": {{"0": 3}}}}'}
+    with pytest.raises(PySparkException) as caught:
+        batch(**options).collect()
+    gone = f"begins at offset {trimmed.first} now, messages from 3 are gone: say failOnDataLoss"
+    assert gone in reason(caught.value)
+    left = list(range(trimmed.first, trimmed.end))
+    assert numbers(batch(failOnDataLoss="false", **options)) == left
+    assert numbers(batch(subscribe=trimmed.topic)) == left
+
+
+def test_a_message_of_a_wild_time_is_read_and_archived(
+    spark: SparkSession, batch: Batch, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    nanoseconds = NOW * 1_000_000
+    fill(topic, 0, range(3), timestamps_ms=[NOW, nanoseconds, -nanoseconds])
+    frame = batch(subscribe=topic)
+    assert numbers(frame) == [0, 1, 2]
+    frame.write.parquet(str(tmp_path / "files"))
+    for each in (frame, spark.read.parquet(str(tmp_path / "files"))):
+        found = each.select(sf.year("timestamp").alias("year")).orderBy("offset").collect()
+        assert [row.year for row in found] == [2023, 294247, -290308]
+
+
 FILTERS = [
     ("partition = 1", [*range(100, 110)]),
     ("partition IN (0, 2) AND offset >= 8", [8, 9, 208, 209]),
@@ -178,6 +216,8 @@ FILTERS = [
     ("offset = 3 AND partition < 2", [3, 103]),
     ("offset < 1", [0, 100, 200]),
     ("topic = 'nothing'", []),
+    ("NOT (partition = 1) AND offset != 5 AND offset < 6", [*range(5), *range(200, 205)]),
+    ("partition NOT IN (0, 1) AND NOT (offset > 2)", [200, 201, 202]),
     ("timestamp >= timestamp_millis(1700000008000)", [8, 9, 108, 109, 208, 209]),
     ("timestamp > timestamp_millis(1700000008000) AND value = '9'", [9]),
     ("timestamp = timestamp_millis(1700000002000)", [2, 102, 202]),

@@ -18,7 +18,7 @@ from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
 from logboom.pipeline.sink_options import sink_options
 from logboom.pipeline.source import LogboomDataSource
 from logboom.wire.errors import InternalError
-from tests.spark.test_sink_writers import rows, stored, values
+from tests.spark.test_sink_writers import rows, stored, values, writer
 
 Read = Callable[..., DataFrame]
 
@@ -81,9 +81,9 @@ class Copying:
         self.copy = f"{topic}.copy"
         self.checkpoint = folder / "checkpoint"
 
-    def start(self, kind: str = "logboom", checkpoint: Path | None = None) -> Any:
+    def start(self, kind: str = "logboom", checkpoint: Path | None = None, **options: str) -> Any:
         """Run it over all there is."""
-        options = {"servers": self._servers, "topic": self.copy}
+        options |= {"servers": self._servers, "topic": self.copy}
         frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
         writer = frame.select("key", "value").writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
@@ -94,6 +94,13 @@ class Copying:
         query = self.start(kind)
         assert query.awaitTermination(300)
         return query
+
+    def by_frames(self, write_frame: Callable[[DataFrame, int], None]) -> None:
+        """Give all there is to a function, as frames."""
+        frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
+        writer = frame.select("key", "value").writeStream.foreachBatch(write_frame)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        assert writer.trigger(availableNow=True).start().awaitTermination(300)
 
     def forget_commit(self, batch: int) -> None:
         """As if the driver had died between the sink's commit and its own note of it."""
@@ -111,6 +118,31 @@ def copying_query(
     for queue in range(3):
         fill(topic, queue, range(queue, 90, 3), keys=[b"%d" % (n % 5) for n in range(30)])
     return made
+
+
+@pytest.mark.parametrize("point", ["before saving", "after saving"])
+def test_a_frame_that_fails_beside_its_write_is_published_once(
+    servers: str, boom: Client, copying: Copying, point: str
+) -> None:
+    failed: list[str] = []
+
+    def write_frame(frame: DataFrame, number: int) -> None:
+        def fail(here: str) -> None:
+            if here == point and not failed:
+                failed.append(here)
+                raise RuntimeError(f"failed on purpose: {point}")
+
+        fail("before saving")
+        writer = frame.write.format("logboom").options(servers=servers, topic=copying.copy)
+        writer.options(txnAppId=copying.copy, txnVersion=str(number)).mode("append").save()
+        fail("after saving")
+
+    with pytest.raises(StreamingQueryException, match=f"failed on purpose: {point}"):
+        copying.by_frames(write_frame)
+    expected = list(range(90))
+    assert values(boom, copying.copy) == (expected if point == "after saving" else [])
+    copying.by_frames(write_frame)
+    assert values(boom, copying.copy) == expected
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -145,6 +177,24 @@ def test_two_drivers_with_one_checkpoint(boom: Client, copying: Copying, fill: A
     for query in (copying.start(), copying.start(checkpoint=other)):
         assert query.awaitTermination(300)
     assert values(boom, copying.copy) == list(range(120))
+
+
+def test_a_name_of_ones_own_outlives_the_checkpoint(
+    boom: Client, copying: Copying, fill: Any
+) -> None:
+
+    def run(number: int, name: str) -> None:
+        checkpoint = copying.checkpoint.with_name(f"checkpoint-{number}")
+        query = copying.start(checkpoint=checkpoint, txnAppId=f"{copying.copy} {name}")
+        assert query.awaitTermination(300)
+
+    run(1, "one")
+    fill(copying.copy.removesuffix(".copy"), 0, range(90, 95))
+    # A new checkpoint counts from 0 again: under a name that is taken it writes nothing.
+    run(2, "one")
+    assert values(boom, copying.copy) == list(range(90))
+    run(3, "two")
+    assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
 
 
 # The same without Spark, in orders that it cannot be made to go through.
@@ -198,6 +248,26 @@ def test_an_attempt_that_was_given_up_does_not_spoil_the_next(
         else:
             driver.abort(written, 0)
     assert values(boom, topic) == list(range(20))
+
+
+def test_a_write_that_was_published_before_says_that_it_writes_nothing(
+    servers: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = sink_options({"servers": servers, "topic": topic, "txnAppId": topic}, stream=True)
+    # The second is a query with a new checkpoint, which counts from 0 again.
+    for _ in range(2):
+        driver = StreamWriter(options)
+        driver.commit([write(options, Unit(topic, 0), driver.attempt, iter([rows(range(5))]))], 0)
+    said = f"write 0 of {topic!r} was published before: nothing is written now"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert said in record.message
+    assert record.message.endswith("a write with a new checkpoint needs another txnAppId")
+    named = {"txnAppId": topic, "txnVersion": "0"}
+    batch = writer(servers, topic, **named)
+    batch.commit([batch.write(iter([rows(range(5))]))])
+    assert said in caplog.records[1].message
+    assert caplog.records[1].message.endswith("needs another txnVersion, a higher one")
 
 
 def test_who_does_not_know_its_micro_batch_says_so(servers: str) -> None:

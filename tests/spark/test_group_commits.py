@@ -75,3 +75,34 @@ def test_a_group_with_members_is_left_alone(
         assert 5 not in committed(boom, group, topic)
     GroupCommits().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
     assert committed(boom, group, topic)[0] == 5
+
+
+def test_a_member_that_joins_later_is_not_moved_back(
+    boom: Client,
+    servers: str,
+    topic: str,
+    fill: Fill,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    group = f"{topic}.joined"
+    fill(topic, 0, range(20))
+    listener = GroupCommits()
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
+    assert committed(boom, group, topic)[0] == 5
+    with boom.consumer(topic, group=group) as consumer:
+        read = 5
+        while read < 10:
+            for message in consumer.poll(10 - read, 10.0):
+                consumer.ack(message)
+                read += 1
+        consumer.commit(sync=True)
+        assert committed(boom, group, topic)[0] == 10
+        with caplog.at_level(logging.WARNING, "logboom.pipeline"):
+            listener.onQueryProgress(told(group, servers, **{topic: {"0": 6}}))
+        assert "has members" in caplog.text
+        assert committed(boom, group, topic)[0] == 10
+    # Nor is the group, once the member has left; what is really further counts.
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 7}}))
+    assert committed(boom, group, topic)[0] == 10
+    listener.onQueryProgress(told(group, servers, **{topic: {"0": 12}}))
+    assert committed(boom, group, topic)[0] == 12

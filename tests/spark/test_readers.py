@@ -26,7 +26,8 @@ Fill = Callable[..., None]
 
 def source(servers: str, topic: str, **options: str) -> LogboomDataSource:
     """What Spark makes of options."""
-    return LogboomDataSource({"servers": servers, "subscribe": topic, **options})
+    subscribed = {"subscribe": topic} if topic else {}
+    return LogboomDataSource({"servers": servers, **subscribed, **options})
 
 
 def batch(servers: str, topic: str, **options: str) -> BatchReader:

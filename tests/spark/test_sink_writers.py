@@ -120,12 +120,13 @@ def test_what_a_write_without_a_name_leaves_behind_ends(
         writer(servers, topic, txnAppId=f"{MADE_UP}mine", txnVersion="7")
 
 
-def test_columns_come_through(servers: str, boom: Client, topic: str) -> None:
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_columns_come_through(servers: str, boom: Client, topic: str, codec: str) -> None:
     made = writer(
         servers,
         topic,
         "key value partition tag timestamp headers",
-        compression="zstd",
+        compression=codec,
     )
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
     batch = pa.RecordBatch.from_pydict(

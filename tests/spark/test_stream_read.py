@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
-from tests.spark.conftest import Sink
+from tests.spark.conftest import Sink, Trimmed
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -208,6 +208,57 @@ def test_messages_that_are_gone_end_a_query_or_are_passed_over(
     else:
         sink.run(frame)
         assert sink.values() == list(range(14))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_what_retention_took_ends_a_query_or_is_passed_over(
+    stream: Stream, trimmed: Trimmed, sink: Sink, fail: str
+) -> None:
+    start = json.dumps({trimmed.topic: {"0": 3}})
+    frame = stream(subscribe=trimmed.topic, startingOffsets=start, failOnDataLoss=fail)
+    if fail == "true":
+        said = f"begins at offset {trimmed.first} now, messages from 3 are gone: say failOnDataLoss"
+        with pytest.raises(StreamingQueryException, match=said):
+            sink.run(frame)
+    else:
+        sink.run(frame)
+        assert sink.values() == list(range(trimmed.first, trimmed.end))
+
+
+def test_the_loss_of_one_topic_does_not_end_a_query(
+    stream: Stream, boom: Client, topic: str, fill: Fill, sink: Sink
+) -> None:
+    gone = f"{topic}.gone"
+    boom.admin.create_topic(gone, queues=1)
+    fill(gone, 0, range(5))
+    names = {"subscribe": f"{topic},{gone}", "failOnDataLoss": "false"}
+    frame = stream(startingOffsets="earliest", **names)
+    query = sink.start(frame)
+    try:
+        wait_until(lambda: len(sink.values()) == 5, query)
+        boom.admin.delete_topic(gone)
+        fill(topic, 1, range(5, 8))
+        wait_until(lambda: len(sink.values()) == 8, query)
+        boom.admin.create_topic(gone, queues=1)
+        fill(gone, 0, range(8, 10))
+        wait_until(lambda: len(sink.values()) == 10, query)
+    finally:
+        query.stop()
+    assert sink.values() == list(range(10))
+
+
+def test_assigned_queues_from_a_time_in_many_parts(
+    stream: Stream, topic: str, fill: Fill, sink: Sink, tmp_path: Any
+) -> None:
+    for queue in (0, 1):
+        times = [1_700_000_000_000 + 1_000 * n for n in range(40)]
+        fill(topic, queue, range(100 * queue, 100 * queue + 40), timestamps_ms=times)
+    frame = stream(
+        assign=json.dumps({topic: [1]}), startingTimestamp="1700000009500", minPartitions="5"
+    )
+    sink.run(frame)
+    assert sink.values() == list(range(110, 140))
+    assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 5
 
 
 def test_rates_and_progress_are_told(stream: Stream, topic: str, fill: Fill, sink: Sink) -> None:

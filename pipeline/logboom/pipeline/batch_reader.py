@@ -30,7 +30,15 @@ class BatchReader(DataSourceReader):
         cluster = Cluster(client(options.servers, options.timeout_s), options)
         bounds = cluster.bounds()
         losses = Losses(fail=options.fail_on_data_loss)
-        start, end = losses.within(cluster.start(bounds), cluster.end(bounds), bounds)
+        start, end = cluster.start(bounds), cluster.end(bounds)
+        # Where the start lies behind the end, as with a group that is further than a day's end,
+        # nothing is asked for, and so nothing is lost.
+        wanted = {
+            place: stop
+            for place, stop in end.items()
+            if not stop <= start[place] <= bounds[place][1]
+        }
+        start, end = losses.within(start, wanted, bounds)
         parts = ranges(
             *self.narrowed(cluster, start, end), options.min_partitions, options.max_records
         )

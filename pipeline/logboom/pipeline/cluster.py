@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from logboom.client import Client
 from logboom.pipeline.offsets import EARLIEST, LATEST, Offsets, Place, describe
@@ -20,8 +20,11 @@ class Cluster:
         self._boom = boom
         self._options = options
 
-    def bounds(self) -> Bounds:
+    def bounds(self, *, lossy: bool = False) -> Bounds:
         """First offsets and ends of all queues that the options name, as they are now.
+
+        Args:
+            lossy: what was named and is not there is left out.
 
         Raises:
             UnknownResource: a topic or queue that was named does not exist.
@@ -33,11 +36,20 @@ class Cluster:
             try:
                 told = self._boom.admin.offsets(topic, queues)
             except UnknownResource:
-                if options.pattern:
-                    continue  # deleted since it was listed
-                raise
+                # What a pattern has listed may be deleted since.
+                if not (lossy or options.pattern):
+                    raise
+                told = self._left(topic, queues or ())
             found.update({(topic, queue): pair for queue, pair in told.items()})
         return found
+
+    def _left(self, topic: str, queues: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Of queues that are not all there, those that are: made anew, a topic may have fewer."""
+        try:
+            told = self._boom.admin.offsets(topic) if queues else {}
+        except UnknownResource:
+            return {}
+        return {queue: pair for queue, pair in told.items() if queue in queues}
 
     def _topics(self) -> Iterable[str]:
         options = self._options

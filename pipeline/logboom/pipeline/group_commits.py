@@ -1,7 +1,8 @@
 """`commitGroup`: what a query has read is committed for a consumer group, so that its lag shows.
 
 Spark itself remembers where a query is, in its checkpoint; the group is for people and for tools.
-Its offsets only go forward. The group is the query's own: one that has members is left alone.
+Its offsets only go forward. The group is the query's own: while it has members it is left alone. Both
+are looked at before each commit, as others may have moved the group since the last one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class GroupCommits(StreamingQueryListener):
 
     def __init__(self) -> None:
         self._committed: dict[Mark, Offsets] = {}
+        """What was told last: Spark also tells of queries that stand still."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
         """Nothing is read yet."""
@@ -60,19 +62,16 @@ class GroupCommits(StreamingQueryListener):
         """Its last progress came before."""
 
     def _commit(self, mark: Mark, offsets: Offsets) -> None:
-        known = self._committed.get(mark, {})
-        news = {place: offset for place, offset in offsets.items() if offset > known.get(place, -1)}
-        if not news:
+        if not offsets or offsets == self._committed.get(mark):
             return
         boom = client(mark.servers, mark.timeout_ms / 1000)
-        if not news.keys() <= known.keys():
-            known = known | joined(boom, mark.group, {topic for topic, _ in offsets})
+        known = joined(boom, mark.group, {topic for topic, _ in offsets})
         ahead: dict[Place | int, int] = {
-            place: offset for place, offset in news.items() if offset > known.get(place, -1)
+            place: offset for place, offset in offsets.items() if offset > known.get(place, -1)
         }
         if ahead:
             boom.admin.reset_offsets(mark.group, ahead, dry_run=False)
-        self._committed[mark] = known | {p: max(o, known.get(p, -1)) for p, o in news.items()}
+        self._committed[mark] = offsets
 
 
 def joined(boom: Client, group: str, topics: set[str]) -> Offsets:
@@ -93,10 +92,9 @@ def joined(boom: Client, group: str, topics: set[str]) -> Offsets:
     if new := topics - found.subscription.keys():
         wanted = {**found.subscription, **dict.fromkeys(sorted(new), "")}
         boom.admin.alter_group(group, subscription=wanted)
-    known = {topic: boom.admin.committed(group, topic) for topic in topics}
-    return {
-        (topic, queue): offset
-        for topic, queues in known.items()
-        for queue, offset in queues.items()
-        if offset is not None
-    }
+    known = {(each.topic, each.queue): each.committed for each in found.queues}
+    for topic in new:
+        # It may have been there once: what it has committed in a topic is kept.
+        before = boom.admin.committed(group, topic)
+        known |= {(topic, queue): offset for queue, offset in before.items()}
+    return {place: offset for place, offset in known.items() if offset is not None}

@@ -48,9 +48,11 @@ class Wanted:
     def narrowed(self, filter: Any) -> tuple[Wanted, bool] | None:
         """With one more filter, and whether nothing of it is left for Spark to do; None: it spares
         nothing."""
-        if len(filter.attribute) != 1:
+        # NOT has no column of its own, only a child.
+        path: tuple[str, ...] = getattr(filter, "attribute", ())
+        if len(path) != 1:
             return None
-        match filter.attribute[0], filter:
+        match path[0], filter:
             case "topic", EqualTo() | In():
                 return dataclasses.replace(self, topics=_both(self.topics, filter.value)), True
             case "partition", EqualTo() | In():

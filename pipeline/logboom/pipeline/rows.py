@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest
@@ -29,6 +30,9 @@ TYPES: Final[dict[str, Any]] = {
     "tag": pa.string(),
 }
 """Arrow types of all columns there are, as Spark maps its own."""
+MOST_MS: Final = (2**63 - 1) // 1000
+"""The last message time that such a timestamp holds, in the year 294247; the first is as far back.
+Later ones are nobody's wish (who counts in nanoseconds sends them), and must not end a read."""
 CREATE_TIME: Final = 0
 """Kafka's timestampType of message time."""
 
@@ -132,12 +136,16 @@ def _offset(part: Columns) -> Any:
 def _timestamp(part: Columns) -> Any:
     times = part.arrow_buffers().timestamp
     if times is None:
-        moment = pa.scalar(part.head.first_timestamp_ms * 1000, TIME)
-        return pa.repeat(moment, len(part))
+        millis = min(max(part.head.first_timestamp_ms, -MOST_MS), MOST_MS)
+        return pa.repeat(pa.scalar(millis * 1000, TIME), len(part))
     wrapped = pa.py_buffer(times)
+    array = pa.Array.from_buffers(pa.int64(), len(part), [None, wrapped], offset=part.first)
     kind = pa.timestamp("ms", tz="UTC")
-    array = pa.Array.from_buffers(kind, len(part), [None, wrapped], offset=part.first)
-    return array.cast(TIME)
+    try:
+        return array.cast(kind).cast(TIME)
+    except pa.ArrowInvalid:
+        within = pc.min_element_wise(pc.max_element_wise(array, -MOST_MS), MOST_MS)
+        return within.cast(kind).cast(TIME)
 
 
 def _tag(part: Columns) -> Any:

@@ -88,12 +88,23 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
         TimedOut: the decision, or what it leads to, is not known to be there.
         InvalidRequest: TOO_LARGE: more batches than one decision may list.
     """
+    messages = list(messages)
     unit, handles = _parked(messages)
-    if unit is None or not handles:
+    if unit is None:
         return
+    before = any(isinstance(each, Written) and each.closed for each in messages)
+    if handles:
+        # A queue that had no part in the first decision parks, and is not told.
+        before |= _decide(options, unit, handles)
+    if before and options.app_id:
+        _tell_closed(options, unit)
+
+
+def _decide(options: SinkOptions, unit: Unit, handles: list[Any]) -> bool:
+    """Decide; whether somebody had before."""
     boom = client(options.servers, options.timeout_s)
     try:
-        boom.decide(unit.app_id, unit.sequence, handles)
+        return boom.decide(unit.app_id, unit.sequence, handles).again
     except InvalidRequest as error:
         if error.code != "TOO_LARGE":
             raise
@@ -133,6 +144,14 @@ def _parked(messages: Iterable[Any]) -> tuple[Unit | None, list[Any]]:
     if len(units) > 1:
         raise InternalError(f"tasks of one write parked for {len(units)}: please report it")
     return units.pop() if units else None, [each for one in written for each in one.handles]
+
+
+def _tell_closed(options: SinkOptions, unit: Unit) -> None:
+    """Say that nothing is written. Who names his writes himself may have named two alike."""
+    text = f"write {unit.sequence} of {unit.app_id!r} was published before: nothing is written now"
+    way = "with a new checkpoint" if options.version is None else "of other rows"
+    name = "txnAppId" if options.version is None else "txnVersion, a higher one"
+    LOG.warning("%s. So it is right after a crash; a write %s needs another %s", text, way, name)
 
 
 def _check_batch(messages: Iterable[Any], batch: int) -> None:

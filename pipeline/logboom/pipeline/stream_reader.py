@@ -48,8 +48,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         """Where Trigger.AvailableNow ends."""
-        self._seen: Offsets = {}
-        """The ends of the last look."""
+        self._seen: Bounds = {}
+        """What the last look found."""
         self._taken_at = time.monotonic()
         """When there was a micro-batch last."""
         self._lookout: tuple[Client, Lookout] | None = None
@@ -72,7 +72,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
         """All that is there now is read, and then no more."""
-        self._target = _ends(self._cluster().bounds())
+        # Whether this is a new query, whose topics have to be there, is not known yet.
+        self._target = _ends(self._cluster().bounds(lossy=not self.options.fail_on_data_loss))
 
     def latestOffset(  # noqa: N802 - Spark's name for it
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -83,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends == begin and self._target is None and self._wait(begin, WAIT_S):
             ends = self._look(begin)
         if self._is_too_little(begin, ends):
-            self._wait(self._seen, WAIT_S)
+            self._wait(_ends(self._seen), WAIT_S)
             return to_json(begin)
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begin, ends)
@@ -93,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name for it
         """How far the cluster was at the last look, for the progress of the query."""
-        return marked(to_json(self._seen), self.options)
+        return marked(to_json(_ends(self._seen)), self.options)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
         """The parts of a micro-batch."""
@@ -124,8 +125,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the queues hold, with all that were known before, unless they are gone: the client
         may hear of a queue later than whoever wrote the checkpoint."""
         deadline = time.monotonic() + NEWS_S
+        lossy = not self.options.fail_on_data_loss
         while True:
-            bounds = self._cluster().bounds()
+            bounds = self._cluster().bounds(lossy=lossy)
             if known.keys() <= bounds.keys() or time.monotonic() >= deadline:
                 return bounds
             # News of topics come to the client by themselves, and ring for nobody here.
@@ -133,20 +135,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, begin: Offsets) -> Offsets:
         """Where queues end now, never before `begin`."""
-        ends = _ends(self._bounds(begin))
-        self._seen = ends
+        self._seen = self._bounds(begin)
+        ends = _ends(self._seen)
+        for place in sorted(begin.keys() - ends.keys()):
+            self._losses.found(place, "is gone, and so are its messages")
         target = self._target
         if target is not None:
-            # What came since counts for another time, and so do queues that came.
+            # Queues of the checkpoint were there when the query began, though the client may have
+            # heard of them since. What came later counts for another time, and so do queues.
+            for place in begin.keys() & ends.keys():
+                target.setdefault(place, ends[place])
             ends = {
                 place: min(end, target[place]) for place, end in ends.items() if place in target
             }
-        for place in begin.keys() - ends.keys():
-            if target is None or place in target:
-                self._losses.found(place, "is gone, and so are its messages")
         for place, end in ends.items():
             if end < begin.get(place, end):
-                if target is not None and begin[place] <= self._seen[place]:
+                if target is not None and begin[place] <= self._seen[place][1]:
                     ends[place] = begin[place]  # read further before, by another trigger
                 else:
                     what = f"ends at offset {end}, not at {begin[place]}: it was made anew"
@@ -172,12 +176,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, begin: Offsets, ends: Offsets) -> Offsets:
         options = self.options
-        known = {**dict.fromkeys(ends, 0), **begin}
+        if not (options.max_offsets or options.max_bytes):
+            return ends
+        there = {place: self._first_read(begin, place, end) for place, end in ends.items()}
         if options.max_offsets:
-            ends = limited(known, ends, options.max_offsets)
+            ends = limited(there, ends, options.max_offsets)
         if options.max_bytes:
-            ends = limited_bytes(known, ends, options.max_bytes, self._sizes(known, ends))
+            ends = limited_bytes(there, ends, options.max_bytes, self._sizes(there, ends))
         return ends
+
+    def _first_read(self, begin: Offsets, place: Place, end: int) -> int:
+        """The first offset that is really read: what is gone makes no micro-batch larger."""
+        first = self._seen[place][0]
+        at = begin.get(place, first)
+        return first if at > end else max(at, first)
 
     def _sizes(self, begin: Offsets, ends: Offsets) -> dict[Place, float]:
         """Bytes that a message takes in the queues with a backlog, by the first batch of it."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logboom.pipeline.rows import BATCH_ROWS, TYPES, arrow_schema, record_batches
+from logboom.pipeline.rows import BATCH_ROWS, MOST_MS, TYPES, arrow_schema, record_batches
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest
@@ -61,6 +61,20 @@ def test_every_column_is_as_it_was_sent(codec: str) -> None:
     assert [row["headers"] for row in found][1:] == [None, []]
     assert [row["offset"] for row in found] == [40, 41, 42]
     assert [row["timestamp"].microsecond for row in found] == [123_000, 124_000, 122_000]
+
+
+WILD = 10**18
+"""Nanoseconds where milliseconds belong."""
+
+
+@pytest.mark.parametrize("times", [WILD, [WILD, NOW, -WILD], [NOW, MOST_MS, MOST_MS + 1], -WILD])
+def test_times_that_no_timestamp_holds_are_cut_to_the_nearest(times: int | list[int]) -> None:
+    part = batch(3, timestamps_ms=times)
+    expected = [times] * 3 if isinstance(times, int) else times
+    for begin in (0, 2):
+        (found,) = record_batches([part.slice(begin)], "t", 0, [("timestamp", True)])
+        micros = found.column(0).cast(pa.int64()).to_pylist()
+        assert micros == [max(-MOST_MS, min(each, MOST_MS)) * 1000 for each in expected[begin:]]
 
 
 def test_columns_that_a_batch_lacks_are_null_or_all_the_same() -> None:
