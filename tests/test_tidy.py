@@ -88,6 +88,7 @@ SKINS: dict[str, set[str]] = {
         "sink_delivery",
         "source",
         "stream_reader",
+        "worker_daemon",
     },
     "wire": {"sockets"},
 }

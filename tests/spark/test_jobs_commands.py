@@ -90,7 +90,7 @@ def test_the_commands_of_the_page_do_what_it_says(
     assert run([*named[2], "-o", "json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["rows"] == 1
-    assert report["checkpoint"].endswith("/.logboom/pipeline/enrich-flights-named")
+    assert report["checkpoint"].endswith("/.logboom/pipeline/enrich/flights/named")
 
 
 def test_an_audit_tells_what_is_broken(
@@ -115,6 +115,12 @@ def test_an_audit_tells_what_is_broken(
     (lost,) = [row for row in report["found"] if row["broken"]]
     assert lost["property"] == "nothing acknowledged is lost"
     assert "offset 5" in lost["details"][0]
+    archived = ["pipeline", "archive", topic, "--to", str(tmp_path / "archive"), "-s", servers]
+    assert run(archived) == 0
+    capsys.readouterr()
+    assert run([*words, "--archive", str(tmp_path / "archive")]) == 1
+    again = json.loads(capsys.readouterr().out)
+    assert (again["counts"], again["found"]) == (report["counts"], report["found"])
 
 
 WRONG = [
@@ -136,6 +142,20 @@ WRONG = [
     ("archive no-such --to a --checkpoint b", "create it with `logboom topic create no-such`"),
     ("archive t --to a --every '1 minute'", "--every is how often a --continuous job looks for"),
     ("dlq nobody", "topic '%DLQ%nobody' does not exist"),
+    ("archive t --to s3a://bucket/archive", "s3a:/bucket/archive is below s3a:, and a job needs"),
+    (
+        "archive t --to a --checkpoint hdfs://name/c",
+        "is below hdfs:, and a job needs a folder that",
+    ),
+    ("window t --schema 'n int' --to file:///tmp/w", "is below file:, and a job needs a folder"),
+    (
+        "compact t --to s3://bucket/x",
+        "is below s3:, and a job needs a folder that this machine has",
+    ),
+    ("replay s3a://bucket/archive --to t", "is below s3a:, and a job needs a folder"),
+    ("archive t --to a --at-once -1", "--at-once is a number of messages, not -1"),
+    ("lag none-such", "topic 'none-such' does not exist"),
+    ("lag --plot lag.svg", "--plot draws the latencies of topics: name some"),
     ("audit none/ --topic t", "/none: give files, or a folder of *.jsonl"),
 ]
 
@@ -155,3 +175,4 @@ def test_what_cannot_be_is_told_in_one_line(
     assert run(["pipeline", *shlex.split(line)]) == 1
     (told,) = capsys.readouterr().err.splitlines()[-1:]
     assert said in told
+    assert not [path.name for path in tmp_path.iterdir() if ":" in path.name]

@@ -83,13 +83,39 @@ def test_an_archive_is_selected_by_topic_time_offset_and_key(spark: SparkSession
 
 
 def test_pieces_take_turns_and_leave_nothing_out(spark: SparkSession) -> None:
-    archive = frame(spark, [message(0, n) for n in range(10)] + [message(1, n) for n in (5, 6)])
-    spans = [replay.Span("t", 0, 0, 10), replay.Span("t", 1, 5, 7)]
-    pieces = [offsets(replay.piece_of(archive, spans, piece, 3)) for piece in range(3)]
+    rows = [message(0, n) for n in range(10)] + [message(1, n) for n in (5, 6)]
+    archive = frame(spark, rows)
+    pieces = cut(archive, 4)
     assert sorted(place for piece in pieces for place in piece) == offsets(archive)
-    assert pieces[0] == [(0, 0), (0, 1), (0, 2)]
-    assert pieces[2] == [(0, 6), (0, 7), (0, 8), (0, 9), (1, 6)]
-    assert offsets(replay.piece_of(archive, [], 0, 1)) == []
+    assert pieces[0] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 5)]
+    assert pieces[2] == [(0, 7), (0, 8), (0, 9)]
+    assert cut(archive.where("false"), 4) == []
+    assert offsets(replay.piece_of(archive, [])) == []
+
+
+def cut(chosen: DataFrame, most: int) -> list[list[tuple[int, int]]]:
+    """The places of each piece."""
+    found = replay.cut(chosen, most)
+    spans = [replay.spans_of(found, piece) for piece in sorted(set(found["piece"].to_pylist()))]
+    return [offsets(replay.piece_of(chosen, each)) for each in spans]
+
+
+def test_pieces_are_as_large_as_they_may_be_wherever_the_messages_lie(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = frame(spark, [message(0, n * n * n) for n in range(40)])
+    assert [len(piece) for piece in cut(archive, 10)] == [10] * 4
+    # What is large closes a piece: value, key and headers.
+    monkeypatch.setattr(replay, "PIECE_BYTES", 1_000)
+    rows = [message(0, n, value=b"v" * 200, key=b"k" * 200) for n in range(4)]
+    rows += [message(0, n, headers=[("h" * 50, b"v" * 50)]) for n in range(4, 24)]
+    rows += [message(0, 24, value=b"v" * 5_000), message(0, 25)]
+    sizes = [len(piece) for piece in cut(frame(spark, rows), 100)]
+    assert sum(sizes) == 26
+    assert max(sizes) <= 11
+    # One that is archived twice is not sent four times.
+    double = frame(spark, [message(0, n // 2) for n in range(8)])
+    assert sum(len(piece) for piece in cut(double, 1)) == 8
 
 
 def test_what_is_replayed_follows_the_offsets(spark: SparkSession) -> None:
@@ -120,9 +146,6 @@ def test_a_field_is_looked_up(spark: SparkSession) -> None:
     assert json.loads(found[0].value) == {"carrier": "UA", "delay": 3, "name": "United"}
     assert json.loads(found[1].value) == {"carrier": "XX", "delay": None, "name": None}
     assert [row.value for row in found[2:]] == [b"no json", None]
-    only = enrich.Lookup(airlines(spark), "carrier", "code", only_found=True)
-    (one,) = enrich.by_lookup(flights(spark), "carrier string", only).collect()
-    assert (one.key, one.tag) == (b"k0", "t")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +290,11 @@ def test_windows_become_messages_in_their_order(spark: SparkSession) -> None:
     assert {row.key for row in found} == {b"UA"}
     assert [row.timestamp for row in found] == sorted(row.timestamp for row in found)
     assert [json.loads(row.value)["count"] for row in found] == [1, 2, 2]
+    both = Windows("carrier string, gate string", "2 minutes", "", ["carrier", "gate"])
+    some = spark.createDataFrame(
+        [(value, at(NOW_MS)) for value in (b'{"carrier": "x"}', b'{"gate": "x"}')], messages.schema
+    )
+    assert {row.key for row in outgoing(windowed(some, both), both).collect()} == {b"x/", b"/x"}
     last = json.loads(found[2].value)
     assert (last["carrier"], last["delay_max"], last["end"][11:19]) == ("UA", 4, "22:18:00")
     assert found[2].timestamp.isoformat()[11:23] == "22:17:59.999"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
@@ -81,7 +82,7 @@ def test_an_archive_is_replayed_once_however_often_it_breaks_off(
     plan = checkpoints.read(place, replay.Plan)
     assert plan is not None
     assert (plan.done, plan.pieces) == (3, 3)
-    checkpoints.write(place, replay.Plan(plan.app_id, plan.asked, plan.spans, 3, 1))
+    checkpoints.write(place, structs.replace(plan, done=1))
     assert replay.replay(spark, folder, wanted, copy, place).batches == 2
     assert replay.replay(spark, folder, wanted, copy, place).rows == 0
     assert by_key(batch, copy.topic) == {b"k%d" % n: values(range(60), n) for n in range(3)}
@@ -90,6 +91,11 @@ def test_an_archive_is_replayed_once_however_often_it_breaks_off(
     assert (first.tag, first.timestamp.microsecond) == ("t", 7_000)
     with pytest.raises(InvalidRequest, match="remembers another replay"):
         replay.replay(spark, folder, replay.Selection(topic), copy, place)
+    with pytest.raises(InvalidRequest, match="remembers another replay"):
+        replay.replay(spark, folder, wanted, copy, place, keep_queues=True)
+    (place / replay.PIECES).unlink()
+    with pytest.raises(InvalidRequest, match=r"lacks pieces\.parquet"):
+        replay.replay(spark, folder, wanted, copy, place)
     with pytest.raises(InvalidRequest, match="there is no archive in"):
         replay.replay(spark, tmp_path / "none", wanted, copy)
 
@@ -210,6 +216,8 @@ def test_snapshots_are_whole_and_published_once(
 
     with pytest.raises(InvalidRequest, match="there is no snapshot in"):
         compact.read_snapshot(spark, tmp_path)
+    (tmp_path / "snapshot-backup").mkdir()
+    (tmp_path / "snapshot-000000").touch()
     send(a=b"1", b=b"2", c=b"3")
     assert run() == 3
     before = checkpoints.read(tmp_path, compact.State)
@@ -228,8 +236,9 @@ def test_snapshots_are_whole_and_published_once(
     assert published(2) == {b"a": b"4", b"c": b"3", b"d": b"5"}
     assert batch(subscribe=copy.topic).count() == 6
     assert run() == 4
-    kept = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
-    assert kept == ["snapshot-000002", "snapshot-000003"]
+    kept = sorted(path.name for path in tmp_path.glob("snapshot-*"))
+    ours = ["snapshot-000002", "snapshot-000003"]
+    assert kept == ["snapshot-000000", *ours, "snapshot-backup"]
     assert compact.read_snapshot(spark, tmp_path).count() == 4
     with pytest.raises(InvalidRequest, match="has snapshots of topic"):
         compact.compact(spark, servers, "another", tmp_path)

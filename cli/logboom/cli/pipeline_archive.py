@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from logboom.cli.options import queue_numbers
 from logboom.cli.output import note, show
 from logboom.cli.pipeline_options import (
+    AtOnce,
     Continuous,
     Every,
     Folder,
@@ -20,12 +21,14 @@ from logboom.cli.pipeline_options import (
     Queues,
     Remembered,
     Servers,
+    SkipLost,
     Start,
     Topic,
     Until,
     moment,
     names,
     resolved,
+    whole,
 )
 from logboom.cli.pipeline_running import (
     BROKEN,
@@ -46,6 +49,8 @@ def archive(
     *,
     to: Folder,
     start: Start = "",
+    at_once: AtOnce = 0,
+    skip_lost: SkipLost = False,
     checkpoint: Remembered = None,
     continuous: Continuous = False,
     every: Every = "",
@@ -75,20 +80,21 @@ def archive(
     gather
         Write one file a day and micro-batch, not one a queue: where messages are of many days.
     audit
-        Look afterwards whether the offsets of each queue are there without gaps and doubles.
+        Look afterwards whether the offsets of each queue are there without gaps and doubles, up to
+        where this run has read.
     """
     often = trigger(every, continuous=continuous)
     with spark_for("archive", master) as spark:
         from logboom.pipeline.jobs import archive as job
 
-        to, remembered = to.resolve(), resolved(checkpoint)
-        source = source_of(topics, servers, start)
+        to, remembered = whole(to), resolved(checkpoint)
+        source = source_of(topics, servers, start, at_once, skip_lost=skip_lost)
         with rows_bar("archive") as bar:
             run = job.archive(
                 spark, source, to, remembered, gather=gather, every=often, on_rows=bar.to
             )
         # Who said Ctrl-C wants no more to be begun.
-        found = job.audit(spark, to) if audit and not run.stopped else []
+        found = job.audit(spark, to, run) if audit and not run.stopped else []
     wrong = [row for row in found if row["missing"] or row["doubled"]]
     tell({**asdict(run), "audit": found}, output)
     if output == "table" and found:
@@ -172,7 +178,7 @@ def replay(
         with rows_bar("replay") as bar:
             run = job.replay(
                 spark,
-                folder.resolve(),
+                whole(folder),
                 wanted,
                 target,
                 resolved(checkpoint),

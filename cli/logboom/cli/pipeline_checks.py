@@ -10,9 +10,10 @@ from typing import Any
 
 from logboom.cli.connecting import open_client
 from logboom.cli.output import note, show, show_json
-from logboom.cli.pipeline_options import Master, Output, Servers, names
+from logboom.cli.pipeline_options import Master, Output, Servers, names, whole
 from logboom.cli.pipeline_running import BROKEN, source_of, spark_for
 from logboom.cli.progress import progress
+from logboom.wire.errors import InvalidRequest
 
 
 def lag(
@@ -47,7 +48,11 @@ def lag(
     """
     from logboom.pipeline.lags import group_lags
 
+    if plot is not None and not topics:
+        raise InvalidRequest("--plot draws the latencies of topics: name some")
     with open_client(servers) as boom:
+        for topic in names(topics):
+            boom.admin.offsets(topic)  # before Spark is started for a topic that is not there
         lags = group_lags(boom, names(group))
     found = watch(topics, seconds, master, servers) if topics else []
     if plot is not None:
@@ -118,12 +123,12 @@ def audit(
         if archive is not None:
             from logboom.pipeline.jobs.replay import Selection, read_archive, selected
 
-            held = selected(read_archive(spark, archive.resolve()), Selection(topic))
+            held = selected(read_archive(spark, whole(archive)), Selection(topic))
         else:
             source = source_of(topic, servers)
             held = spark.read.format("logboom").schema(job.SCHEMA).options(**source).load()
         with progress("audit", None):
-            counts, found = job.audit(spark, [str(path.resolve()) for path in histories], held)
+            counts, found = job.audit(spark, [str(whole(path)) for path in histories], held)
     broken = sum(row["broken"] for row in found)
     if output == "json":
         show_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -28,6 +29,24 @@ Start: TypeAlias = Annotated[
         name="--start",
         help="Where a new job begins: earliest (default), latest, group:NAME, or JSON by topic and "
         "queue. A job that has a checkpoint goes on from there.",
+    ),
+]
+AtOnce: TypeAlias = Annotated[
+    int,
+    Parameter(
+        name="--at-once",
+        help="Messages of a micro-batch at most. enrich takes 256 MiB at once by default, the others "
+        "all that is there: for dedup and window, since queues of which one is ahead of another in "
+        "time then have late messages.",
+    ),
+]
+SkipLost: TypeAlias = Annotated[
+    bool,
+    Parameter(
+        name="--skip-lost",
+        negative="",
+        help="Go on where messages are gone that it was to read: retention was faster, or a topic "
+        "was made anew.",
     ),
 ]
 Checkpoint: TypeAlias = Annotated[
@@ -87,9 +106,22 @@ def moment(text: str, option: str) -> int | None:
     return found
 
 
+def whole(path: Path) -> Path:
+    """The whole path: Spark's JVM may have begun in another folder than this one.
+
+    Raises:
+        InvalidRequest: it is a URI: the jobs look into their folders themselves.
+    """
+    # Of two slashes a path keeps one.
+    if found := re.match(r"([A-Za-z][\w+.-]+):/", str(path)):
+        text = f"{path} is below {found[1]}:, and a job needs a folder that this machine has"
+        raise InvalidRequest(f"{text}: mount it (docs/PIPELINE.md, Another machine)")
+    return path.resolve()
+
+
 def resolved(path: Path | None) -> Path | None:
-    """The whole path: Spark's JVM may have begun in another folder than this one."""
-    return None if path is None else path.resolve()
+    """The same of a path that need not be said."""
+    return None if path is None else whole(path)
 
 
 def names(text: str) -> list[str]:

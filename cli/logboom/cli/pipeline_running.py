@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logboom.cli.options import DATA, servers_or_default
 from logboom.cli.output import note, show, show_json
+from logboom.cli.pipeline_options import whole
 from logboom.cli.progress import Progress, progress
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, LogboomError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +22,31 @@ if TYPE_CHECKING:
 BROKEN: Final = 1
 """Exit code where messages are missing, doubled or wrong."""
 FIGURES: Final = ("job", "rows", "batches", "seconds", "rows_per_s")
+
+
+_PLAIN: Final = str.maketrans("%|", "+=")
+STREAMS: Final = ("archive", "enrich", "dedup", "window")
+_SKIP: Final = "say --skip-lost to read on without them"
+_LOST: Final = {
+    **dict.fromkeys(STREAMS, _SKIP),
+    "compact": "begin anew with another --to: keys may have changed in what is gone",
+}
+_FEWER: Final = re.compile(
+    r"Bound a stream by maxOffsetsPerTrigger[^;.(]*(\([^)]*\)[^;.(]*)?"
+    r"|Run it again with fewer rows at once"
+)
+_NEW: Final = (
+    "Say --at-once N with a new --checkpoint (and --start, if an earlier run has written): the old "
+    "one has planned this micro-batch as it is"
+)
+_AT_ONCE: Final = {
+    "enrich": "Run it once with --delivery at-least-once, since the checkpoint has planned this "
+    "micro-batch as it is, and say --at-once N from then on",
+    "dedup": _NEW,
+    "window": _NEW,
+    "compact": "Run it without --to-topic: there the snapshot is one transaction",
+    "redrive": "Choose fewer, with another --checkpoint",
+}
 
 
 @contextmanager
@@ -45,7 +71,12 @@ def spark_for(job: str, master: str) -> Iterator[SparkSession]:
     try:
         yield spark
     except PySparkException as error:
-        raise job_failed(job, error) from None
+        failed = job_failed(job, error)
+        raise type(failed)(in_flags(job, failed.text)) from None
+    except LogboomError as error:
+        error.text = in_flags(job, error.text)
+        error.args = (error.text,)
+        raise
     finally:
         if before is None:
             spark.stop()
@@ -78,10 +109,37 @@ def trigger(every: str, *, continuous: bool) -> str:
     return (every or "1 second") if continuous else ""
 
 
-def source_of(topics: str, servers: str | None, start: str = "") -> dict[str, str]:
-    """Options of the source."""
+def source_of(
+    topics: str,
+    servers: str | None,
+    start: str = "",
+    at_once: int = 0,
+    *,
+    skip_lost: bool = False,
+) -> dict[str, str]:
+    """Options of the source.
+
+    Raises:
+        InvalidRequest: a number of messages below 0.
+    """
+    if at_once < 0:
+        raise InvalidRequest(f"--at-once is a number of messages, not {at_once}")
     found = {"servers": servers_or_default(servers), "subscribe": topics}
-    return {**found, "startingOffsets": start} if start else found
+    if start:
+        found["startingOffsets"] = start
+    if at_once:
+        found["maxOffsetsPerTrigger"] = str(at_once)
+    if skip_lost:
+        found["failOnDataLoss"] = "false"
+    return found
+
+
+def in_flags(job: str, text: str) -> str:
+    """What went wrong, with the command's own words for options that it has, and what else to do
+    where it has none."""
+    lost, at_once = _LOST.get(job, "run it again"), _AT_ONCE.get(job, "")
+    text = re.sub(r"say failOnDataLoss[ =]false[^;.]*", lost, text)
+    return _FEWER.sub(at_once, text) if at_once else text
 
 
 def target_of(
@@ -99,10 +157,11 @@ def target_of(
 def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
     """The folder of a job's checkpoint: as asked, or one of its own for what it is about."""
     if given is not None:
-        return given.resolve()
-    # Topics may have names that folders cannot; those that differ only so are rare.
-    named = "-".join(re.sub(r"[^\w.-]", "_", part) for part in (job, *about) if part)
-    return (DATA / "pipeline" / named).resolve()
+        return whole(given)
+    # A folder in a folder: a name of joined ones could be that of two jobs. What topics may have in
+    # their names and folders should not becomes what topics may not have.
+    parts = (re.sub(r"[^\w.,+=-]", "_", part.translate(_PLAIN)) for part in about)
+    return DATA.joinpath("pipeline", job, *parts).resolve()
 
 
 def tell(report: dict[str, Any], output: str) -> None:
@@ -113,3 +172,5 @@ def tell(report: dict[str, Any], output: str) -> None:
     show([report], [name for name in FIGURES if name in report], output)
     if late := report.get("late"):
         note(f"{late} messages were left out, since they came later than the watermark")
+    if unread := report.get("unread"):
+        note(f"{unread} values do not fit --schema: they are no JSON, or a field has another type")

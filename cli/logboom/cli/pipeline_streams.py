@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from logboom.cli.pipeline_options import (
+    AtOnce,
     Checkpoint,
     Continuous,
     Delivery,
@@ -19,10 +20,12 @@ from logboom.cli.pipeline_options import (
     Queues,
     Remembered,
     Servers,
+    SkipLost,
     Start,
     Topic,
     names,
     resolved,
+    whole,
 )
 from logboom.cli.pipeline_running import (
     checkpoint_of,
@@ -52,6 +55,8 @@ def enrich(
     queues: Queues = 0,
     delivery: Delivery = "exactly-once",
     start: Start = "",
+    at_once: AtOnce = 0,
+    skip_lost: SkipLost = False,
     checkpoint: Checkpoint = None,
     continuous: Continuous = False,
     every: Every = "",
@@ -78,13 +83,14 @@ def enrich(
     topic
         The topic.
     schema
-        Fields of the JSON values, as in SQL.
+        Fields of the JSON values, as in SQL. Values that do not fit go on as they are, and are counted.
     lookup
         A table: CSV with a header, JSON lines, Parquet or ORC, by the ending of its name.
     on
         The field that is looked up, or FIELD=COLUMN where the table names it otherwise.
     only_found
-        Leave out messages that the table does not know.
+        Leave out messages that the table does not know, and values that do not fit --schema.
+        Tombstones stay.
     sql
         A query instead of --lookup.
     table
@@ -99,10 +105,11 @@ def enrich(
     with spark_for("enrich", master) as spark:
         from logboom.pipeline.jobs import enrich as job
 
-        messages = job.messages_of(spark, source_of(topic, servers, start))
+        source = source_of(topic, servers, start, at_once, skip_lost=skip_lost)
+        messages = job.messages_of(spark, source)
         if lookup is not None:
             field, _, column = on.partition("=")
-            known = job.read_table(spark, lookup.resolve())
+            known = job.read_table(spark, whole(lookup))
             wanted = job.Lookup(known, field, column, only_found)
             made = job.by_lookup(messages, schema, wanted)
             job.check_unique(known, column or field)
@@ -110,7 +117,7 @@ def enrich(
             made = job.by_sql(messages, sql, schema, tables_of(spark, table or []))
         target = target_of(to, servers, queues, delivery)
         with rows_bar("enrich") as bar:
-            run = job.enrich(made, target, place, every=often, on_rows=bar.to)
+            run = job.enrich(made, target, place, source=source, every=often, on_rows=bar.to)
     tell({**asdict(run), "checkpoint": place}, output)
 
 
@@ -129,7 +136,7 @@ def tables_of(spark: SparkSession, given: Sequence[str]) -> dict[str, DataFrame]
             raise InvalidRequest(
                 f"--table is NAME=FILE, such as airlines=airlines.csv, not {each!r}"
             )
-        found[name] = read_table(spark, Path(path).resolve())
+        found[name] = read_table(spark, whole(Path(path)))
     return found
 
 
@@ -141,6 +148,8 @@ def dedup(
     within: str = "10 minutes",
     queues: Queues = 0,
     start: Start = "",
+    at_once: AtOnce = 0,
+    skip_lost: SkipLost = False,
     checkpoint: Checkpoint = None,
     continuous: Continuous = False,
     every: Every = "",
@@ -177,7 +186,7 @@ def dedup(
         with rows_bar("dedup") as bar:
             run = job.dedup(
                 spark,
-                source_of(topic, servers, start),
+                source_of(topic, servers, start, at_once, skip_lost=skip_lost),
                 target,
                 place,
                 by=names(by),
@@ -202,6 +211,8 @@ def window(
     watermark: str = "1 minute",
     queues: Queues = 0,
     start: Start = "",
+    at_once: AtOnce = 0,
+    skip_lost: SkipLost = False,
     checkpoint: Remembered = None,
     continuous: Continuous = False,
     every: Every = "",
@@ -253,12 +264,12 @@ def window(
         from logboom.pipeline.jobs import window as job
 
         wanted = job.Windows(schema, width, slide, names(by), names(measure), time, watermark)
-        source = source_of(topic, servers, start)
+        source = source_of(topic, servers, start, at_once, skip_lost=skip_lost)
         with rows_bar("window") as bar:
             if to is not None:
                 place = resolved(checkpoint)
                 run = job.window(
-                    spark, source, wanted, to.resolve(), place, every=often, on_rows=bar.to
+                    spark, source, wanted, whole(to), place, every=often, on_rows=bar.to
                 )
             else:
                 target = target_of(to_topic, servers, queues)

@@ -17,6 +17,7 @@ from logboom.cli.pipeline_options import (
     Until,
     moment,
     names,
+    whole,
 )
 from logboom.cli.pipeline_running import checkpoint_of, rows_bar, spark_for, target_of, tell
 from logboom.cli.progress import progress
@@ -57,7 +58,7 @@ def compact(
         target = target_of(to_topic, servers, queues) if to_topic else None
         where = servers_or_default(servers)
         with rows_bar("compact") as bar:
-            run = job.compact(spark, where, topic, to.resolve(), target, on_rows=bar.to)
+            run = job.compact(spark, where, topic, whole(to), target, on_rows=bar.to)
     tell(asdict(run), output)
 
 
@@ -152,12 +153,14 @@ def redrive(
         from logboom.pipeline.jobs import dead_letters as job
 
         wanted = job.Choice(cause, topic, moment(from_, "--from"), moment(until, "--until"))
-        where = servers_or_default(servers)
-        if not yes:
-            left = job.open_letters(spark, where, group, wanted, place).count()
-            note(f"{left} dead letters would be sent back; say --yes to do it")
-            return
         target = target_of(to, servers, queues)
+        if not yes:
+            letters = job.open_letters(spark, target.servers, group, wanted, place)
+            left = job.sendable(letters, target).count()
+            note(f"{left} dead letters would be sent back; say --yes to do it")
+            if nowhere := letters.count() - left:
+                note(f"{nowhere} more do not say where they come from: --to TOPIC sends them")
+            return
         with rows_bar("redrive") as bar:
             run = job.redrive(spark, target, group, wanted, place, on_rows=bar.to)
     tell({**asdict(run), "checkpoint": place}, output)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
+from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 
 if TYPE_CHECKING:
@@ -34,11 +35,17 @@ SCHEMA: Final = (
     "tag string, headers array<struct<key:string,value:binary>>"
 )
 """What is read of a topic: all that a message has."""
+DAY_MS: Final = 86_400_000
 
 
 def archived(messages: DataFrame) -> DataFrame:
     """Messages as they stand in an archive: with the day (UTC) of their message time."""
-    return messages.select(*COLUMNS, sf.to_date("timestamp").alias("date"))
+    return messages.select(*COLUMNS, utc_day(sf.col("timestamp")).alias("date"))
+
+
+def utc_day(time: Column) -> Column:
+    """The day of a time in UTC, in whatever zone the session is."""
+    return sf.date_from_unix_date(sf.floor(sf.unix_millis(time) / sf.lit(DAY_MS)).cast("int"))
 
 
 def audited(archive: DataFrame) -> DataFrame:
@@ -94,7 +101,13 @@ def archive(
         checkpoint: where Spark remembers how far it is; None: in the folder.
         gather: each day of a micro-batch goes to one task, and so to one file; without, to as many
             as there are queues. For messages of many days.
+
+    Raises:
+        InvalidRequest: the checkpoint is of other topics, or another one's than the folder.
     """
+    place = checkpoint or folder / "_checkpoint"
+    checkpoints.check_topics(place, source)
+    checkpoints.check_sink(folder, place)
     messages = spark.readStream.format("logboom").schema(SCHEMA)
     frame = messages.options(**{"startingOffsets": "earliest", **source}).load()
     rows = archived(frame)
@@ -103,14 +116,41 @@ def archive(
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
         .option("path", str(folder))
-        .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
+        .option("checkpointLocation", str(place))
     )
     return run_stream("archive", writer, every=every, on_rows=on_rows)
 
 
-def audit(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    """What `audited` finds in an archive; nothing in an empty one."""
-    if not any(folder.glob("topic=*")):
-        return []
-    found = audited(spark.read.parquet(str(folder)))
-    return [row.asDict() for row in found.collect()]
+def audit(spark: SparkSession, folder: Path, run: Run | None = None) -> list[dict[str, Any]]:
+    """What `audited` finds in an archive; nothing in an empty one.
+
+    Args:
+        run: one that has just ended: what it read must be there too. What is not counts as missing.
+    """
+    rows = []
+    if any(folder.glob("topic=*")):
+        # With its schema: a topic may be named 007, which Spark would take for a number.
+        found = audited(spark.read.schema(f"{SCHEMA}, date date").parquet(str(folder)))
+        rows = [row.asDict() for row in found.collect()]
+    return rows if run is None else _with_ends(rows, run)
+
+
+def _with_ends(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    """What an audit found, held against where a run began and ended."""
+    known = {(row["topic"], row["partition"]): row for row in rows}
+    for topic, ends in run.offsets.items():
+        for queue, end in ends.items():
+            row = known.get((topic, int(queue)))
+            # Where the first run began is not told, and who began with the latest has nothing yet.
+            begin = run.starts.get(topic, {}).get(queue, end)
+            if row is not None:
+                row["missing"] += max(0, end - 1 - row["last"])
+            elif begin < end:
+                place = {"topic": topic, "partition": int(queue), "first": begin, "last": end - 1}
+                known[topic, int(queue)] = {
+                    **place,
+                    "messages": 0,
+                    "missing": end - begin,
+                    "doubled": 0,
+                }
+    return [known[place] for place in sorted(known)]

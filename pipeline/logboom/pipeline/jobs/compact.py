@@ -8,6 +8,7 @@ topic it publishes the whole snapshot in one transaction; each message says in t
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ SNAPSHOT: Final = "boom-snapshot"
 """The header with the number of the snapshot, as text."""
 KEPT: Final = 2
 """Snapshots that are kept: somebody may be reading the one before."""
+SNAPSHOT_FOLDER: Final = re.compile(r"snapshot-\d{6,}")
 TIMEOUT_S: Final = 60.0
 
 
@@ -132,7 +134,9 @@ def compact(
     # A run that crashed here may have left one more.
     kept = {_folder(folder, number - back) for back in range(KEPT)}
     for old in set(folder.glob("snapshot-*")) - kept:
-        shutil.rmtree(old)
+        # Others may keep their own there.
+        if SNAPSHOT_FOLDER.fullmatch(old.name) and old.is_dir():
+            shutil.rmtree(old)
     if on_rows is not None:
         on_rows(run.rows)
     return finished(run, began)

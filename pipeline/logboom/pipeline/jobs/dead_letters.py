@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.pipeline.clients import client
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, write
@@ -32,6 +33,7 @@ KINDS: Final = ("cause", "topic", "time")
 """What dead letters can be counted by."""
 NUMBERS: Final = r"\b(0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b"
 """What differs between causes that are one: numbers, and ids in hexadecimal."""
+TIMEOUT_S: Final = 60.0
 _ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
 
 
@@ -44,6 +46,8 @@ class State(Struct, frozen=True):
     """Runs that are published."""
     planned: bool = False
     """Whether the next one is settled: what it takes stands in its folder."""
+    to: str = ""
+    """Where the next one goes; "": to where its letters came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,24 +186,64 @@ def redrive(
             with those that it had chosen.
 
     Raises:
-        InvalidRequest: the checkpoint is of another group.
+        InvalidRequest: the checkpoint is of another group; or letters come from topics that do not
+            exist (any more), and then nothing is planned.
     """
     began, run = time.monotonic(), Run("redrive")
-    if _state(checkpoint, group).planned:
+    state = _state(checkpoint, group)
+    if state.planned:
+        _leave_out_gone(spark, target, state, checkpoint)
         run.rows += _publish(spark, target, group, checkpoint)
         run.batches += 1
     state = _state(checkpoint, group)
     place = _run(checkpoint, state.done + 1)
-    found = open_letters(spark, target.servers, group, wanted, checkpoint)
-    if not target.topic:
-        found = found.where(sf.col("origin_topic").isNotNull())
+    found = sendable(open_letters(spark, target.servers, group, wanted, checkpoint), target)
     found.select("partition", "offset").write.mode("overwrite").parquet(str(place))
-    checkpoints.write(checkpoint, structs.replace(state, planned=True))
+    checkpoints.write(checkpoint, structs.replace(state, planned=True, to=target.topic))
     run.rows += _publish(spark, target, group, checkpoint)
     run.batches += 1
     if on_rows is not None:
         on_rows(run.rows)
     return finished(run, began)
+
+
+def sendable(letters: DataFrame, target: Target) -> DataFrame:
+    """Those of opened dead letters that can be sent: without a topic for all of them, those that say
+    where they come from.
+
+    Raises:
+        InvalidRequest: they come from topics that do not exist (any more).
+    """
+    if target.topic:
+        return letters
+    found = letters.where(sf.col("origin_topic").isNotNull())
+    if not target.options.get("queues"):
+        origins = {row[0] for row in found.select("origin_topic").distinct().collect()}
+        if gone := sorted(origins - _topics(target)):
+            text = f"there are dead letters of {', '.join(gone)}, which does not exist"
+            raise InvalidRequest(f"{text}: choose others by --topic, or say --to or --queues")
+    return found
+
+
+def _topics(target: Target) -> set[str]:
+    return {topic.name for topic in client(target.servers, TIMEOUT_S).admin.topics()}
+
+
+def _leave_out_gone(spark: SparkSession, target: Target, state: State, checkpoint: Path) -> None:
+    """Take out of a planned run what cannot be published, since its topic was deleted meanwhile. If
+    the run was published before that, its number says so, and nothing comes twice."""
+    if target.options.get("queues"):
+        return
+    there = _topics(target)
+    number = state.done + 1
+    planned = spark.read.parquet(str(_run(checkpoint, number)))
+    letters = opened(read_letters(spark, target.servers, state.group))
+    where = sf.lit(state.to) if state.to else sf.col("origin_topic")
+    named = letters.join(sf.broadcast(planned), ["partition", "offset"], "left_semi")
+    kept = named.where(where.isin(sorted(there))).select("partition", "offset").collect()
+    if len(kept) < planned.count():
+        rest = spark.createDataFrame(kept, planned.schema)
+        rest.write.mode("overwrite").parquet(str(_rest(checkpoint, number)))
 
 
 def _publish(spark: SparkSession, target: Target, group: str, checkpoint: Path) -> int:
@@ -211,13 +255,22 @@ def _publish(spark: SparkSession, target: Target, group: str, checkpoint: Path) 
     if count:
         letters = read_letters(spark, target.servers, group)
         taken = letters.join(sf.broadcast(planned), ["partition", "offset"], "left_semi")
-        write(redriven(opened(taken), target.topic), target, state.app_id, number)
-    checkpoints.write(checkpoint, structs.replace(state, done=number, planned=False))
+        # It goes where it was planned to, whatever is asked for now.
+        to = Target(target.servers, state.to, target.options)
+        write(redriven(opened(taken), state.to), to, state.app_id, number)
+    checkpoints.write(checkpoint, structs.replace(state, done=number, planned=False, to=""))
     return count
 
 
 def _run(checkpoint: Path, number: int) -> Path:
-    return checkpoint / f"redriven-{number:06}"
+    """What a run takes, or what was left of it."""
+    rest = _rest(checkpoint, number)
+    # Spark writes this file last.
+    return rest if (rest / "_SUCCESS").exists() else checkpoint / f"redriven-{number:06}"
+
+
+def _rest(checkpoint: Path, number: int) -> Path:
+    return checkpoint / f"redriven-{number:06}-rest"
 
 
 def _state(checkpoint: Path, group: str) -> State:

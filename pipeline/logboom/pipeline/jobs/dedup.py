@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, batch_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
@@ -85,7 +86,11 @@ def dedup(
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark keeps how far it is, and what it has seen.
+
+    Raises:
+        InvalidRequest: `by` is empty; the checkpoint is of other topics.
     """
+    checkpoints.check_topics(checkpoint, source)
     reader = spark.readStream.format("logboom").schema(rows.SCHEMA)
     frame = reader.options(**{"startingOffsets": "earliest", **source}).load()
     kept = deduplicated(frame, by, within)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, stream_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
 VIEW: Final = "messages"
 """The name of the topic in SQL."""
+AT_ONCE_BYTES: Final = 256 * 1024 * 1024
+"""Bytes of a micro-batch, as they are stored, unless options say otherwise: one decision does not
+name batches without end."""
 READERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "csv": {"header": "true", "inferSchema": "true"},
+    # All as text, as it stands there: of 01234 Spark would make a number, which no message has.
+    "csv": {"header": "true"},
     "json": {},
     "parquet": {},
     "orc": {},
@@ -44,7 +49,8 @@ class Lookup:
     column: str = ""
     """Of the table; "": named as the field."""
     only_found: bool = False
-    """Leave out messages that the table does not know."""
+    """Leave out messages that the table does not know, and those that cannot be read. Tombstones
+    stay: a key that is deleted is so everywhere."""
 
 
 def by_sql(
@@ -55,7 +61,8 @@ def by_sql(
     Args:
         messages: with the columns of `messages.SCHEMA`; in the query they are called `messages`.
         schema: of the JSON values, such as "carrier string, delay double": its fields are columns
-            of `messages` too. "": there is no JSON.
+            of `messages` too, null where it does not fit; a stream counts the values of which one
+            does not. "": there is no JSON.
         tables: further tables of the query, by name.
 
     Raises:
@@ -64,20 +71,26 @@ def by_sql(
     frame = _with_columns(messages, schema) if schema else messages
     if VIEW in (tables or {}):
         raise InvalidRequest(f"{VIEW!r} is the topic: give the table another name")
+    spark = messages.sparkSession
     views = {VIEW: frame, **(tables or {})}
+    names = {name.lower() for name in views}
+    mine = {each.name for each in spark.catalog.listTables() if each.isTemporary}
+    before = {name: spark.table(name) for name in mine if name.lower() in names}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     try:
         # The plan is made here, and keeps nothing of the names.
-        return rows.as_messages(messages.sparkSession.sql(query))
+        return rows.as_messages(spark.sql(query))
     finally:
         for name in views:
-            messages.sparkSession.catalog.dropTempView(name)
+            spark.catalog.dropTempView(name)
+        for name, view in before.items():
+            view.createOrReplaceTempView(name)
 
 
 def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
     """Messages with the fields of their JSON values as columns."""
-    told = rows.with_fields(messages, schema)
+    told = rows.observed(rows.with_fields(messages, schema))
     fields = rows.field_names(schema)
     if twice := [name for name in fields if name in messages.columns]:
         text = (
@@ -89,8 +102,10 @@ def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
 
 
 def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
-    """Messages whose JSON values have the columns of the table's row too. Tombstones, and values
-    that are no JSON, go on as they are.
+    """Messages whose JSON values have the columns of the table's row too.
+
+    Tombstones go on as they are. So do values that the schema does not fit (no JSON, or a field of
+    another type), unless only those are wanted that the table knows. A stream counts them.
 
     Args:
         messages: with the columns of `messages.SCHEMA`.
@@ -99,7 +114,7 @@ def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
     Raises:
         InvalidRequest: the schema has no such field, the table no such column, or both have another.
     """
-    told = rows.with_fields(messages, schema)
+    told = rows.observed(rows.with_fields(messages, schema))
     fields = rows.field_names(schema)
     column = wanted.column or wanted.field
     if wanted.field not in fields:
@@ -115,14 +130,16 @@ def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
         sf.col(f"`{column}`").alias("_found"),
         sf.struct(*(sf.col(f"`{name}`") for name in more)).alias("more"),
     )
-    how = "inner" if wanted.only_found else "left"
     same = sf.col(f"it.`{wanted.field}`").cast("string") == sf.col("_found").cast("string")
-    joined = told.join(sf.broadcast(table), same, how)
+    joined = told.join(sf.broadcast(table), same, "left")
+    tombstone = sf.col("value").isNull()
+    if wanted.only_found:
+        # A field of what cannot be read whole may be there, and even be known.
+        joined = joined.where(tombstone | (~rows.is_unread() & sf.col("_found").isNotNull()))
     whole = rows.json_of(
         [sf.col(f"it.`{name}`") for name in fields] + [sf.col(f"more.`{name}`") for name in more]
     )
-    as_it_is = sf.col("value").isNull() | sf.col(f"it.{rows.BROKEN}").isNotNull()
-    value = sf.when(as_it_is, sf.col("value")).otherwise(whole).alias("value")
+    value = sf.when(tombstone | rows.is_unread(), sf.col("value")).otherwise(whole).alias("value")
     return joined.select("key", value, "tag", "headers", "timestamp")
 
 
@@ -155,9 +172,10 @@ def _list(names: object) -> str:
 
 
 def messages_of(spark: SparkSession, source: dict[str, str]) -> DataFrame:
-    """The stream that is enriched."""
+    """The stream that is enriched. Where to cut it makes no difference to what is written."""
     reader = spark.readStream.format("logboom").schema(rows.SCHEMA)
-    return reader.options(**{"startingOffsets": "earliest", **source}).load()
+    usual = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(AT_ONCE_BYTES)}
+    return reader.options(**{**usual, **source}).load()
 
 
 def enrich(
@@ -165,10 +183,19 @@ def enrich(
     target: Target,
     checkpoint: Path,
     *,
+    source: Mapping[str, str] | None = None,
     every: str = "",
     on_rows: OnRows | None = None,
 ) -> Run:
     """Write what `by_sql` or `by_lookup` made of a stream: all there is now, or with `every` what
-    comes."""
+    comes.
+
+    Args:
+        source: options of the stream, to see whether the checkpoint is of it.
+
+    Raises:
+        InvalidRequest: the checkpoint is of other topics.
+    """
+    checkpoints.check_topics(checkpoint, source or {})
     writer = stream_writer(enriched, target, checkpoint)
     return run_stream("enrich", writer, every=every, on_rows=on_rows)

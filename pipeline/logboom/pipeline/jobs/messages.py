@@ -17,10 +17,12 @@ SCHEMA: Final = (
 )
 """All that a job reads of a topic that it writes to another."""
 HEADERS: Final = "array<struct<key:string,value:binary>>"
+UNREAD: Final = "logboom.unread"
+"""Under this name a stream observes how many values its schema does not fit."""
 _TOKEN: Final = re.compile(r"`[^`]*`|'[^']*'|.", re.DOTALL)
 _NAME: Final = re.compile(r"\s*(?:`([^`]*)`|([^\s:`]+))")
 BROKEN: Final = "_broken"
-"""Holds the text of a value that is no JSON."""
+"""Holds the text of a value that the schema does not fit."""
 
 
 def as_messages(rows: DataFrame) -> DataFrame:
@@ -49,10 +51,23 @@ def json_of(fields: Sequence[Column]) -> Column:
 
 def with_fields(messages: DataFrame, schema: str) -> DataFrame:
     """Messages with a column `it`, the fields of their JSON values, such as "carrier string, delay
-    double". `it._broken` is the text of what is no JSON."""
+    double". `it._broken` is the text of what is no JSON object, or has a field of another type."""
     text = sf.col("value").cast("string")
     told = {"columnNameOfCorruptRecord": BROKEN}
     return messages.withColumn("it", sf.from_json(text, f"{schema}, {BROKEN} string", told))
+
+
+def is_unread() -> Column:
+    """Of messages with fields: whether there is a value, and the schema does not fit it. Of what is
+    empty or blank Spark makes nothing at all."""
+    return sf.col("value").isNotNull() & (
+        sf.col("it").isNull() | sf.col(f"it.{BROKEN}").isNotNull()
+    )
+
+
+def observed(messages: DataFrame) -> DataFrame:
+    """Messages with fields, of which a stream counts those that it could not read."""
+    return messages.observe(UNREAD, sf.count_if(is_unread()).alias("messages"))
 
 
 def field_names(schema: str) -> list[str]:

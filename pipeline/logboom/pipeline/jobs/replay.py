@@ -6,18 +6,24 @@ can be as large as it likes, can be slowed down, and goes on where it was after 
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct, structs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.window import Window
 
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs.archive import utc_day
 from logboom.pipeline.jobs.publishing import Target, write_counted
 from logboom.pipeline.jobs.running import OnRows, Run, finished, interrupts
 from logboom.wire.errors import InvalidRequest
@@ -28,7 +34,9 @@ if TYPE_CHECKING:
 PIECE_ROWS: Final = 200_000
 """Messages of a transaction, at most about: whoever reads the queue waits for all of it."""
 PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of its values, about."""
+"""Bytes of its messages, about."""
+PIECES: Final = "pieces.parquet"
+"""The offsets of all pieces, in the checkpoint's folder."""
 SCHEMA: Final = f"{rows.SCHEMA}, date date"
 
 
@@ -55,20 +63,12 @@ class Selection:
 
 
 class Span(Struct, frozen=True, array_like=True):
-    """What is replayed of a queue of the archive: offsets from `first` below `end`."""
+    """What a piece takes of a queue of the archive: offsets from `first` below `end`."""
 
     topic: str
     queue: int
     first: int
     end: int
-
-    def part(self, piece: int, pieces: int) -> tuple[int, int]:
-        """The offsets of one of so many pieces."""
-        length = self.end - self.first
-        return (
-            self.first + length * piece // pieces,
-            self.first + length * (piece + 1) // pieces,
-        )
 
 
 class Plan(Struct, frozen=True):
@@ -77,8 +77,8 @@ class Plan(Struct, frozen=True):
     app_id: str
     asked: str
     """Archive, selection and topic: a checkpoint is for one replay."""
-    spans: list[Span]
     pieces: int
+    """How many there are; their offsets stand in a file beside it."""
     done: int = 0
     """Pieces that are published."""
 
@@ -101,10 +101,10 @@ def _conditions(wanted: Selection) -> list[Column]:
     if wanted.since_ms is not None:
         since = sf.timestamp_millis(sf.lit(wanted.since_ms))
         # The day is a folder: those before are not even opened.
-        found += [sf.col("date") >= sf.to_date(since), sf.col("timestamp") >= since]
+        found += [sf.col("date") >= utc_day(since), sf.col("timestamp") >= since]
     if wanted.until_ms is not None:
         until = sf.timestamp_millis(sf.lit(wanted.until_ms))
-        found += [sf.col("date") <= sf.to_date(until), sf.col("timestamp") < until]
+        found += [sf.col("date") <= utc_day(until), sf.col("timestamp") < until]
     if wanted.first is not None:
         found.append(offset >= wanted.first)
     if wanted.end is not None:
@@ -128,16 +128,59 @@ def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
     return rows.in_order(chosen).select(*kept)
 
 
-def piece_of(chosen: DataFrame, spans: list[Span], piece: int, pieces: int) -> DataFrame:
-    """One of so many pieces: of each queue the offsets that are its turn."""
+def piece_of(chosen: DataFrame, spans: Iterable[Span]) -> DataFrame:
+    """One piece: of each queue the offsets that are its turn."""
     wanted = []
     for span in spans:
-        first, end = span.part(piece, pieces)
-        if first < end:
-            offset = sf.col("offset")
-            place = (sf.col("topic") == span.topic) & (sf.col("partition") == span.queue)
-            wanted.append(place & (offset >= first) & (offset < end))
+        offset = sf.col("offset")
+        place = (sf.col("topic") == span.topic) & (sf.col("partition") == span.queue)
+        wanted.append(place & (offset >= span.first) & (offset < span.end))
     return chosen.where(reduce(lambda one, other: one | other, wanted, sf.lit(False)))
+
+
+def cut(chosen: DataFrame, most: int) -> Any:
+    """Pieces of at most about so many messages and `PIECE_BYTES`: an Arrow table of the spans of
+    each, in its order. Each piece takes its share of every queue, by what is there and not by
+    offsets: what is wanted of an archive may lie close together.
+    """
+    # A message costs its bytes, or as many as each of a piece full of messages may have.
+    size = sf.greatest(sf.lit(PIECE_BYTES // most), _bytes())
+    sized = chosen.select("topic", "partition", "offset", size.alias("size"))
+    queue = Window.partitionBy("topic", "partition")
+    before = queue.orderBy("offset").rangeBetween(Window.unboundedPreceding, -1)
+    placed = sized.select(
+        "*",
+        sf.coalesce(sf.sum("size").over(before), sf.lit(0)).cast("decimal(20,0)").alias("before"),
+        sf.sum("size").over(queue).cast("decimal(20,0)").alias("whole"),
+    )
+    total = sized.agg(sf.sum("size")).collect()[0][0] or 0
+    pieces = sf.lit(-(-int(total) // PIECE_BYTES)).cast("decimal(18,0)")
+    share = sf.floor(sf.col("before") * pieces / sf.col("whole"))
+    numbered = placed.withColumn("piece", share.cast("bigint"))
+    spans = numbered.groupBy("piece", "topic", "partition").agg(
+        sf.min("offset").alias("first"), (sf.max("offset") + 1).alias("end")
+    )
+    found = spans.orderBy("piece", "topic", "partition").toArrow()
+    # A message larger than a piece leaves numbers out.
+    order = pc.subtract(pc.rank(found["piece"], tiebreaker="dense"), 1)
+    return found.set_column(0, "piece", order)
+
+
+def spans_of(pieces: Any, piece: int) -> list[Span]:
+    """The spans of one of the pieces."""
+    rows = pieces.filter(pc.equal(pieces["piece"], piece)).to_pylist()
+    return [Span(row["topic"], row["partition"], row["first"], row["end"]) for row in rows]
+
+
+def _bytes() -> Column:
+    """How many bytes a message has: key, value and headers."""
+    header = sf.transform(
+        "headers",
+        lambda each: sf.length(each["key"]) + sf.coalesce(sf.length(each["value"]), sf.lit(0)),
+    )
+    headers = sf.aggregate(header, sf.lit(0), lambda one, other: one + other)
+    parts = (sf.length("value"), sf.length("key"), headers)
+    return reduce(lambda one, other: one + other, (sf.coalesce(p, sf.lit(0)) for p in parts))
 
 
 def read_archive(spark: SparkSession, folder: Path) -> DataFrame:
@@ -176,56 +219,48 @@ def replay(
     run, begun = Run("replay"), time.monotonic()
     chosen = selected(read_archive(spark, folder), wanted)
     asked = f"{folder.resolve()} {wanted} to {target.topic}"
-    plan = _plan(chosen, asked, checkpoint, rate)
+    if keep_queues:
+        asked += ", each to its queue"
+    plan, pieces = _planned(chosen, asked, checkpoint, rate)
     began = time.monotonic()
     with interrupts() as stop:
         for piece in range(plan.done, plan.pieces):
             due = began + run.rows / rate if rate else 0.0
             if stop.wait(max(0.0, due - time.monotonic())):
                 break
-            part = outgoing(
-                piece_of(chosen, plan.spans, piece, plan.pieces), keep_queues=keep_queues
-            )
+            part = outgoing(piece_of(chosen, spans_of(pieces, piece)), keep_queues=keep_queues)
             run.rows += write_counted(part, target, plan.app_id, piece)
             run.batches += 1
             if checkpoint is not None:
-                checkpoints.write(checkpoint, _after(plan, piece + 1))
+                checkpoints.write(checkpoint, structs.replace(plan, done=piece + 1))
             if on_rows is not None:
                 on_rows(run.rows)
         run.stopped = stop.is_set()
     return finished(run, begun)
 
 
-def _after(plan: Plan, done: int) -> Plan:
-    return Plan(plan.app_id, plan.asked, plan.spans, plan.pieces, done)
-
-
-def _plan(chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int) -> Plan:
-    """As remembered, or a new one."""
+def _planned(chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int) -> tuple[Plan, Any]:
+    """As remembered, or a new one; and its pieces."""
     known = checkpoints.read(checkpoint, Plan) if checkpoint is not None else None
-    if known is not None:
+    if known is not None and checkpoint is not None:
         if known.asked != asked:
             text = (
                 f"{checkpoint} remembers another replay ({known.asked}): say another --checkpoint"
             )
             raise InvalidRequest(text)
-        return known
-    found = (
-        chosen.groupBy("topic", "partition")
-        .agg(
-            sf.min("offset").alias("first"),
-            (sf.max("offset") + 1).alias("end"),
-            sf.count(sf.lit(1)).alias("messages"),
-            sf.sum(sf.coalesce(sf.length("value"), sf.lit(0))).alias("bytes"),
-        )
-        .orderBy("topic", "partition")
-        .collect()
-    )
-    spans = [Span(row.topic, row.partition, row.first, row.end) for row in found]
-    messages = sum(row.messages for row in found)
-    most = min(PIECE_ROWS, rate or PIECE_ROWS)
-    pieces = max(-(-messages // most), -(-sum(row.bytes for row in found) // PIECE_BYTES))
-    plan = Plan(checkpoints.new_app_id("replay"), asked, spans, pieces)
+        try:
+            return known, pq.read_table(checkpoint / PIECES)
+        except FileNotFoundError:
+            text = f"{checkpoint} lacks {PIECES}: say another --checkpoint"
+            raise InvalidRequest(text) from None
+    pieces = cut(chosen, min(PIECE_ROWS, rate or PIECE_ROWS))
+    count = pc.max(pieces["piece"]).as_py()
+    plan = Plan(checkpoints.new_app_id("replay"), asked, 0 if count is None else count + 1)
     if checkpoint is not None:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        with (checkpoint / PIECES).open("wb") as file:
+            pq.write_table(pieces, file)
+            file.flush()
+            os.fsync(file.fileno())  # before the plan, which counts once it is there
         checkpoints.write(checkpoint, plan)
-    return plan
+    return plan, pieces

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from logboom.pipeline.jobs.messages import UNREAD
+
 LOOK_S: Final = 0.2
 """How often a running query is looked at for its progress."""
 
@@ -32,8 +34,12 @@ class Run:
     rows_per_s: float = 0.0
     offsets: dict[str, dict[str, int]] = field(default_factory=dict)
     """Where it is now, by topic and queue; empty if there was nothing to do."""
+    starts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it went on; empty of the first run with a checkpoint, of which Spark does not say it."""
     late: int = 0
     """Rows that were left out, since they came later than the watermark."""
+    unread: int = 0
+    """Values that the schema does not fit: no JSON, or a field of another type."""
     stopped: bool = False
     """Ended by Ctrl-C instead of by itself."""
 
@@ -75,12 +81,21 @@ class Progress:
         for each in query.recentProgress:
             # Idle looks have the number of the batch that is to come.
             if each.numInputRows and each.batchId > self._last_batch:
+                if not self.run.batches:
+                    self.run.starts = _offsets(each.sources[0].startOffset)
                 self._last_batch = each.batchId
                 self.run.rows += each.numInputRows
                 self.run.batches += 1
-                self.run.offsets = json.loads(each.sources[0].endOffset)
+                self.run.offsets = _offsets(each.sources[0].endOffset)
                 self.run.late += sum(part.numRowsDroppedByWatermark for part in each.stateOperators)
+                if UNREAD in each.observedMetrics:
+                    self.run.unread += each.observedMetrics[UNREAD][0]
         return self.run.rows
+
+
+def _offsets(text: str | None) -> dict[str, dict[str, int]]:
+    """Offsets as a query tells them; {} where it does not."""
+    return (json.loads(text) if text else None) or {}
 
 
 def run_stream(job: str, writer: Any, *, every: str = "", on_rows: OnRows | None = None) -> Run:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from logboom.pipeline.jobs.messages import field_names, json_of
+from logboom.pipeline.jobs import checkpoints
+from logboom.pipeline.jobs.messages import field_names, json_of, observed, with_fields
 from logboom.pipeline.jobs.publishing import Target, batch_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
@@ -53,12 +54,12 @@ class Windows:
 
 
 def parsed(messages: DataFrame, wanted: Windows) -> DataFrame:
-    """The fields of the values, and `event_time`. What is no JSON has nulls for fields, and counts
-    if it is the message time that decides."""
-    text = sf.col("value").cast("string")
-    told = messages.select(sf.from_json(text, wanted.schema).alias("it"), "timestamp")
+    """The fields of the values, and `event_time`. What does not fit has nulls for fields, and counts
+    if it is the message time that decides. A stream tells of how many values that is."""
+    told = observed(with_fields(messages, wanted.schema))
     time = sf.col(f"it.{wanted.time}").cast("timestamp") if wanted.time else sf.col("timestamp")
-    return told.select("it.*", time.alias("event_time"))
+    fields = (sf.col(f"it.`{name}`") for name in field_names(wanted.schema))
+    return told.select(*fields, time.alias("event_time"))
 
 
 def windowed(messages: DataFrame, wanted: Windows) -> DataFrame:
@@ -107,13 +108,20 @@ def window(
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark keeps how far it is and the open windows; None: in the folder.
+
+    Raises:
+        InvalidRequest: a field that the schema does not have; the checkpoint is of other topics, or
+            another one's than the folder.
     """
+    place = checkpoint or folder / "_checkpoint"
+    checkpoints.check_topics(place, source)
+    checkpoints.check_sink(folder, place)
     writer = (
         windowed(_messages(spark, source), wanted)
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(folder))
-        .option("checkpointLocation", str(checkpoint or folder / "_checkpoint"))
+        .option("checkpointLocation", str(place))
     )
     return run_stream("window", writer, every=every, on_rows=on_rows)
 
@@ -121,7 +129,9 @@ def window(
 def as_values(windows: DataFrame, wanted: Windows) -> DataFrame:
     """Windows as messages: a JSON object each, with the fields of `by` as key and the last
     millisecond of the window as message time, so that windows of windows come out right."""
-    key = sf.concat_ws("/", *(sf.col(name).cast("string") for name in wanted.by))
+    # `concat_ws` passes over nulls: those of (x, null) and (null, x) would have one key.
+    parts = (sf.coalesce(sf.col(f"`{name}`").cast("string"), sf.lit("")) for name in wanted.by)
+    key = sf.concat_ws("/", *parts)
     return windows.select(
         (key if wanted.by else sf.lit(None)).cast("binary").alias("key"),
         json_of([sf.col(f"`{name}`") for name in columns(wanted)]).alias("value"),
@@ -150,7 +160,11 @@ def window_to_topic(
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
         checkpoint: where Spark keeps how far it is and the open windows.
+
+    Raises:
+        InvalidRequest: a field that the schema does not have; the checkpoint is of other topics.
     """
+    checkpoints.check_topics(checkpoint, source)
     windows = windowed(_messages(spark, source), wanted)
 
     def made(frame: DataFrame) -> DataFrame:

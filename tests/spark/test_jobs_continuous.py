@@ -1,0 +1,62 @@
+"""Jobs that go on until Ctrl-C, and where they are after it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from logboom.client import Client
+from logboom.pipeline.jobs import dedup, enrich, window
+from logboom.pipeline.jobs.publishing import Target
+from logboom.pipeline.jobs.running import Run
+from tests.spark.topic_contents import contents
+
+pytestmark = pytest.mark.timeout(400)
+
+Fill = Callable[..., None]
+
+
+def interrupt(done: int) -> None:
+    """Ctrl-C, once there is something."""
+    if done:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("job", ["dedup", "enrich", "window"])
+def test_a_job_that_is_interrupted_has_ended_well_and_goes_on(
+    spark: SparkSession,
+    servers: str,
+    boom: Client,
+    topic: str,
+    fill: Fill,
+    tmp_path: Path,
+    job: str,
+) -> None:
+    source, target = {"servers": servers, "subscribe": topic}, Target(servers, f"{topic}-copy")
+    boom.admin.create_topic(target.topic, queues=1)
+
+    def run(**more: Any) -> Run:
+        if job == "dedup":
+            return dedup.dedup(spark, source, target, tmp_path, by=["value"], **more)
+        if job == "enrich":
+            made = enrich.by_sql(enrich.messages_of(spark, source), "SELECT value FROM messages")
+            return enrich.enrich(made, target, tmp_path, source=source, **more)
+        wanted = window.Windows("n int", "1 second", watermark="0 seconds")
+        return window.window_to_topic(spark, source, wanted, target, tmp_path, **more)
+
+    before = signal.getsignal(signal.SIGINT)
+    for number in range(3):
+        first_ms = 1_700_000_000_000 + number * 60_000
+        values = range(number * 10, number * 10 + 10)
+        fill(topic, 0, values, timestamps_ms=[first_ms + n for n in range(10)])
+        go_on = number < 2
+        found = run(every="100 milliseconds", on_rows=interrupt) if go_on else run()
+        assert (found.stopped, found.rows) == (go_on, 10)
+    assert signal.getsignal(signal.SIGINT) == before
+    # The window of the last is not over.
+    assert len(contents(boom, target.topic)) == (2 if job == "window" else 30)
