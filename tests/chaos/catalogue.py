@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,6 +19,8 @@ class Struck:
     lasts: float
     """Seconds until it is mended."""
     mend: Callable[[], None]
+    harmed: Sequence[str] = ()
+    """Nodes that may end for it, or log that something is wrong: see `tests.chaos.account`."""
 
 
 Strike: TypeAlias = Callable[[Rig, random.Random], Struck]

@@ -52,7 +52,9 @@ class Result:
     group: GroupFigures
     subscriptions: SubscriptionFigures
     ended: list[str] = field(default_factory=list)
-    """Nodes that ended by themselves and were started again."""
+    """Nodes that ended by themselves and were started again, with their last words."""
+    explained: list[str] = field(default_factory=list)
+    """Ends and faulty lines of logs that a fault of the run explains; the others are findings."""
     stores_set_aside: int = 0
 
     @property

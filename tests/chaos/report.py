@@ -64,6 +64,7 @@ def as_data(result: Result) -> dict[str, Any]:
         "broken": dict(verdict.broken),
         "details": verdict.details,
         "nodes_that_ended_by_themselves": result.ended,
+        "explained_by_faults": result.explained,
         "stores_set_aside": result.stores_set_aside,
         "events": result.events,
         "acks_a_second": result.acks_a_second,
@@ -108,7 +109,8 @@ def as_page(result: Result) -> str:
         f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
         f"{broken}<table>{rows}</table>{_group(result.group)}"
         f"{_subscriptions(result.subscriptions)}{picture(result)}{_table(result)}"
-        f"{_list('Nodes that ended by themselves', result.ended)}\n"
+        f"{_list('Nodes that ended by themselves', result.ended)}"
+        f"{_list('Ends and logged faults that a fault of the run explains', result.explained)}\n"
     )
 
 

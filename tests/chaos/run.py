@@ -13,6 +13,7 @@ from logboom.client import connect
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
+from tests.chaos.account import METADATA
 from tests.chaos.crew import Crew
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.group_member import ATTEMPTS
@@ -32,7 +33,6 @@ from tests.chaos.workers import PRODUCERS, READERS, THREADS, Workers
 
 WARM_UP_S: Final = 1.0
 HEALS: Final = "a cluster whose faults are over becomes whole"
-METADATA: Final = "name servers hold the same state"
 LEVEL_S: Final = 20.0
 """Name servers that have not heard of everything by then do not follow."""
 
@@ -86,13 +86,15 @@ def run(plan: Plan) -> Result:
         _metadata(rig, verdict)
         topic_id = rig.topic().id
         rig.stop()
+        # Last words count too.
+        explained = rig.account.judge(verdict)
         held = stored(rig.folders(), topic_id, plan.queues, verdict)
     records = load(plan.records)
     judge(records, held, _shares(plan), verdict)
     span = (weather.began, weather.began + seconds)
     group = judge_group(records, held, span, verdict, ATTEMPTS)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
-    return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions)
+    return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions, explained)
 
 
 def _ends(rig: Rig) -> dict[int, int]:
@@ -141,6 +143,7 @@ def _result(
     verdict: Verdict,
     group: GroupFigures,
     subscriptions: SubscriptionFigures,
+    explained: list[str],
 ) -> Result:
     acks: defaultdict[int, list[float]] = defaultdict(list)
     rates: dict[type[Record], Counter[int]] = {Acked: Counter(), Read: Counter()}
@@ -164,6 +167,7 @@ def _result(
         [rates[Read][second] for second in range(int(seconds) + 1)],
         group,
         subscriptions,
-        rig.ended,
+        list(dict.fromkeys(end.words for end in rig.account.ended)),
+        explained,
         rig.set_aside,
     )

@@ -48,14 +48,19 @@ class Weather:
             last = self.events[-1]
             self.events[-1] = msgspec.structs.replace(last, ended=at)
         struck = []
+        account = self._rig.account
         for fault in faults:
+            before = account.lengths()
             try:
-                struck.append(fault.strike(self._rig, self._rng))
+                one = fault.strike(self._rig, self._rng)
             except LogboomError as error:
                 # The first of two left nobody whom the second could hit.
                 if not struck:
                     raise
                 self._plan.say(f"{fault.name} cannot strike now: {error}")
+            else:
+                struck.append(one)
+                account.harm(fault.name, one.harmed, before)
         self._rig.sleep(max(one.lasts for one in struck))
         # What a mending takes, such as the start of a process, counts as outage.
         mended = time.monotonic() - self.began
@@ -66,6 +71,7 @@ class Weather:
         served = len(struck) == 1 and faults[0].served
         self.events.append(Event(name, whom, at, mended, mended, served, {}))
         self._rig.wait_whole()
+        account.healed()
         now = time.monotonic() - self.began
         self._plan.say(f"{at:7.1f} s  {name}: {whom}; whole {now - mended:.1f} s after the mending")
         self._rig.sleep(self._rng.uniform(*REST_S))
