@@ -63,7 +63,8 @@ def run(plan: Plan) -> Result:
                 weather.blow()
             except StartError as error:
                 verdict.found(HEALS, f"{error}; counters: {rig.health.counters()}")
-            seconds = time.monotonic() - weather.began
+            healed = time.monotonic()
+            seconds = healed - weather.began
             crew.rest()
             squad.rest()
             workers.end(producers, "", verdict)
@@ -90,7 +91,7 @@ def run(plan: Plan) -> Result:
         explained = rig.account.judge(verdict)
         held = stored(rig.folders(), topic_id, plan.queues, verdict)
     records = load(plan.records)
-    judge(records, held, _shares(plan), verdict)
+    judge(records, held, _shares(plan), verdict, healed)
     span = (weather.began, weather.began + seconds)
     group = judge_group(records, held, span, verdict, ATTEMPTS)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
