@@ -35,6 +35,8 @@ class Fault:
     served: bool = True
     """Whether every queue is to be served while it is in force (after a fail-over), and not only
     once it is mended."""
+    stops_nobody: bool = False
+    """Whether producers and readers are to go on as if nothing had happened."""
     combines: bool = True
     """Whether another may strike at the same time."""
     needs: str = ""
@@ -42,13 +44,13 @@ class Fault:
 
 
 def fault(
-    *, served: bool = True, combines: bool = True, needs: str = ""
+    *, served: bool = True, stops_nobody: bool = False, combines: bool = True, needs: str = ""
 ) -> Callable[[Strike], Fault]:
     """Make a fault of a function; its name is the function's, with hyphens."""
 
     def make(strike: Strike) -> Fault:
         name = str(getattr(strike, "__name__", strike)).replace("_", "-")
-        return Fault(name, strike, served, combines, needs)
+        return Fault(name, strike, served, stops_nobody, combines, needs)
 
     return make
 

@@ -20,7 +20,7 @@ from tests.chaos.group_member import ATTEMPTS
 from tests.chaos.ledger import Verdict, judge
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks
-from tests.chaos.outages import with_outages
+from tests.chaos.outages import judge_outages, with_outages
 from tests.chaos.plan import Plan, Result
 from tests.chaos.record import Acked, Read, Record, load
 from tests.chaos.replicas import stored
@@ -146,23 +146,30 @@ def _result(
     subscriptions: SubscriptionFigures,
     explained: list[str],
 ) -> Result:
-    acks: defaultdict[int, list[float]] = defaultdict(list)
+    times: dict[type[Record], defaultdict[int, list[float]]] = {
+        Acked: defaultdict(list),
+        Read: defaultdict(list),
+    }
     rates: dict[type[Record], Counter[int]] = {Acked: Counter(), Read: Counter()}
     for record in records:
         if isinstance(record, Acked | Read):
             at = record.at - weather.began
             rates[type(record)][int(at)] += record.count
-            if isinstance(record, Acked):
-                acks[record.queue].append(at)
-    times = {queue: sorted(acks[queue]) for queue in range(plan.queues)}
+            times[type(record)][record.queue].append(at)
+    acks, reads = (
+        {queue: sorted(times[kind][queue]) for queue in range(plan.queues)}
+        for kind in (Acked, Read)
+    )
     events = list(weather.events)
     if events:
         last = events[-1]
         events[-1] = msgspec.structs.replace(last, ended=seconds)
+    events = [with_outages(event, acks, reads) for event in events]
+    judge_outages(events, plan.busy, verdict)
     return Result(
         plan,
         verdict,
-        [with_outages(event, times) for event in events],
+        events,
         seconds,
         [rates[Acked][second] for second in range(int(seconds) + 1)],
         [rates[Read][second] for second in range(int(seconds) + 1)],

@@ -10,7 +10,7 @@ import msgspec
 
 from logboom.wire.errors import LogboomError
 from tests.chaos.faults import FAULTS, Fault
-from tests.chaos.outages import Event
+from tests.chaos.outages import BAR_S, UNHURT_S, Event
 from tests.chaos.plan import Plan
 from tests.chaos.rig import Rig
 
@@ -69,7 +69,9 @@ class Weather:
         name = " + ".join(fault.name for fault in faults[: len(struck)])
         whom = "; ".join(one.whom for one in struck)
         served = len(struck) == 1 and faults[0].served
-        self.events.append(Event(name, whom, at, mended, mended, served, {}))
+        unhurt = len(struck) == 1 and faults[0].stops_nobody
+        bar = None if len(struck) > 1 else UNHURT_S if unhurt else BAR_S
+        self.events.append(Event(name, whom, at, mended, mended, served, bar, unhurt))
         self._rig.wait_whole()
         account.healed()
         now = time.monotonic() - self.began
