@@ -58,6 +58,8 @@ class Result:
     explained: list[str] = field(default_factory=list)
     """Ends and faulty lines of logs that a fault of the run explains; the others are findings."""
     stores_set_aside: int = 0
+    states_compared: int = 0
+    """By the name servers' processes of the end, with their leader's."""
 
     @property
     def longest_outage(self) -> float:

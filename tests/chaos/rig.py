@@ -102,9 +102,8 @@ class Rig(Closing):
 
     def _launcher(self, name: str) -> list[str]:
         words = self.links.launcher(name) + self.machine.launcher(name)
-        if name in self.next_version:
-            words += [sys.executable, "-m", "tests.chaos.next_version"]
-        return words
+        node = "next_version" if name in self.next_version else "watched_node"
+        return [*words, sys.executable, "-m", f"tests.chaos.{node}"]
 
     # -- who is who ---------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def run(plan: Plan) -> Result:
             rig.wait_scrubbed()
         except StartError as error:
             verdict.found(HEALS, str(error))
-        _metadata(rig, verdict)
+        compared = _metadata(rig, verdict)
         topic_id = rig.topic().id
         rig.stop()
         # Last words count too.
@@ -95,7 +95,9 @@ def run(plan: Plan) -> Result:
     span = (weather.began, weather.began + seconds)
     group = judge_group(records, held, span, verdict, ATTEMPTS)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
-    return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions, explained)
+    return _result(
+        plan, rig, weather, seconds, records, verdict, group, subscriptions, explained, compared
+    )
 
 
 def _ends(rig: Rig) -> dict[int, int]:
@@ -113,10 +115,23 @@ def _shares(plan: Plan) -> dict[str, set[int]]:
     return shares | {f"r-{n + 1}": set(range(n, plan.queues, others)) for n in range(others)}
 
 
-def _metadata(rig: Rig, verdict: Verdict) -> None:
-    """P12: the name servers hold the same state at the same index, and answer alike."""
-    for name, counters in rig.health.counters().items():
-        if counters["state_hash_mismatches"]:
+def _metadata(rig: Rig, verdict: Verdict) -> int:
+    """P12: the name servers hold the same state at the same index, and answer alike.
+
+    Returns how many states the processes that run now have compared. Their logs tell of every one
+    that differed, also of the processes that are gone (`tests.chaos.account`).
+    """
+    counters: dict[str, Counter[str]] = {}
+
+    def compared() -> int:
+        counters.update(rig.health.counters())
+        return sum(each["raft_state_hashes_compared"] for each in counters.values())
+
+    # A counter of another name would be 0 for ever: this says that the names are right.
+    if not rig.wait(lambda: compared() > 0, LEVEL_S):
+        verdict.found(METADATA, "no name server has compared its state with the leader's")
+    for name, each in counters.items():
+        if each["raft_state_hash_mismatches"]:
             verdict.found(METADATA, f"{name} found its state unlike the leader's")
     endpoints = [rig.cluster.endpoint(name) for name in rig.servers]
     views: dict[str, View] = {}
@@ -128,11 +143,12 @@ def _metadata(rig: Rig, verdict: Verdict) -> None:
 
     if not rig.wait(level, LEVEL_S):
         verdict.found(METADATA, f"versions {[view.version for view in views.values()]}")
-        return
+        return compared()
     # Who leads them is a guess of each.
     alike = [msgspec.structs.replace(view, raft_leader=None) for view in views.values()]
     if any(view != alike[0] for view in alike):
         verdict.found(METADATA, f"at version {alike[0].version}: {alike}")
+    return compared()
 
 
 def _result(
@@ -145,6 +161,7 @@ def _result(
     group: GroupFigures,
     subscriptions: SubscriptionFigures,
     explained: list[str],
+    compared: int,
 ) -> Result:
     times: dict[type[Record], defaultdict[int, list[float]]] = {
         Acked: defaultdict(list),
@@ -178,4 +195,5 @@ def _result(
         list(dict.fromkeys(end.words for end in rig.account.ended)),
         explained,
         rig.set_aside,
+        compared,
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from logboom.metadata.raft.hashes import StateHashes
 from tests.chaos.account import (
     EXCUSES,
     LOG,
@@ -85,6 +86,15 @@ def test_nothing_explains_a_state_unlike_the_leaders() -> None:
     assert found(log=UNLIKE, harms=harms) == {METADATA: 1}
     end = [Ended("broker-1", "entry 7 was to be cut: this member has diverged; new raft id", 5)]
     assert found(end, harms=harms) == {RUNS_ON: 1}
+
+
+def test_name_servers_say_so_in_words_that_are_known(caplog: pytest.LogCaptureFixture) -> None:
+    hashes = StateHashes("name-2")
+    hashes.take(16, b"ours")
+    hashes.hear(16, b"another")
+    assert hashes.mismatches == 1
+    log = f"{TIME} CRITICAL logboom.metadata.raft.raft {caplog.messages[0]}\n"
+    assert found(log=log) == {METADATA: 1}
 
 
 def test_a_log_is_taken_apart_by_what_was_said() -> None:
