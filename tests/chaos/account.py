@@ -8,6 +8,7 @@ is every faulty line of every log, unless a row of `EXCUSES` says why it had to 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,9 @@ UNLIKE: Final = re.compile(r"differs from the leader's|has diverged")
 """A name server whose state or log is not that of the others (P12). Nothing excuses it, also no
 damage: that is found by checksums before it is taken for state. Each process logs it at once, so it
 is seen also of those that are killed right after; their counters go with them."""
+
+COMPARED: Final = "raft_state_hashes_compared"
+UNLIKE_COUNTED: Final = "raft_state_hash_mismatches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,18 @@ def judge_nodes(
         else:
             explained.append(f"{why.fault}: {detail}")
     return explained
+
+
+def judge_states(counters: Mapping[str, Counter[str]], verdict: Verdict) -> None:
+    """Hold what name servers count of their states (P12); `counters`: node → its counters."""
+    # A counter that has another name is 0 for ever: that some were compared says that it has not.
+    if not any(each[COMPARED] for each in counters.values()):
+        verdict.found(METADATA, "no name server has compared its state with the leader's")
+    for name, each in counters.items():
+        if each[UNLIKE_COUNTED]:
+            verdict.found(
+                METADATA, f"{name} found its state unlike the leader's", each[UNLIKE_COUNTED]
+            )
 
 
 class Account:

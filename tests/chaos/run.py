@@ -13,7 +13,7 @@ from logboom.client import connect
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
-from tests.chaos.account import METADATA
+from tests.chaos.account import COMPARED, METADATA, judge_states
 from tests.chaos.crew import Crew
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.group_member import ATTEMPTS
@@ -125,14 +125,10 @@ def _metadata(rig: Rig, verdict: Verdict) -> int:
 
     def compared() -> int:
         counters.update(rig.health.counters())
-        return sum(each["raft_state_hashes_compared"] for each in counters.values())
+        return sum(each[COMPARED] for each in counters.values())
 
-    # A counter of another name would be 0 for ever: this says that the names are right.
-    if not rig.wait(lambda: compared() > 0, LEVEL_S):
-        verdict.found(METADATA, "no name server has compared its state with the leader's")
-    for name, each in counters.items():
-        if each["raft_state_hash_mismatches"]:
-            verdict.found(METADATA, f"{name} found its state unlike the leader's")
+    rig.wait(lambda: compared() > 0, LEVEL_S)
+    judge_states(counters, verdict)
     endpoints = [rig.cluster.endpoint(name) for name in rig.servers]
     views: dict[str, View] = {}
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from logboom.metadata.raft.hashes import StateHashes
 from tests.chaos.account import (
+    COMPARED,
     EXCUSES,
     LOG,
     LOGS,
     METADATA,
     RUNS_ON,
+    UNLIKE_COUNTED,
     Account,
     Ended,
     Harm,
     judge_nodes,
+    judge_states,
 )
 from tests.chaos.faults import FAULTS
 from tests.chaos.ledger import Verdict
@@ -95,6 +99,23 @@ def test_name_servers_say_so_in_words_that_are_known(caplog: pytest.LogCaptureFi
     assert hashes.mismatches == 1
     log = f"{TIME} CRITICAL logboom.metadata.raft.raft {caplog.messages[0]}\n"
     assert found(log=log) == {METADATA: 1}
+
+
+@pytest.mark.parametrize(
+    ("counted", "findings"),
+    [
+        ({COMPARED: 3}, 0),
+        ({COMPARED: 3, UNLIKE_COUNTED: 1}, 1),
+        # Nothing was compared, or it is counted under another name.
+        ({COMPARED: 0}, 1),
+        ({"state_hashes_compared": 3}, 1),
+        ({}, 1),
+    ],
+)
+def test_states_are_to_be_compared_and_alike(counted: dict[str, int], findings: int) -> None:
+    verdict = Verdict()
+    judge_states({"name-1": Counter(counted), "name-2": Counter({COMPARED: 0})}, verdict)
+    assert verdict.broken[METADATA] == findings
 
 
 def test_a_log_is_taken_apart_by_what_was_said() -> None:
