@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from logboom.wire.errors import LogboomError
+from tests.chaos.catalogue import Struck
 from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.outages import BAR_S, UNHURT_S, Event
 from tests.chaos.plan import Plan
@@ -47,7 +48,7 @@ class Weather:
         if self.events:
             last = self.events[-1]
             self.events[-1] = msgspec.structs.replace(last, ended=at)
-        struck = []
+        struck: list[Struck] = []
         account = self._rig.account
         for fault in faults:
             before = account.lengths()
