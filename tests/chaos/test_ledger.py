@@ -96,7 +96,7 @@ def test_a_send_without_an_outcome_and_one_with_two() -> None:
 
 
 def test_nothing_acknowledged_and_nothing_read() -> None:
-    silent = [record for record in history() if isinstance(record, Sent)]
+    silent: list[Record] = [record for record in history() if isinstance(record, Sent)]
     silent += [Failed("p", 0, 0, 20, 1.0, "given up"), Failed("q", 0, 0, 6, 1.0, "given up")]
     # Nothing is stored, so nothing is lost, doubled or unread.
     assert broken(silent, []) == {ledger.SERVED: 2}
