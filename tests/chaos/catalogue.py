@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,6 +19,8 @@ class Struck:
     lasts: float
     """Seconds until it is mended."""
     mend: Callable[[], None]
+    harmed: Sequence[str] = ()
+    """Nodes that may end for it, or log that something is wrong: see `tests.chaos.account`."""
 
 
 Strike: TypeAlias = Callable[[Rig, random.Random], Struck]
@@ -33,6 +35,8 @@ class Fault:
     served: bool = True
     """Whether every queue is to be served while it is in force (after a fail-over), and not only
     once it is mended."""
+    stops_nobody: bool = False
+    """Whether producers and readers are to go on as if nothing had happened."""
     combines: bool = True
     """Whether another may strike at the same time."""
     needs: str = ""
@@ -40,13 +44,13 @@ class Fault:
 
 
 def fault(
-    *, served: bool = True, combines: bool = True, needs: str = ""
+    *, served: bool = True, stops_nobody: bool = False, combines: bool = True, needs: str = ""
 ) -> Callable[[Strike], Fault]:
     """Make a fault of a function; its name is the function's, with hyphens."""
 
     def make(strike: Strike) -> Fault:
         name = str(getattr(strike, "__name__", strike)).replace("_", "-")
-        return Fault(name, strike, served, combines, needs)
+        return Fault(name, strike, served, stops_nobody, combines, needs)
 
     return make
 

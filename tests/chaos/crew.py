@@ -206,7 +206,9 @@ class Crew:
             for detail in details:
                 verdict.found(name, detail)
         with connect(self._rig.endpoints, timeout_s=ASK_S) as boom:
-            if not self._rig.wait(lambda: self._caught_up(boom, ends), CATCH_UP_S):
+            if not self._rig.wait(
+                lambda: self._caught_up(boom, ends), CATCH_UP_S * self._plan.busy
+            ):
                 verdict.found(UNCONSUMED, f"at {self._look(boom)} of {ends}")
             for member in self._members:
                 member.tell_to_end()

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args
 
 import zmq
@@ -159,13 +158,3 @@ def storm(endpoint: str, count: int) -> None:
                 dealer.close()
     finally:
         context.term()
-
-
-def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of a process in MiB: now, and at most since it began."""
-    found = {}
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("VmRSS", "VmHWM"):
-            found[name] = int(rest.split()[0]) / 1024
-    return found["VmRSS"], found["VmHWM"]

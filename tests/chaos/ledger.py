@@ -26,6 +26,7 @@ UNSTABLE: Final = "reads are final"
 GAPS: Final = "offsets are gap-free"
 UNREAD: Final = "everything is read at last"
 OUTCOMES: Final = "one outcome per send"
+SERVED: Final = "clients are served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def judge(
     stored: Mapping[int, Sequence[Stored]],
     readers: Mapping[str, set[int]],
     verdict: Verdict | None = None,
+    healed: float = float("inf"),
 ) -> Verdict:
     """Check everything.
 
@@ -113,6 +115,7 @@ def judge(
         stored: queue → what its replicas hold, in the order of offsets.
         readers: reader → the queues that it had to read to the end.
         verdict: what was found before; more goes in there.
+        healed: when the cluster was whole after the last fault: from then on no send may fail.
     """
     verdict = verdict or Verdict()
     logs = {queue: Log(rows) for queue, rows in stored.items()}
@@ -121,10 +124,33 @@ def judge(
     _disks(verdict, stored, sent)
     _answers(verdict, records, logs, sent)
     _readings(verdict, records, logs, readers)
+    _service(verdict, records, stored, healed)
     for record in records:
         if isinstance(record, Wrong):
             verdict.found(record.property, f"{record.who}: {record.detail}")
     return verdict
+
+
+def _service(
+    verdict: Verdict,
+    records: Sequence[Record],
+    stored: Mapping[int, Sequence[Stored]],
+    healed: float,
+) -> None:
+    """Something came of it: every other promise is kept where nothing is acknowledged or read."""
+    acked = {r.queue for r in records if isinstance(r, Acked)}
+    read = {r.queue for r in records if isinstance(r, Read)}
+    for queue in stored:
+        if queue not in acked:
+            verdict.found(SERVED, f"queue {queue}: nothing was acknowledged")
+        if queue not in read:
+            verdict.found(SERVED, f"queue {queue}: nothing was read")
+    if not stored:
+        verdict.found(SERVED, "there is no queue")
+    for record in records:
+        if isinstance(record, Failed) and record.at > healed:
+            detail = f"queue {record.queue}: a send failed {record.at - healed:.1f} s after healing"
+            verdict.found(SERVED, f"{detail}: {record.error}", record.count)
 
 
 def _disks(

@@ -51,8 +51,11 @@ def power_cut_all(rig: Rig, rng: random.Random) -> Struck:
 @fault(served=False, combines=False)
 def disk_full(rig: Rig, rng: random.Random) -> Struck:
     """The disk of one broker fills up, below its reserve or to the last byte."""
-    how = rig.disk.fill(wholly=rng.random() < 0.5)
-    return Struck(f"{SMALL}, {how}", rng.uniform(2.0, 5.0), rig.disk.empty)
+    wholly = rng.random() < 0.5
+    how = rig.disk.fill(wholly=wholly)
+    # Below its reserve it takes no more, and goes on.
+    harmed = [SMALL] if wholly and rig.disk.own else []
+    return Struck(f"{SMALL}, {how}", rng.uniform(2.0, 5.0), rig.disk.empty, harmed)
 
 
 def _flip(changed: Path, rng: random.Random) -> Path:
@@ -85,7 +88,7 @@ def flipped_bytes(rig: Rig, rng: random.Random) -> Struck:
         rig.start([name])
         rig.wait_scrubbed()
 
-    return Struck(f"{name}, {changed.name}", 0.2, mend)
+    return Struck(f"{name}, {changed.name}", 0.2, mend, [name])
 
 
 @fault(combines=False)
@@ -99,4 +102,4 @@ def damaged_name_server(rig: Rig, rng: random.Random) -> Struck:
     ]
     files = [path for path in (*files, data / "snapshot") if path.exists()]
     changed = _flip(rng.choice([path for path in files if path.stat().st_size]), rng)
-    return Struck(f"{name}, {changed.name}", 0.2, lambda: rig.start([name]))
+    return Struck(f"{name}, {changed.name}", 0.2, lambda: rig.start([name]), [name])

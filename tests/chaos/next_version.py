@@ -10,17 +10,14 @@ import sys
 
 from logboom.wire import messages
 
-MODULE = "logboom.deploy.node"
-
 
 def main() -> int:
     """Run the node in this process."""
     # Before anything takes the number from there.
     vars(messages)["PROTOCOL_VERSION"] = messages.PROTOCOL_VERSION + 1
-    sys.argv = [MODULE, *sys.argv[sys.argv.index(MODULE) + 1 :]]
-    from logboom.deploy import node
+    from tests.chaos import watched_node
 
-    return node.main()
+    return watched_node.main()
 
 
 if __name__ == "__main__":

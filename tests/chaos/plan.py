@@ -30,6 +30,8 @@ class Plan:
     """Members of the group that consumes meanwhile."""
     session_ms: int = 8_000
     """A member that is not heard for so long is out; longer than what a fault lasts."""
+    busy: float = 1.0
+    """A machine that does other work may take so many times what is promised after one fault."""
     say: Callable[[str], None] = lambda line: None
 
     @property
@@ -52,10 +54,23 @@ class Result:
     group: GroupFigures
     subscriptions: SubscriptionFigures
     ended: list[str] = field(default_factory=list)
-    """Nodes that ended by themselves and were started again."""
+    """Nodes that ended by themselves and were started again, with their last words."""
+    explained: list[str] = field(default_factory=list)
+    """Ends and faulty lines of logs that a fault of the run explains; the others are findings."""
     stores_set_aside: int = 0
+    states_compared: int = 0
+    """By the name servers' processes of the end, with their leader's."""
 
     @property
     def longest_outage(self) -> float:
         """Of one queue, after one fault; faults that struck together are left out."""
-        return max((event.longest for event in self.events if "+" not in event.name), default=0.0)
+        return max((event.longest for event in self._single), default=0.0)
+
+    @property
+    def longest_silence(self) -> float:
+        """The same of readers."""
+        return max((event.longest_silence for event in self._single), default=0.0)
+
+    @property
+    def _single(self) -> list[Event]:
+        return [event for event in self.events if event.bar_s is not None]

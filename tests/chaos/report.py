@@ -11,11 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from tests.chaos.group_ledger import GroupFigures
+from tests.chaos.outages import BAR_S, Event
 from tests.chaos.plan import Result
 from tests.chaos.subscription_ledger import SubscriptionFigures
 
-BAR_S: Final = 6.0
-"""What a queue may be without service after one fault (the promise)."""
 WIDTH: Final = 1_200
 CURVE: Final = 160
 LANE: Final = 14
@@ -41,7 +40,9 @@ def as_data(result: Result) -> dict[str, Any]:
         "machine": platform.platform(),
         "faults": len(result.events),
         "longest_outage_s": result.longest_outage,
+        "longest_silence_of_readers_s": result.longest_silence,
         "outage_bar_s": BAR_S,
+        "busy_factor": plan.busy,
         "messages": {
             "sent": verdict.sent,
             "acked": verdict.acked,
@@ -64,7 +65,9 @@ def as_data(result: Result) -> dict[str, Any]:
         "broken": dict(verdict.broken),
         "details": verdict.details,
         "nodes_that_ended_by_themselves": result.ended,
+        "explained_by_faults": result.explained,
         "stores_set_aside": result.stores_set_aside,
+        "states_compared": result.states_compared,
         "events": result.events,
         "acks_a_second": result.acks_a_second,
         "reads_a_second": result.reads_a_second,
@@ -99,16 +102,19 @@ def as_page(result: Result) -> str:
         ("faults", len(result.events)),
         ("nodes that ended by themselves", len(result.ended)),
         ("damaged stores set aside", result.stores_set_aside),
+        ("states that name servers compared (processes of the end)", result.states_compared),
     ]
     rows = "".join(f"<tr><td>{name}<td class=n>{count:,}" for name, count in counts)
     return (
         f"<!doctype html><meta charset=utf-8><title>logboom chaos</title><style>{STYLE}</style>"
         f"<h1>logboom chaos: <span class={kind}>{word}</span></h1>"
         f"<p>seed {result.plan.seed}, {result.plan.links}, {result.seconds / 60:.1f} minutes of load, longest time "
-        f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {BAR_S} s)"
+        f"without service of a queue after one fault {result.longest_outage:.2f} s (bar {bar_of(result)}), "
+        f"without a message read {result.longest_silence:.2f} s"
         f"{broken}<table>{rows}</table>{_group(result.group)}"
         f"{_subscriptions(result.subscriptions)}{picture(result)}{_table(result)}"
-        f"{_list('Nodes that ended by themselves', result.ended)}\n"
+        f"{_list('Nodes that ended by themselves', result.ended)}"
+        f"{_list('Ends and logged faults that a fault of the run explains', result.explained)}\n"
     )
 
 
@@ -149,17 +155,29 @@ def _list(title: str, lines: Sequence[str]) -> str:
     return f"<h2>{title}</h2><ul>" + "".join(f"<li>{html.escape(line)}" for line in lines) + "</ul>"
 
 
+def bar_of(result: Result) -> str:
+    """The bar of this run, in words."""
+    busy = result.plan.busy
+    return f"{BAR_S:g} s" if busy == 1 else f"{BAR_S:g} s, {busy:g} times of it on a busy machine"
+
+
+def _missed(event: Event, result: Result) -> bool:
+    return event.bar_s is not None and event.longest > event.bar_s * result.plan.busy
+
+
 def _table(result: Result) -> str:
     rows = "".join(
         f"<tr><td class=n>{event.struck:.1f}<td class=n>{event.mended:.1f}"
         f"<td>{html.escape(event.name)}<td>{html.escape(event.whom)}"
         f"<td>{'strike' if event.served else 'mending'}"
-        f"<td class='n {'bad' if event.longest > BAR_S else 'good'}'>{event.longest:.2f}"
+        f"<td class='n {'bad' if _missed(event, result) else 'good'}'>{event.longest:.2f}"
+        f"<td class=n>{'' if event.bar_s is None else event.bar_s * result.plan.busy}"
+        f"<td class=n>{event.longest_silence:.2f}"
         for event in result.events
     )
     return (
         "<table><tr><th>struck (s)<th>mended (s)<th>fault<th>whom<th>to be served from"
-        f"<th>longest outage (s)</tr>{rows}</table>"
+        f"<th>longest outage (s)<th>bar (s)<th>longest without a message read (s)</tr>{rows}</table>"
     )
 
 
@@ -184,7 +202,7 @@ def picture(result: Result) -> str:
             f"<title>{html.escape(title)}</title></rect>"
         )
         begin = (event.struck if event.served else event.mended) * scale
-        fill = "#b00020" if event.longest > BAR_S else "#7a7a7a"
+        fill = "#b00020" if _missed(event, result) else "#7a7a7a"
         parts.append(
             f"<rect x={begin:.1f} y={CURVE + 8} width={max(1.0, event.longest * scale):.1f} "
             f"height=8 fill='{fill}'><title>{html.escape(title)}</title></rect>"

@@ -17,6 +17,7 @@ from logboom.client import connect
 from logboom.deploy.closing import Closing
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
+from tests.chaos.account import Account
 from tests.chaos.disk import SmallDisk
 from tests.chaos.health import Health, ScrubPasses, topic_of
 from tests.chaos.links import CLIENT, Links, adjusted
@@ -57,8 +58,8 @@ class Rig(Closing):
         """Nodes that are down because a fault wants it."""
         self.next_version: set[str] = set()
         """Nodes that start as the next version."""
-        self.ended: list[str] = []
-        """Nodes that ended by themselves, and their last words."""
+        self.account = Account(folder)
+        """What nodes did by themselves."""
         self._again: dict[str, float] = {}
         self.set_aside = 0
         """Damaged stores that brokers gave up, removed here to save room."""
@@ -101,9 +102,8 @@ class Rig(Closing):
 
     def _launcher(self, name: str) -> list[str]:
         words = self.links.launcher(name) + self.machine.launcher(name)
-        if name in self.next_version:
-            words += [sys.executable, "-m", "tests.chaos.next_version"]
-        return words
+        node = "next_version" if name in self.next_version else "watched_node"
+        return [*words, sys.executable, "-m", f"tests.chaos.{node}"]
 
     # -- who is who ---------------------------------------------------------------------------
 
@@ -158,6 +158,9 @@ class Rig(Closing):
                 self.cluster.kill(name)
 
     def _goes(self, name: str) -> None:
+        # What is about to be ended may have ended before.
+        self._see(name)
+        self._again.pop(name, None)
         self.down.add(name)
         self.health.goes(name)
 
@@ -167,11 +170,12 @@ class Rig(Closing):
         self.down.difference_update(names)
         if not waiting:
             return
+        for name in waiting:
+            self._again.pop(name, None)
         with ThreadPoolExecutor(len(waiting)) as together:
             for name, error in zip(waiting, together.map(self._start, waiting), strict=True):
                 if error:
-                    if error not in self.ended:
-                        self.ended.append(error)
+                    self.account.end(name, error)
                     self._again[name] = time.monotonic() + AGAIN_S
 
     def _start(self, name: str) -> str:
@@ -200,7 +204,6 @@ class Rig(Closing):
     def replace(self, lost: str) -> None:
         """Put a new name server in the place of one, as an operator does."""
         self.kill([lost])
-        self._again.pop(lost, None)
         joiner = self.cluster.put_in_place(lost, self.links)
         self.down.discard(lost)
         self.down.add(joiner["id"])
@@ -222,18 +225,20 @@ class Rig(Closing):
         for name in self.cluster.nodes:
             if name in self.down or self.cluster.running(name):
                 continue
-            now = time.monotonic()
-            lines = self.cluster.log(name).strip().splitlines()
-            last = lines[-1] if lines else ""
-            if name not in self._again:
-                self.ended.append(f"{name} ended: {last}")
-                self._again[name] = now + AGAIN_S
+            if self._see(name):
                 self.health.goes(name)
-            elif MUST_BE_REPLACED in last:
+            elif MUST_BE_REPLACED in self.account.last_line(name):
                 self.replace(name)
-            elif now >= self._again[name]:
-                del self._again[name]
+            elif time.monotonic() >= self._again[name]:
                 self.start([name])
+
+    def _see(self, name: str) -> bool:
+        """Whether a node that was to run has ended since it was looked at last."""
+        if name in self.down or name in self._again or self.cluster.running(name):
+            return False
+        self.account.end(name, f"{name} ended: {self.account.last_line(name)}")
+        self._again[name] = time.monotonic() + AGAIN_S
+        return True
 
     def sleep(self, seconds: float) -> None:
         """Let time pass, and tend to the nodes."""

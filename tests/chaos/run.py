@@ -13,13 +13,14 @@ from logboom.client import connect
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
+from tests.chaos.account import COMPARED, METADATA, judge_states
 from tests.chaos.crew import Crew
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.group_member import ATTEMPTS
 from tests.chaos.ledger import Verdict, judge
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks
-from tests.chaos.outages import with_outages
+from tests.chaos.outages import judge_outages, with_outages
 from tests.chaos.plan import Plan, Result
 from tests.chaos.record import Acked, Read, Record, load
 from tests.chaos.replicas import stored
@@ -32,7 +33,6 @@ from tests.chaos.workers import PRODUCERS, READERS, THREADS, Workers
 
 WARM_UP_S: Final = 1.0
 HEALS: Final = "a cluster whose faults are over becomes whole"
-METADATA: Final = "name servers hold the same state"
 LEVEL_S: Final = 20.0
 """Name servers that have not heard of everything by then do not follow."""
 
@@ -63,7 +63,8 @@ def run(plan: Plan) -> Result:
                 weather.blow()
             except StartError as error:
                 verdict.found(HEALS, f"{error}; counters: {rig.health.counters()}")
-            seconds = time.monotonic() - weather.began
+            healed = time.monotonic()
+            seconds = healed - weather.began
             crew.rest()
             squad.rest()
             workers.end(producers, "", verdict)
@@ -83,16 +84,20 @@ def run(plan: Plan) -> Result:
             rig.wait_scrubbed()
         except StartError as error:
             verdict.found(HEALS, str(error))
-        _metadata(rig, verdict)
+        compared = _metadata(rig, verdict)
         topic_id = rig.topic().id
         rig.stop()
+        # Last words count too.
+        explained = rig.account.judge(verdict)
         held = stored(rig.folders(), topic_id, plan.queues, verdict)
     records = load(plan.records)
-    judge(records, held, _shares(plan), verdict)
+    judge(records, held, _shares(plan), verdict, healed)
     span = (weather.began, weather.began + seconds)
     group = judge_group(records, held, span, verdict, ATTEMPTS)
     subscriptions = judge_subscriptions(records, held, TYPES, verdict)
-    return _result(plan, rig, weather, seconds, records, verdict, group, subscriptions)
+    return _result(
+        plan, rig, weather, seconds, records, verdict, group, subscriptions, explained, compared
+    )
 
 
 def _ends(rig: Rig) -> dict[int, int]:
@@ -110,11 +115,20 @@ def _shares(plan: Plan) -> dict[str, set[int]]:
     return shares | {f"r-{n + 1}": set(range(n, plan.queues, others)) for n in range(others)}
 
 
-def _metadata(rig: Rig, verdict: Verdict) -> None:
-    """P12: the name servers hold the same state at the same index, and answer alike."""
-    for name, counters in rig.health.counters().items():
-        if counters["state_hash_mismatches"]:
-            verdict.found(METADATA, f"{name} found its state unlike the leader's")
+def _metadata(rig: Rig, verdict: Verdict) -> int:
+    """P12: the name servers hold the same state at the same index, and answer alike.
+
+    Returns how many states the processes that run now have compared. Their logs tell of every one
+    that differed, also of the processes that are gone (`tests.chaos.account`).
+    """
+    counters: dict[str, Counter[str]] = {}
+
+    def compared() -> int:
+        counters.update(rig.health.counters())
+        return sum(each[COMPARED] for each in counters.values())
+
+    rig.wait(lambda: compared() > 0, LEVEL_S)
+    judge_states(counters, verdict)
     endpoints = [rig.cluster.endpoint(name) for name in rig.servers]
     views: dict[str, View] = {}
 
@@ -125,11 +139,12 @@ def _metadata(rig: Rig, verdict: Verdict) -> None:
 
     if not rig.wait(level, LEVEL_S):
         verdict.found(METADATA, f"versions {[view.version for view in views.values()]}")
-        return
+        return compared()
     # Who leads them is a guess of each.
     alike = [msgspec.structs.replace(view, raft_leader=None) for view in views.values()]
     if any(view != alike[0] for view in alike):
         verdict.found(METADATA, f"at version {alike[0].version}: {alike}")
+    return compared()
 
 
 def _result(
@@ -141,29 +156,40 @@ def _result(
     verdict: Verdict,
     group: GroupFigures,
     subscriptions: SubscriptionFigures,
+    explained: list[str],
+    compared: int,
 ) -> Result:
-    acks: defaultdict[int, list[float]] = defaultdict(list)
+    times: dict[type[Record], defaultdict[int, list[float]]] = {
+        Acked: defaultdict(list),
+        Read: defaultdict(list),
+    }
     rates: dict[type[Record], Counter[int]] = {Acked: Counter(), Read: Counter()}
     for record in records:
         if isinstance(record, Acked | Read):
             at = record.at - weather.began
             rates[type(record)][int(at)] += record.count
-            if isinstance(record, Acked):
-                acks[record.queue].append(at)
-    times = {queue: sorted(acks[queue]) for queue in range(plan.queues)}
+            times[type(record)][record.queue].append(at)
+    acks, reads = (
+        {queue: sorted(times[kind][queue]) for queue in range(plan.queues)}
+        for kind in (Acked, Read)
+    )
     events = list(weather.events)
     if events:
         last = events[-1]
         events[-1] = msgspec.structs.replace(last, ended=seconds)
+    events = [with_outages(event, acks, reads) for event in events]
+    judge_outages(events, plan.busy, verdict)
     return Result(
         plan,
         verdict,
-        [with_outages(event, times) for event in events],
+        events,
         seconds,
         [rates[Acked][second] for second in range(int(seconds) + 1)],
         [rates[Read][second] for second in range(int(seconds) + 1)],
         group,
         subscriptions,
-        rig.ended,
+        list(dict.fromkeys(end.words for end in rig.account.ended)),
+        explained,
         rig.set_aside,
+        compared,
     )

@@ -132,7 +132,7 @@ class Squad:
                     return False  # leaders move once more when all is healed
                 return not told
 
-            if not self._rig.wait(done, CATCH_UP_S):
+            if not self._rig.wait(done, CATCH_UP_S * self._plan.busy):
                 verdict.found(UNCONSUMED, f"not acknowledged: {told}")
         for consumer in self._consumers:
             consumer.tell_to_end()

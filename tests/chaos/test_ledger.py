@@ -95,6 +95,26 @@ def test_a_send_without_an_outcome_and_one_with_two() -> None:
     assert broken([*records, Failed("p", 0, 19, 1, 2.0, "late")], STORED)[ledger.OUTCOMES] == 1
 
 
+def test_nothing_acknowledged_and_nothing_read() -> None:
+    silent: list[Record] = [record for record in history() if isinstance(record, Sent)]
+    silent += [Failed("p", 0, 0, 20, 1.0, "given up"), Failed("q", 0, 0, 6, 1.0, "given up")]
+    # Nothing is stored, so nothing is lost, doubled or unread.
+    assert broken(silent, []) == {ledger.SERVED: 2}
+    unread = [record for record in history() if not isinstance(record, Read)]
+    assert dict(judge(unread, {0: STORED}, {}).broken) == {ledger.SERVED: 1}
+    assert dict(judge([], {}, {}).broken) == {ledger.SERVED: 1}
+
+
+def test_one_queue_of_two_that_is_never_served() -> None:
+    verdict = judge(history(), {0: STORED, 1: []}, {"r": {0, 1}})
+    assert dict(verdict.broken) == {ledger.SERVED: 2}
+
+
+@pytest.mark.parametrize(("healed", "found"), [(1.5, {}), (0.5, {ledger.SERVED: 1})])
+def test_a_send_that_fails_after_healing(healed: float, found: dict[str, int]) -> None:
+    assert dict(judge(history(), {0: STORED}, {"r": {0}}, healed=healed).broken) == found
+
+
 def test_what_a_reader_saw_and_must_not() -> None:
     records = [*history(), Wrong("r", "a fail-over never rewinds a reader", "told 7", 1.0)]
     assert broken(records, STORED) == {"a fail-over never rewinds a reader": 1}

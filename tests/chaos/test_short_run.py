@@ -15,7 +15,7 @@ from tests.chaos import fates
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import NamespaceLinks, obstacle
 from tests.chaos.plan import Plan
-from tests.chaos.report import BAR_S, write
+from tests.chaos.report import write
 from tests.chaos.run import run
 
 PROCESSES: Final = ("kill-leader", "kill-all", "pause-leader", "half-open", "rolling-upgrade")
@@ -24,7 +24,13 @@ NETWORKS: Final = ("cut-leader", "cut-one-way", "raft-outage")
 SESSION_MS: Final = 4_000
 """Of the group's members: many are to be out of it in a short time."""
 BUSY: Final = 3.0
-"""A machine that runs other tests meanwhile may take so many times what is promised."""
+"""So many times what is promised: this runs beside other tests, on machines of any size, and a bound
+that holds there by the clock would fail for them. `make chaos` holds the promise itself."""
+UNHURT_S: Final = 4.0
+"""But a lost majority of name servers stops no producer and no reader: who stops for it, does so until
+it is over, less a lease. So this is below what it lasts, with as much room as there is."""
+LEASE_S: Final = 2.0
+"""Of a leader that hears no name server."""
 
 
 @pytest.mark.timeout(300)
@@ -50,11 +56,13 @@ def test_every_promise_is_kept(
             tmp_path / "run",
             ProxyLinks.kind if reason else links,
             session_ms=SESSION_MS,
+            busy=BUSY,
         )
     )
     data, page = write(result, tmp_path)
     with capsys.disabled():
         figures = f"{result.verdict.acked:,} acknowledged, longest outage {result.longest_outage} s"
+        figures += f", without a read {result.longest_silence} s"
         group = result.group
         figures += f"; group: {group.delivered:,} delivered, {group.again:,} of them again"
         figures += f"; subscriptions: {result.subscriptions.again:,} again"
@@ -71,6 +79,10 @@ def test_every_promise_is_kept(
     assert shared.killed > 0
     assert shared.confirmed > 0
     assert [event.name for event in result.events] == list(faults)
-    assert result.longest_outage < BUSY * BAR_S
+    for event in result.events:
+        if event.name == "raft-outage":
+            assert event.mended - event.struck > UNHURT_S + LEASE_S
+            assert event.longest < UNHURT_S
+            assert event.longest_silence < UNHURT_S
     assert b'"kept": true' in data.read_bytes()
     assert "every promise was kept" in page.read_text(encoding="utf-8")

@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from logboom.wire.errors import LogboomError
+from tests.chaos.catalogue import Struck
 from tests.chaos.faults import FAULTS, Fault
-from tests.chaos.outages import Event
+from tests.chaos.outages import BAR_S, UNHURT_S, Event
 from tests.chaos.plan import Plan
 from tests.chaos.rig import Rig
 
@@ -47,15 +48,20 @@ class Weather:
         if self.events:
             last = self.events[-1]
             self.events[-1] = msgspec.structs.replace(last, ended=at)
-        struck = []
+        struck: list[Struck] = []
+        account = self._rig.account
         for fault in faults:
+            before = account.lengths()
             try:
-                struck.append(fault.strike(self._rig, self._rng))
+                one = fault.strike(self._rig, self._rng)
             except LogboomError as error:
                 # The first of two left nobody whom the second could hit.
                 if not struck:
                     raise
                 self._plan.say(f"{fault.name} cannot strike now: {error}")
+            else:
+                struck.append(one)
+                account.harm(fault.name, one.harmed, before)
         self._rig.sleep(max(one.lasts for one in struck))
         # What a mending takes, such as the start of a process, counts as outage.
         mended = time.monotonic() - self.began
@@ -64,8 +70,11 @@ class Weather:
         name = " + ".join(fault.name for fault in faults[: len(struck)])
         whom = "; ".join(one.whom for one in struck)
         served = len(struck) == 1 and faults[0].served
-        self.events.append(Event(name, whom, at, mended, mended, served, {}))
+        unhurt = len(struck) == 1 and faults[0].stops_nobody
+        bar = None if len(struck) > 1 else UNHURT_S if unhurt else BAR_S
+        self.events.append(Event(name, whom, at, mended, mended, served, bar, unhurt))
         self._rig.wait_whole()
+        account.healed()
         now = time.monotonic() - self.began
         self._plan.say(f"{at:7.1f} s  {name}: {whom}; whole {now - mended:.1f} s after the mending")
         self._rig.sleep(self._rng.uniform(*REST_S))

@@ -22,17 +22,18 @@ from tests.chaos.fuzz_peers import (
     HEADS,
     Peers,
     cases,
-    memory_mb,
     of,
     raw,
     storm,
     trickle,
 )
+from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 
 PATIENT_S: Final = 1.0
 """Longest wait of a healthy client that is taken for being served."""
 GROWTH_MB: Final = 200
+"""At most, also for a moment."""
 PORTS: Final = ("broker-1", "name-1", "raft of name-1")
 EXAMPLES: Final = settings(
     max_examples=150,
@@ -64,7 +65,7 @@ def others_served(cluster: Cluster, port: str) -> Iterator[None]:
                 waits.append(slowest_pull(boom, 0.1))
 
         slowest_pull(boom, 0.1)
-        before, _ = memory_mb(pid)
+        memory = Memory(pid)
         thread = threading.Thread(target=pull)
         thread.start()
         try:
@@ -76,7 +77,7 @@ def others_served(cluster: Cluster, port: str) -> Iterator[None]:
         with boom.producer() as producer:
             producer.send("f", b"afterwards").result(10)
         boom.admin.topics()
-        assert memory_mb(pid)[0] - before < GROWTH_MB
+        assert memory.grown < GROWTH_MB
 
 
 @pytest.mark.parametrize("port", PORTS)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from bench.idle import resident_mb
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.frames import encode
 from logboom.wire.messages import Hello, Message, Ping, Pull, Stats, Watch
+from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 
 CONNECTIONS = 5_000
@@ -70,25 +70,25 @@ def test_a_peer_that_never_reads_costs_bounded_memory_and_nobody_else(cluster: C
     pid = cluster.pid("broker-1")
     with connect(cluster.endpoints) as boom, dealers(cluster.endpoints[0], 1) as (peer,):
         slowest_pull(boom, 0.2)
-        before = resident_mb(pid)
+        memory = Memory(pid)
         tell(peer, hello("never reads"))
         for number in range(20_000):
             tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
         assert slowest_pull(boom, 4.0) < PATIENT_S
-        assert resident_mb(pid) - before < 400
+        assert memory.grown < 400
 
 
 def test_all_who_never_read_together_cost_bounded_memory(cluster: Cluster) -> None:
     pid = cluster.pid("broker-1")
     with connect(cluster.endpoints) as boom, dealers(cluster.endpoints[0], 60) as peers:
-        before = resident_mb(pid)
+        memory = Memory(pid)
         for at, peer in enumerate(peers):
             tell(peer, hello(f"never reads {at}"))
             for number in range(10):
                 tell(peer, Pull(number + 2, 30_000, "f", 0, 0, 16 << 20, 0))
         # 600 answers of 16 MB are asked for: each alone is far from its own bound.
         assert slowest_pull(boom, 4.0) < PATIENT_S
-        assert resident_mb(pid) - before < 700
+        assert memory.grown < 700
         told = {stats.node: stats.counters for stats in boom.admin.stats()}
         assert told["broker-1"]["sends_dropped"]
 
@@ -98,14 +98,14 @@ def test_floods_of_greetings_and_noise_leave_others_served(cluster: Cluster, nod
     rng = random.Random(7)
     endpoint, pid = cluster.endpoint(node), cluster.pid(node)
     with connect(cluster.endpoints) as boom, dealers(endpoint, 8) as peers:
-        before = resident_mb(pid)
+        memory = Memory(pid)
         for number in range(2_000):
             for at, peer in enumerate(peers):
                 tell(peer, hello(f"flood {at} {number}"))
                 tell(peer, Watch(number + 1, 30_000, -1, None, 30_000))
                 peer.send_multipart([rng.randbytes(rng.randrange(60)) for _ in range(3)])
         assert slowest_pull(boom, 3.0) < PATIENT_S
-        assert resident_mb(pid) - before < 200
+        assert memory.grown < 200
     assert cluster.running(node)
 
 
@@ -126,7 +126,7 @@ def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> No
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     pid = cluster.pid(node)
-    before = resident_mb(pid)
+    memory = Memory(pid)
     with (
         connect(cluster.endpoints) as boom,
         dealers(cluster.endpoint(node), CONNECTIONS) as peers,
@@ -148,4 +148,4 @@ def test_five_thousand_connections_are_served(cluster: Cluster, node: str) -> No
                 tell(peer, Ping(3))
                 answer = until(peer, b"pong")
             assert b"pong" in answer
-        assert resident_mb(pid) - before < 400
+        assert memory.grown < 400
