@@ -42,6 +42,15 @@ class Looks:
         self._versions: dict[tuple[str, int], int] = {}
         self._queues: dict[tuple[str, int, int, int], _Seen] = {}
         self._leaders: dict[tuple[int, int, int], tuple[str, int]] = {}
+        self.starts: dict[Queue, int] = {}
+        """Queues whose starts are followed, turn by turn, and the greatest that a replica had."""
+        world.on_broker_turn = self._at_turn
+
+    def _at_turn(self, core: Broker) -> None:
+        for queue, greatest in self.starts.items():
+            replica = core.queues.by_name.get(queue)
+            if replica is not None and replica.start > greatest:
+                self.starts[queue] = replica.start
 
     def begin(self) -> None:
         """Look now and again, to the end of the run."""

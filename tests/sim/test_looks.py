@@ -133,3 +133,12 @@ def test_what_is_cut_in_memory_stays_on_disk_until_that_is_synced() -> None:
         assert made.on_disk(1, 0, 5) == (None if value == b"old" else b"old")
         made.sync()
         assert made.on_disk(1, 0, 5) == value
+
+
+def test_the_greatest_start_of_any_replica_is_remembered(world: World) -> None:
+    looks = Looks(world)
+    looks.starts[QUEUE] = 0
+    for start in (5, 3):
+        queues = SimpleNamespace(by_name={QUEUE: SimpleNamespace(start=start)})
+        world.on_broker_turn(SimpleNamespace(queues=queues))  # type: ignore[arg-type]  # all that is asked of it
+    assert looks.starts == {QUEUE: 5}

@@ -98,6 +98,8 @@ class World:
         """Called with a moment that hurts and the node that it is about."""
         self.watched: set[Moment] = set()
         """Moments that `on_moment` wants to hear of: others cost nothing."""
+        self.on_broker_turn: Callable[[Broker], None] = lambda _core: None
+        """Called when a turn of a broker has ended."""
         self.operate: Operate = lambda _message, _answered: None
         """An operator's client sends a request to the name servers."""
         self.bad_disk = ""
@@ -246,19 +248,20 @@ class World:
         process.lost_power = lambda _process: self.kill(name)
         if machine.kind == "name-server":
             process.after_turn = lambda: self._look_at_name_server(name)
-        elif machine.storage is not None and machine.storage.suspect:
-            process.after_turn = lambda: self._absolve(machine, process)
+        elif machine.kind == "broker":
+            process.after_turn = lambda: self._look_at_broker(machine, process)
         machine.process = process
         for listener, endpoint in machine.listeners.items():
             self.network.listen(process, listener, endpoint)
 
-    def _absolve(self, machine: Machine, process: Process) -> None:
-        """As a broker's skin does: once the name servers know, the next start need not say so."""
-        assert isinstance(process.core, Broker)
-        assert machine.storage is not None
-        if process.core.registered:
-            machine.storage.suspect = False
-            process.after_turn = lambda: None
+    def _look_at_broker(self, machine: Machine, process: Process) -> None:
+        core, storage = process.core, machine.storage
+        assert isinstance(core, Broker)
+        assert storage is not None
+        if storage.suspect and core.registered:
+            # As a broker's skin does: once the name servers know, the next start need not say so.
+            storage.suspect = False
+        self.on_broker_turn(core)
 
     def kill(self, name: str) -> None:
         """The machine loses its power, or (a third) only the process is killed."""
