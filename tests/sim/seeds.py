@@ -30,6 +30,7 @@ COUNTED: Final = (
     "pauses",
     "lags",
     "graceful stops",
+    "folders of an older format",
     "failed syncs",
     "full disks",
     "damaged logs",

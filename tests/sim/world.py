@@ -12,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -46,6 +46,10 @@ LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
 
 
+OLD_UNTIL: Final = (0, 0, 2, 3, 5, 8)
+"""Each broker's folder is upgraded at one of these starts, or was made by the program of today."""
+
+
 @dataclass(slots=True, eq=False)
 class Machine:
     """A computer: its clock and disks outlive the processes that run on it."""
@@ -59,6 +63,8 @@ class Machine:
     journal: JournalDisk | None = None
     process: Process | None = None
     starts: int = 0
+    old_until: int = 0
+    """Before this start, a broker's folder is as an older program left it; 0: never."""
     idle: bool = False
     """It is not to start (again) for now."""
     retired: bool = False
@@ -189,6 +195,9 @@ class World:
             rng = random.Random(self.rng.random())
             storage = machine.storage
             assert storage is not None
+            if machine.starts == machine.old_until:
+                self.trace.count("bodies of an older format", storage.grow_old())
+                self.trace.count("folders of an older format")
             storage.open()
             # An operator keeps the list up to date when name servers are replaced.
             alive = [m.endpoint for m in self._members if not self.machines[m.id].retired]
@@ -201,6 +210,8 @@ class World:
 
         machine = self.add(name, "broker", {"main": f"{name}:7711"}, build)
         machine.storage = self.new_storage()
+        # Dice of its own: what a seed does stays as it was.
+        machine.old_until = random.Random(f"format of {self.seed} {name}").choice(OLD_UNTIL)
 
     def add(
         self, name: str, kind: Kind, listeners: dict[str, str], build: Callable[[], Core]
