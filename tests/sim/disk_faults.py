@@ -13,7 +13,7 @@ from logboom.nodes.log.keys import position_of, queue_of
 from tests.sim.hand import DOWN, Fault, Hand
 
 if TYPE_CHECKING:
-    from tests.sim.world import Machine
+    from tests.sim.machine import Machine
 
 FULL: Final = (0.5, 6.0)
 """Seconds that a file system stays full."""

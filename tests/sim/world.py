@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,55 +26,23 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
 from tests.sim.complaints import Complaints
-from tests.sim.journal_disk import NO_SPACE, JournalDisk
+from tests.sim.journal_disk import JournalDisk
+from tests.sim.machine import OLD_UNTIL, Kind, Machine
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
 from tests.sim.process import Process
 from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.storage import IO_ERROR, SimulatedStorage
+from tests.sim.storage import SimulatedStorage
 from tests.sim.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
     [Message, Callable[[AnyMessage | None, LogboomError | None], None]], None
 ]
-Kind: TypeAlias = Literal["name-server", "broker", "client"]
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
 LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
-
-
-OLD_UNTIL: Final = (0, 0, 2, 3, 5, 8)
-"""Each broker's folder is upgraded at one of these starts, or was made by the program of today."""
-
-
-@dataclass(slots=True, eq=False)
-class Machine:
-    """A computer: its clock and disks outlive the processes that run on it."""
-
-    name: str
-    kind: Kind
-    clock: Clock
-    listeners: dict[str, str]
-    build: Callable[[], Core]
-    storage: SimulatedStorage | None = None
-    journal: JournalDisk | None = None
-    process: Process | None = None
-    starts: int = 0
-    old_until: int = 0
-    """Before this start, a broker's folder is as an older program left it; 0: never."""
-    idle: bool = False
-    """It is not to start (again) for now."""
-    retired: bool = False
-    """Taken out of the cluster for good."""
-
-    def excused(self, reason: str) -> bool:
-        """Whether its disk refused something in this life of its process, and the process says so:
-        then it may, and must, end (Q14, R9). Only the disk itself knows, and forgets it in a crash:
-        what it is about to refuse, or refused long ago, excuses nothing."""
-        disks = [disk for disk in (self.storage, self.journal) if disk is not None]
-        return any(disk.failed for disk in disks) and (IO_ERROR in reason or NO_SPACE in reason)
 
 
 class World:
