@@ -107,8 +107,7 @@ class History:
         self._of(queue).acked[offset] = value
         took = self._now() - self._sent_at[value]
         self.slowest[queue] = max(took, self.slowest.get(queue, 0.0))
-        if queue.topic not in self.kept_bytes:
-            self.on_ack(queue, offset, value)
+        self.on_ack(queue, offset, value)
         self._trace.count("acked")
 
     def _acks(self, value: bytes) -> str:

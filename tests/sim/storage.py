@@ -14,7 +14,7 @@ from typing import Final
 
 from logboom.nodes.disk.folder import FORMAT
 from logboom.nodes.disk.storage import Family, Operation, Space, WriteSet
-from logboom.nodes.log.keys import LAST_SIDE, log_key, queue_of
+from logboom.nodes.log.keys import LAST_SIDE, log_key, position_of, queue_of
 from tests.sim.disk_image import Image, Table, entry_of
 from tests.sim.older_format import OLDEST, aged
 
@@ -227,6 +227,17 @@ class SimulatedStorage:
             return None
         found = table.keys[place]
         return entry_of(table, found, table.values[found])
+
+    def begins_behind(self, topic_id: int, queue: int, offset: int) -> bool:
+        """Whether the synced log of a queue begins behind an offset: retention has removed it."""
+        keys = self._synced.keys
+        place = bisect_left(keys, log_key(topic_id, queue, 0))
+        first = keys[place] if place < len(keys) else None
+        return (
+            first is not None
+            and queue_of(first) == (topic_id, queue)
+            and position_of(first).offset > offset
+        )
 
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""
