@@ -13,7 +13,7 @@ from logboom.nodes.log.keys import position_of, queue_of
 from tests.sim.hand import DOWN, Fault, Hand
 
 if TYPE_CHECKING:
-    from tests.sim.world import Machine
+    from tests.sim.machine import Machine
 
 FULL: Final = (0.5, 6.0)
 """Seconds that a file system stays full."""
@@ -27,6 +27,10 @@ class DiskFaults:
         self._hand = hand
         self._bad = hand.world.bad_disk = hand.rng.choice(hand.names("broker"))
         self._rot = rot
+        if rot:
+            # A bit is drawn from what is stored: with other bodies it would be another one.
+            for machine in hand.world.nodes("broker"):
+                machine.old_until = 0
 
     def weights(self) -> dict[Fault, float]:
         """How often each should come, relative to the others."""

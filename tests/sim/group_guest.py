@@ -18,8 +18,9 @@ from tests.sim.group_member import GroupMember, Membership
 from tests.sim.group_operator import GROUPS, GroupOperator, config_of, queues_of
 from tests.sim.group_watch import GroupWatch
 from tests.sim.history import History
+from tests.sim.machine import Machine
 from tests.sim.scheduler import EPOCH_MS
-from tests.sim.world import Machine, World
+from tests.sim.world import World
 
 HANG_S: Final = 7.0
 """Longer than a drain may take."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from tests.sim.moments import Moment
 
 if TYPE_CHECKING:
-    from tests.sim.world import Kind, Machine, World
+    from tests.sim.machine import Kind, Machine
+    from tests.sim.world import World
 
 Fault: TypeAlias = Callable[[], bool]
 """Strikes; False if there was nothing to strike at this moment, or not yet."""

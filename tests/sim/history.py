@@ -63,6 +63,8 @@ class History:
         """Longest that a message of a queue took to be acknowledged with acks=all, in seconds."""
         self.kept_bytes: dict[str, int] = {}
         """Topics with retention, and the bytes that each of their queues keeps at least."""
+        self.starts: Mapping[Queue, int] = {}
+        """Of their queues, the greatest start of its log that any replica was seen with."""
         self.on_ack: Callable[[Queue, int, bytes], None] = lambda _queue, _offset, _value: None
         """Told of each message that acks=all was given for, as the client is."""
         self.loose: dict[bytes, str] = {}
@@ -105,8 +107,7 @@ class History:
         self._of(queue).acked[offset] = value
         took = self._now() - self._sent_at[value]
         self.slowest[queue] = max(took, self.slowest.get(queue, 0.0))
-        if queue.topic not in self.kept_bytes:
-            self.on_ack(queue, offset, value)
+        self.on_ack(queue, offset, value)
         self._trace.count("acked")
 
     def _acks(self, value: bytes) -> str:
@@ -189,11 +190,16 @@ class History:
     def illegal(self, reader: str, queue: Queue, offset: int, told: int) -> None:
         """A reader was told that its offset does not exist, and which is the nearest.
 
-        That is legal only where retention has removed it.
+        That is legal only where retention has removed it: up to where some replica's log began.
         """
         if queue.topic not in self.kept_bytes or told <= offset:
             raise BrokenProperty(
                 "a fail-over never rewinds a reader", f"{reader} at {queue} {offset} told {told}"
+            )
+        if told > (start := self.starts.get(queue, 0)):
+            raise BrokenProperty(
+                "readers are sent ahead by retention alone",
+                f"{reader} at {queue} {offset} goes on at {told}, no log began behind {start}",
             )
         known = self._of(queue)
         known.end = max(known.end, told)

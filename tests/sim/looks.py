@@ -6,9 +6,9 @@ in an epoch (Q2); a damaged replica is in no ISR that has another member (Q14).
 And when a client gets its ack, the message is that moment on the disks of as many replicas as the
 topic asks for, and of every member of the ISR that was committed last (Q1, Q6, Q7): no crash is
 needed to see that it is not. Disks that lost what they had synced had it: that is forgiven, for what
-they lost and nothing else. (Whose bits flip is not judged from then on: it refetches much more.)
-Not looked at are topics with retention, which may have removed a message before its ack arrives, and
-what was sent with fewer acks.
+they lost and nothing else. (Whose bits flip is not judged from then on: it refetches much more.) Of
+topics with retention a log that begins behind the message had it too: it may go before its ack
+arrives. Not looked at is what was sent with fewer acks.
 """
 
 from __future__ import annotations
@@ -42,6 +42,15 @@ class Looks:
         self._versions: dict[tuple[str, int], int] = {}
         self._queues: dict[tuple[str, int, int, int], _Seen] = {}
         self._leaders: dict[tuple[int, int, int], tuple[str, int]] = {}
+        self.starts: dict[Queue, int] = {}
+        """Queues whose starts are followed, turn by turn, and the greatest that a replica had."""
+        world.on_broker_turn = self._at_turn
+
+    def _at_turn(self, core: Broker) -> None:
+        for queue, greatest in self.starts.items():
+            replica = core.queues.by_name.get(queue)
+            if replica is not None and replica.start > greatest:
+                self.starts[queue] = replica.start
 
     def begin(self) -> None:
         """Look now and again, to the end of the run."""
@@ -111,7 +120,7 @@ class Looks:
         replicas = topic.queues[queue.number].replicas
         needed = required_in_sync(topic.config, len(replicas))
         key = (topic.id, queue.number)
-        held = {b for b in replicas if self._held(b, key, offset, value)}
+        held = {b for b in replicas if self._held(b, queue, key, offset, value)}
         isr = self._world.isrs.get(key, ())
         lacking = [broker for broker in isr if broker not in held]
         if len(held) < needed or lacking:
@@ -121,11 +130,14 @@ class Looks:
                 f"promised, and each of the ISR {sorted(isr)}",
             )
 
-    def _held(self, broker: str, key: tuple[int, int], offset: int, value: bytes) -> bool:
-        """Whether a broker has a message on disk, or had it until the disk itself lost it."""
+    def _held(
+        self, broker: str, queue: Queue, key: tuple[int, int], offset: int, value: bytes
+    ) -> bool:
+        """Whether a broker has a message on disk, or had it until retention removed it or the disk
+        itself lost it."""
         storage = self._world.machines[broker].storage
         assert storage is not None
-        if storage.flipped:
+        if storage.flipped or (queue in self.starts and storage.begins_behind(*key, offset)):
             return True
         entry = storage.on_disk(*key, offset)
         return (entry is not None and _holds(entry, offset, value)) or any(

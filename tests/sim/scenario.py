@@ -100,6 +100,8 @@ class Scenario:
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
         self.looks = Looks(world)
         self.history.on_ack = self.looks.acked
+        self.looks.starts.update({q: 0 for q in QUEUES if q.topic in self.history.kept_bytes})
+        self.history.starts = self.looks.starts
         self.guests: list[Guest] = []
         self._endpoints = [m.listeners["main"] for m in world.nodes()]
         self._sent: Counter[str] = Counter()

@@ -32,6 +32,7 @@ COUNTED: Final = (
     "pauses",
     "lags",
     "graceful stops",
+    "folders of an older format",
     "failed syncs",
     "full disks",
     "damaged logs",

@@ -7,82 +7,23 @@ and some further writes from the front (the operating system may have written th
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from logboom.nodes.disk.folder import FORMAT
-from logboom.nodes.disk.storage import DELETE, FAMILIES, PUT, Family, Operation, Space, WriteSet
-from logboom.nodes.log.borrowed import lender_key, whole
-from logboom.nodes.log.keys import LAST_SIDE, log_key, queue_key, queue_of
+from logboom.nodes.disk.storage import Family, Operation, Space, WriteSet
+from logboom.nodes.log.keys import LAST_SIDE, log_key, position_of, queue_of
+from tests.sim.disk_image import Image, Table, entry_of
+from tests.sim.older_format import OLDEST, aged
 
 IO_ERROR: Final = "a simulated I/O error"
 """What a disk says that refuses a write or a sync."""
-QUEUE_KEY: Final = len(queue_key(0, 0))
 SETTLED: Final = 12
 """Newest synced write sets that damage in the write-ahead log may still take away."""
-READABLE: Final = range(1, FORMAT + 1)
+READABLE: Final = range(OLDEST, FORMAT + 1)
 """Formats of data folders that this build opens."""
-
-
-class _Table:
-    """One family: keys in order."""
-
-    __slots__ = ("changes", "keys", "values")
-
-    def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.values: dict[bytes, bytes] = {}
-        self.changes = 0
-
-    def put(self, key: bytes, value: bytes) -> None:
-        if key not in self.values:
-            insort(self.keys, key)
-        self.values[key] = value
-
-    def delete_range(self, start: bytes, end: bytes) -> None:
-        low, high = bisect_left(self.keys, start), bisect_left(self.keys, end)
-        for key in self.keys[low:high]:
-            del self.values[key]
-        del self.keys[low:high]
-
-    def change(self, kind: int, key: bytes, value: bytes) -> int:
-        """One operation; how many keys went."""
-        self.changes += 1
-        if kind == PUT:
-            self.put(key, value)
-            return 0
-        before = len(self.keys)
-        self.delete_range(key, key + b"\0" if kind == DELETE else value)
-        return before - len(self.keys)
-
-    def replace(self, other: _Table) -> None:
-        """Hold what another holds."""
-        self.keys, self.values = list(other.keys), dict(other.values)
-
-
-class _Image:
-    """The whole content at one time."""
-
-    def __init__(self) -> None:
-        self.tables: dict[Family, _Table] = {family: _Table() for family in FAMILIES}
-
-    def apply(self, operations: list[Operation]) -> int:
-        """How many log entries a cut took away."""
-        cut = 0
-        for kind, family, key, value in operations:
-            gone = self.tables[family].change(kind, key, value)
-            # What goes from a queue's very beginning is retention, a reset or a deleted topic.
-            if family == "log" and len(key) > QUEUE_KEY:
-                cut += gone
-        return cut
-
-
-def _entry(log: _Table, key: bytes, stored: bytes) -> bytes:
-    """A log entry with its body, which it may borrow from another entry."""
-    lender = lender_key(key, stored)
-    return stored if lender is None else whole(stored, log.values.get(lender))
 
 
 class SimulatedStorage:
@@ -93,7 +34,7 @@ class SimulatedStorage:
         self.suspect = False
         self.total = total
         self.format = FORMAT
-        """Of the data folder; a run may begin on an older one."""
+        """Of the data folder; an older one becomes this one when it is opened."""
         self.full = False
         """Whether others have filled the file system."""
         self.refuses = False
@@ -108,9 +49,9 @@ class SimulatedStorage:
         """Log entries, by key, that were synced and that the disk lost for good."""
         self.flipped = False
         """Whether a bit of what was synced has changed: more may be refetched for it."""
-        self._live = _Image()
-        self._durable = _Image()
-        self._synced = _Table()
+        self._live = Image()
+        self._durable = Image()
+        self._synced = Table()
         """Family `log` with all that is synced."""
         self._settled: deque[list[Operation]] = deque()
         """Synced, newer than `_durable`."""
@@ -126,7 +67,7 @@ class SimulatedStorage:
         return value if value is None else self._whole(family, key, value)
 
     def _whole(self, family: Family, key: bytes, value: bytes) -> bytes:
-        return _entry(self._live.tables["log"], key, value) if family == "log" else value
+        return entry_of(self._live.tables["log"], key, value) if family == "log" else value
 
     def scan(
         self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
@@ -150,6 +91,7 @@ class SimulatedStorage:
     def open(self) -> None:
         """A process starts on this data folder."""
         assert self.format in READABLE, f"a data folder of format {self.format} is not opened"
+        self.format = FORMAT
 
     def write(self, writes: WriteSet) -> None:
         """Apply all, visible at once, not durable."""
@@ -221,7 +163,7 @@ class SimulatedStorage:
         """After a crash: the write-ahead log is damaged within what was synced. The store opens
         without the newest write sets, and says that it is *suspect* (Q13). How many."""
         lost = rng.randint(0, len(self._settled))
-        before = _Table()
+        before = Table()
         before.replace(self._synced)
         for _ in range(lost):
             self._settled.pop()
@@ -235,16 +177,26 @@ class SimulatedStorage:
         self.taken += old.taken
         self._miss(old._synced)
 
-    def _miss(self, before: _Table) -> None:
+    def _miss(self, before: Table) -> None:
         """Remember what was synced and is not there any more."""
         held = self._synced.values
         for key, value in before.values.items():
             if held.get(key) != value:
-                self.taken.append((key, _entry(before, key, value)))
+                self.taken.append((key, entry_of(before, key, value)))
+
+    def grow_old(self) -> int:
+        """Before a start: the program that ran until now was of the oldest format. How many bodies
+        its folder holds that one of today would have left out."""
+        self.format = OLDEST
+        tables = self._durable.tables
+        bodies, sets = aged(tables["log"], tables["state"], list(self._settled))
+        self._settled = deque(sets)
+        self._reopen()
+        return bodies
 
     def _reopen(self) -> None:
         self.refuses = self.failed = False
-        self._live = _Image()
+        self._live = Image()
         for family, table in self._durable.tables.items():
             self._live.tables[family].replace(table)
         for operations in self._settled:
@@ -274,7 +226,18 @@ class SimulatedStorage:
         if place < 0 or queue_of(table.keys[place]) != (topic_id, queue):
             return None
         found = table.keys[place]
-        return _entry(table, found, table.values[found])
+        return entry_of(table, found, table.values[found])
+
+    def begins_behind(self, topic_id: int, queue: int, offset: int) -> bool:
+        """Whether the synced log of a queue begins behind an offset: retention has removed it."""
+        keys = self._synced.keys
+        place = bisect_left(keys, log_key(topic_id, queue, 0))
+        first = keys[place] if place < len(keys) else None
+        return (
+            first is not None
+            and queue_of(first) == (topic_id, queue)
+            and position_of(first).offset > offset
+        )
 
     def content(self, family: Family) -> dict[bytes, bytes]:
         """Everything in a family, for the checker."""

@@ -160,10 +160,21 @@ def test_only_acks_leader_may_leave_a_batch_twice_and_stays_in_order() -> None:
 def test_a_reader_is_sent_ahead_by_retention_alone() -> None:
     seen = history(b"p/0")
     seen.kept_bytes[QUEUE.topic] = 10
+    seen.starts = {QUEUE: 7}
     seen.illegal("r", QUEUE, 3, 7)
     assert seen.place("r", QUEUE) == 7
     with pytest.raises(BrokenProperty, match="never rewinds"):
         seen.illegal("r", QUEUE, 7, 5)
+
+
+def test_a_reader_that_is_sent_beyond_what_retention_removed_is_seen() -> None:
+    seen = history(b"p/0")
+    seen.kept_bytes[QUEUE.topic] = 10
+    for starts in ({}, {QUEUE: 6}):
+        seen.starts = starts
+        with pytest.raises(BrokenProperty, match="sent ahead by retention alone"):
+            seen.illegal("r", QUEUE, 3, 7)
+    assert seen.place("r", QUEUE) == 0
 
 
 def test_retention_that_removes_too_much_is_seen() -> None:

@@ -133,3 +133,27 @@ def test_what_is_cut_in_memory_stays_on_disk_until_that_is_synced() -> None:
         assert made.on_disk(1, 0, 5) == (None if value == b"old" else b"old")
         made.sync()
         assert made.on_disk(1, 0, 5) == value
+
+
+def test_a_log_that_begins_behind_it_had_it_where_there_is_retention(world: World) -> None:
+    writes = WriteSet()
+    writes.delete("log", log_key(1, 0, 0))
+    writes.put("log", log_key(1, 0, 1), stamp(encode_batch([b"p/1"], now_ms=5), 1, 1, 5))
+    storage(world, "broker-2").write(writes)
+    acked(world)
+    storage(world, "broker-2").sync()
+    refused(world, "['broker-1', 'broker-3']")
+    looks = Looks(world)
+    looks.starts[QUEUE] = 0
+    looks.acked(QUEUE, 0, MESSAGE)
+    with pytest.raises(BrokenProperty, match="what is acknowledged is on disk"):
+        looks.acked(QUEUE, 1, MESSAGE)
+
+
+def test_the_greatest_start_of_any_replica_is_remembered(world: World) -> None:
+    looks = Looks(world)
+    looks.starts[QUEUE] = 0
+    for start in (5, 3):
+        queues = SimpleNamespace(by_name={QUEUE: SimpleNamespace(start=start)})
+        world.on_broker_turn(SimpleNamespace(queues=queues))  # type: ignore[arg-type]  # all that is asked of it
+    assert looks.starts == {QUEUE: 5}

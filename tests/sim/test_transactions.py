@@ -22,6 +22,7 @@ COUNTED = (
     "parks refused",
     "producers fenced",
     "decisions awaited",
+    "bodies of an older format",
     "released by another leader",
     "ambush: decision asked",
     "ambush: decision told",

@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,49 +26,23 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
 from tests.sim.complaints import Complaints
-from tests.sim.journal_disk import NO_SPACE, JournalDisk
+from tests.sim.journal_disk import JournalDisk
+from tests.sim.machine import OLD_UNTIL, Kind, Machine
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
 from tests.sim.process import Process
 from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.storage import IO_ERROR, SimulatedStorage
+from tests.sim.storage import SimulatedStorage
 from tests.sim.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
     [Message, Callable[[AnyMessage | None, LogboomError | None], None]], None
 ]
-Kind: TypeAlias = Literal["name-server", "broker", "client"]
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 """Small thresholds: compaction and snapshots happen within seconds."""
 LOOK_EVERY = 8
 """States are compared at applied indexes that are multiples of this."""
-
-
-@dataclass(slots=True, eq=False)
-class Machine:
-    """A computer: its clock and disks outlive the processes that run on it."""
-
-    name: str
-    kind: Kind
-    clock: Clock
-    listeners: dict[str, str]
-    build: Callable[[], Core]
-    storage: SimulatedStorage | None = None
-    journal: JournalDisk | None = None
-    process: Process | None = None
-    starts: int = 0
-    idle: bool = False
-    """It is not to start (again) for now."""
-    retired: bool = False
-    """Taken out of the cluster for good."""
-
-    def excused(self, reason: str) -> bool:
-        """Whether its disk refused something in this life of its process, and the process says so:
-        then it may, and must, end (Q14, R9). Only the disk itself knows, and forgets it in a crash:
-        what it is about to refuse, or refused long ago, excuses nothing."""
-        disks = [disk for disk in (self.storage, self.journal) if disk is not None]
-        return any(disk.failed for disk in disks) and (IO_ERROR in reason or NO_SPACE in reason)
 
 
 class World:
@@ -98,6 +71,8 @@ class World:
         """Called with a moment that hurts and the node that it is about."""
         self.watched: set[Moment] = set()
         """Moments that `on_moment` wants to hear of: others cost nothing."""
+        self.on_broker_turn: Callable[[Broker], None] = lambda _core: None
+        """Called when a turn of a broker has ended."""
         self.operate: Operate = lambda _message, _answered: None
         """An operator's client sends a request to the name servers."""
         self.bad_disk = ""
@@ -187,6 +162,9 @@ class World:
             rng = random.Random(self.rng.random())
             storage = machine.storage
             assert storage is not None
+            if machine.starts == machine.old_until:
+                self.trace.count("bodies of an older format", storage.grow_old())
+                self.trace.count("folders of an older format")
             storage.open()
             # An operator keeps the list up to date when name servers are replaced.
             alive = [m.endpoint for m in self._members if not self.machines[m.id].retired]
@@ -199,6 +177,8 @@ class World:
 
         machine = self.add(name, "broker", {"main": f"{name}:7711"}, build)
         machine.storage = self.new_storage()
+        # Dice of its own: what a seed does stays as it was.
+        machine.old_until = random.Random(f"format of {self.seed} {name}").choice(OLD_UNTIL)
 
     def add(
         self, name: str, kind: Kind, listeners: dict[str, str], build: Callable[[], Core]
@@ -246,19 +226,20 @@ class World:
         process.lost_power = lambda _process: self.kill(name)
         if machine.kind == "name-server":
             process.after_turn = lambda: self._look_at_name_server(name)
-        elif machine.storage is not None and machine.storage.suspect:
-            process.after_turn = lambda: self._absolve(machine, process)
+        elif machine.kind == "broker":
+            process.after_turn = lambda: self._look_at_broker(machine, process)
         machine.process = process
         for listener, endpoint in machine.listeners.items():
             self.network.listen(process, listener, endpoint)
 
-    def _absolve(self, machine: Machine, process: Process) -> None:
-        """As a broker's skin does: once the name servers know, the next start need not say so."""
-        assert isinstance(process.core, Broker)
-        assert machine.storage is not None
-        if process.core.registered:
-            machine.storage.suspect = False
-            process.after_turn = lambda: None
+    def _look_at_broker(self, machine: Machine, process: Process) -> None:
+        core, storage = process.core, machine.storage
+        assert isinstance(core, Broker)
+        assert storage is not None
+        if storage.suspect and core.registered:
+            # As a broker's skin does: once the name servers know, the next start need not say so.
+            storage.suspect = False
+        self.on_broker_turn(core)
 
     def kill(self, name: str) -> None:
         """The machine loses its power, or (a third) only the process is killed."""
