@@ -14,6 +14,7 @@ FOUND: Final[dict[int, str]] = {
     10_001_684: "one told by a name server long cut off followed a deposed leader: acked and lost",
     40_003_693: "a name server that joined counted a smaller group than the others",
     50_001_779: "nothing: a topic that had just been deleted was taken to be there by the check",
+    90_000_476: "nothing: retention removed something between two looks of the check",
 }
 """Seed → what it once broke; all of them run too. (A change of the simulation itself changes what
 a seed does: then the note is what remains.)"""
