@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.clients import client
+from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, write
@@ -35,7 +36,6 @@ SNAPSHOT: Final = "boom-snapshot"
 KEPT: Final = 2
 """Snapshots that are kept: somebody may be reading the one before."""
 SNAPSHOT_FOLDER: Final = re.compile(r"snapshot-\d{6,}")
-TIMEOUT_S: Final = 60.0
 
 
 class State(Struct, frozen=True):
@@ -155,7 +155,7 @@ def _planned(servers: str, topic: str, folder: Path) -> State:
         text = f"{folder} has snapshots of topic {known.topic!r}: say another --to for {topic!r}"
         raise InvalidRequest(text)
     if not known.planned:
-        bounds = client(servers, TIMEOUT_S).admin.offsets(topic)
+        bounds = client(servers, TIMEOUT_MS / 1000).admin.offsets(topic)
         known = structs.replace(known, planned={queue: end for queue, (_, end) in bounds.items()})
         checkpoints.write(folder, known)
     return known

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 
 from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.pipeline.clients import client
+from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs import messages as rows
 from logboom.pipeline.jobs.publishing import Target, write
@@ -33,7 +34,6 @@ KINDS: Final = ("cause", "topic", "time")
 """What dead letters can be counted by."""
 NUMBERS: Final = r"\b(0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b"
 """What differs between causes that are one: numbers, and ids in hexadecimal."""
-TIMEOUT_S: Final = 60.0
 _ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
 
 
@@ -226,7 +226,7 @@ def sendable(letters: DataFrame, target: Target) -> DataFrame:
 
 
 def _topics(target: Target) -> set[str]:
-    return {topic.name for topic in client(target.servers, TIMEOUT_S).admin.topics()}
+    return {topic.name for topic in client(target.servers, TIMEOUT_MS / 1000).admin.topics()}
 
 
 def _leave_out_gone(spark: SparkSession, target: Target, state: State, checkpoint: Path) -> None:
