@@ -16,9 +16,9 @@ from pyspark import daemon
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from logboom.pipeline import worker_daemon
 from logboom.pipeline.failures import reason
 from logboom.pipeline.session import check_spark, register
-from logboom.pipeline.worker_daemon import MODULE, acknowledge_at_once
 from logboom.wire.errors import StartError
 
 pytestmark = pytest.mark.timeout(400)
@@ -49,12 +49,17 @@ def test_sparks_processes_import_what_is_installed(spark: SparkSession) -> None:
 
 def test_a_worker_acknowledges_each_task_at_once(spark: SparkSession) -> None:
     # That its daemon is ours, which it was forked from; Spark's own would be silently slower.
-    command = Path("/proc/self/cmdline")
-    (told,) = spark.sparkContext.parallelize([0], 1).map(lambda _: command.read_bytes()).collect()
-    assert MODULE.encode() in told.split(b"\0")
+    def told(_: int) -> tuple[bytes, str]:
+        from pyspark import daemon
+
+        return Path("/proc/self/cmdline").read_bytes(), daemon.worker.__name__
+
+    ((command, runs),) = spark.sparkContext.parallelize([0], 1).map(told).collect()
+    assert worker_daemon.MODULE.encode() in command.split(b"\0")
+    assert runs == worker_daemon.run_task.__name__
 
 
-def test_acknowledging_at_once_lasts_until_an_answer() -> None:
+def test_acknowledging_at_once_lasts_until_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
@@ -69,11 +74,13 @@ def test_acknowledging_at_once_lasts_until_an_answer() -> None:
                 ours.send(b"an answer")
                 theirs.recv(9)
             assert at_once() == 0
-            acknowledge_at_once(ours)
-            assert at_once() == 1
+            # Before the task, which is all that comes of one.
+            monkeypatch.setattr(worker_daemon, "_run_task", lambda _sock, _known: at_once())
+            assert worker_daemon.run_task(ours, authenticated=True) == 1
     one, other = socket.socketpair()
     with one, other:
-        acknowledge_at_once(one)  # as Spark does over Unix sockets: nothing to wait for
+        # As Spark does over Unix sockets: nothing to wait for.
+        worker_daemon.acknowledge_at_once(one)
 
 
 def test_spark_still_calls_what_is_replaced() -> None:
