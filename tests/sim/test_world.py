@@ -1,4 +1,4 @@
-"""A node may end by itself because of its disk, or not at all."""
+"""A node may end by itself because of its disk, or not at all; name servers agree in all they hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.journal_store import JournalError
+from logboom.metadata.raft.raft import RaftNode
 from logboom.wire.actor import Effects
 from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
@@ -69,3 +70,21 @@ def test_a_broker_must_have_had_a_sync_that_failed() -> None:
     assert machine.excused(said)
     machine.storage.crash(world.rng)
     assert not machine.excused(said)
+
+
+def test_a_name_server_that_counts_other_members_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1)
+    names = [machine.name for machine in world.nodes("name-server")]
+    for name in names:
+        world.start(name)
+    world.scheduler.run(3.0)
+    assert world.compare_name_servers()
+    one = world.name_server("name-1")
+    assert one is not None
+    fewer = one.raft.applied_members - {names[-1]}
+    counted = property(lambda raft: fewer if raft is one.raft else frozenset(names))
+    monkeypatch.setattr(RaftNode, "applied_members", counted)
+    with pytest.raises(BrokenProperty, match="states are equal at equal index"):
+        world.compare_name_servers()
