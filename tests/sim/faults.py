@@ -52,6 +52,8 @@ class Faults:
             **ClockFaults(hand).weights(),
             **ambushes.weights(),
         }
+        self._alone: tuple[Fault, ...] = (network.cut_from_nodes, network.unheard_by_nodes)
+        """Struck only by themselves: weather has them among its partitions."""
         # Every seed has its own weather: some faults often, others never.
         for fault in self._weights:
             self._weights[fault] *= rng.choice((0, 0.5, 1, 1, 3))
@@ -72,7 +74,7 @@ class Faults:
 
     def once(self, what: str, seconds: float) -> None:
         """Let this fault come in so many seconds, and no other."""
-        (fault,) = [fault for fault in self._weights if name_of(fault) == what]
+        (fault,) = [fault for fault in (*self._weights, *self._alone) if name_of(fault) == what]
         self._world.on_moment = self._hand.happened
 
         def strike() -> None:

@@ -11,6 +11,8 @@ APART: Final = (0.3, 9.0)
 """Seconds that a partition lasts: short ones let messages arrive late, long ones break."""
 GOING_HOME: Final = (2.5, 6.0)
 """Seconds after its end when a broker that came back at once gets its leaderships back."""
+LOST_INSIDE: Final = (7.0, 9.0)
+"""Seconds without a broker that clients still reach: who waits for its end waits too long."""
 LAG: Final = (0.1, 4.0)
 """Seconds that messages take longer: up to well beyond every request's time-out, so that answers
 come after their request was given up and sent again, also over a connection of before."""
@@ -81,6 +83,20 @@ class NetworkFaults:
         wait, seconds = rng.uniform(*GOING_HOME), rng.uniform(4.0, APART[1])
         hand.later(wait, lambda: self.part(*ways, both=both, seconds=seconds))
         return hand.down(home, 0.2)
+
+    def cut_from_nodes(self) -> bool:
+        """A broker and all other nodes hear each other no more; clients hear everybody."""
+        return self._lost_inside(both=True)
+
+    def unheard_by_nodes(self) -> bool:
+        """All other nodes hear a broker no more, which hears them; clients hear everybody."""
+        return self._lost_inside(both=False)
+
+    def _lost_inside(self, *, both: bool) -> bool:
+        hand = self._hand
+        broker = hand.rng.choice(hand.names("broker"))
+        others = [name for name in hand.names() if name != broker]
+        return self.part([broker], others, both=both, seconds=hand.rng.uniform(*LOST_INSIDE))
 
     def part(
         self,

@@ -20,6 +20,8 @@ FAULTS: Final = (
     "cut apart",
     "deafen",
     "cut going home",
+    "cut from nodes",
+    "unheard by nodes",
     "fail sync",
     "replace disk",
     "replace name server",
@@ -27,7 +29,7 @@ FAULTS: Final = (
     "lose power in sync",
     "after ack",
 )
-SEEDS: Final = range(2)
+SEEDS: Final = range(3)
 TOPICS: Final = ("safe", "brief")
 """With three replicas."""
 

@@ -151,7 +151,7 @@ class Broker:
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
         self.groups = GroupRoutes(members_at=config.id)
         self.watcher = Watcher(self.routes, self.links, self.servers, self.groups, self._metadata)
-        self.told = Told(self.routes)
+        self.told = Told(self.routes, lease.holds)
         self.isr = IsrKeeper(
             config.id, self.routes, self.registration, self.proposals, stats, self._recount
         )

@@ -140,10 +140,16 @@ class Watcher:
 
 
 class Told:
-    """Answers WATCH of clients from our own copy, at once or when something changes."""
+    """Answers WATCH of clients from our own copy, at once or when something changes.
 
-    def __init__(self, routes: Routes) -> None:
+    A broker that the name servers do not hear may have been replaced long ago, and would never be
+    told. Clients that reach it still must not wait with it: who has waited its time there is sent on.
+    """
+
+    def __init__(self, routes: Routes, in_touch: Callable[[float], bool]) -> None:
+        """`in_touch`: whether our copy is not older than a lease, at a monotonic time."""
         self._routes = routes
+        self._in_touch = in_touch
         self._holds: Holds[None, Watch] = Holds()
         self._changes: deque[tuple[int, str]] = deque()
         self._floor = -1
@@ -197,8 +203,13 @@ class Told:
                 turn.refuse(address, message.id, Unavailable(text))
             return ripe
         view = self._view(message)
-        if not ripe and message.version >= 0 and not view.full and not _says_something(view):
-            return False
+        if message.version >= 0 and not view.full and not _says_something(view):
+            if not ripe:
+                return False
+            if not self._in_touch(turn.mono):
+                text = "this broker hears no name server: it may not know what changed; ask another node"
+                turn.refuse(address, message.id, Unavailable(text))
+                return True
         turn.answer(address, WatchResult(message.id, view))
         return True
 

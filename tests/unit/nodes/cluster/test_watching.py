@@ -108,6 +108,27 @@ def test_a_client_that_is_up_to_date_waits_for_its_topics_or_its_time() -> None:
     assert [t.name for t in client.answer().view.topics] == ["later"]
 
 
+def test_who_waits_at_a_broker_that_hears_no_name_server_is_sent_on() -> None:
+    """Chaos, seed 7002: a leader that no node heard any more was replaced, and clients that watched
+    at it went on sending to it until the network was whole again."""
+    rig = Rig()
+    rig.publish(topic("a", 1))
+    client = rig.client()
+    assert client.ask(watch(rig.version, ["a"])) == []
+    rig.granting = False
+    rig.settle(1.0)
+    assert client.answer().view.topics == [], "within its lease it is as good as any"
+    rig.settle(2.0)
+    assert client.ask(watch(rig.version, ["a"])) == []
+    rig.settle(1.0)
+    with pytest.raises(Unavailable, match="ask another node"):
+        client.answer()
+    # Who begins must begin somewhere: an outage of the raft group is none of the brokers.
+    view = told(rig, "new", watch(-1))
+    assert view is not None
+    assert view.full
+
+
 def test_it_never_goes_back() -> None:
     rig = Rig()
     rig.publish(topic("a", 1))
