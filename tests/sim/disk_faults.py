@@ -108,12 +108,16 @@ class DiskFaults:
     # -- synced data goes -------------------------------------------------------------------
 
     def _spared(self, name: str) -> bool:
-        """Whether each queue that a broker holds has another in-sync replica."""
-        state = self._hand.world.newest_state()
+        """Whether each queue has another in-sync replica than this broker.
+
+        Name servers that have just been started may not know of the newest queues; what any of them
+        ever knew counts.
+        """
+        world = self._hand.world
+        state = world.newest_state()
         if state is None or name not in state.brokers:
             return False
-        standings = [queue.standing for queue in state.brokers[name].queues]
-        return all(any(member != name for member in s.isr) for s in standings)
+        return all(any(member != name for member in isr) for isr in world.isrs.values())
 
     def _taken_down(self) -> Machine | None:
         """The bad broker, crashed and waiting for its start; None: not now."""
