@@ -16,6 +16,7 @@ FOUND: Final[dict[int, str]] = {
     50_001_779: "nothing: a topic that had just been deleted was taken to be there by the check",
     90_000_476: "nothing: retention removed something between two looks of the check",
     100_001_806: "nothing: the check gave the only replica of a queue an empty disk",
+    140_000_657: "the HW of a log that agreed with the leader's only below its start went back",
 }
 """Seed → what it once broke; all of them run too. (A change of the simulation itself changes what
 a seed does: then the note is what remains.)"""

@@ -356,12 +356,11 @@ def difference(replica: Replica, asked: QueueFetch) -> QueueAnswer | None:
         return _reset(replica, asked)
     if position <= replica.end and replica.epochs.before(position) == asked.last_epoch:
         return None
-    if asked.last_epoch < 0:
-        # An empty log that does not begin where ours does.
-        return _reset(replica, asked)
     floor = replica.epochs.floor(asked.last_epoch, replica.end)
     if floor is None:
-        return _cut(replica, asked, -1, Position(replica.start))
+        # An empty log that does not begin where ours does; or one that agrees with ours at most
+        # below our start. Were it told to cut, its HW would go back until it is begun anew.
+        return _reset(replica, asked)
     return _cut(replica, asked, *floor)
 
 

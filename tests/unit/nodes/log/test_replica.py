@@ -86,6 +86,26 @@ def test_producer_windows_after_a_cut_are_those_of_the_log(
     assert rebuilt.windows.encode(hw) == new.replica.windows.encode(hw)
 
 
+def test_a_log_that_agrees_only_below_the_leaders_start_begins_anew_and_its_hw_goes_on() -> None:
+    """Seed 140000657: it was told to cut everything first, and its HW went back to its own start
+    until the leader, which died meanwhile, could tell it where to begin."""
+    old, new = Log(), Log()
+    old.lead(1, [2, 2])
+    new.follow(old, 1, 50)
+    for log in (old, new):
+        log.replica.raise_hw(Position(4))
+    old.lead(2, [3, 3])
+    new.lead(3, [2, 2, 2])
+    new.replica.raise_hw(new.replica.end)
+    new.trim(8)
+    watermarks = [old.replica.hw]
+    for _ in range(4):
+        old.follow(new, 3, 1)
+        watermarks.append(old.replica.hw)
+    assert watermarks == sorted(watermarks)
+    assert old.log() == new.log() != {}
+
+
 def test_a_replica_begins_anew_behind_retention_with_the_windows_of_before() -> None:
     leader, follower = Log(), Log()
     leader.lead(1, [2, 2, 2])
