@@ -73,6 +73,12 @@ class Looks:
         storage = self._world.machines[name].storage
         # A log with flipped bits is cut and refetched, from its very beginning if need be.
         trusted = storage is not None and not storage.flipped
+        if trusted and (cuts := core.stats.counters.get("cuts_below_hw", 0)):
+            # Also where it was made good before this look.
+            raise BrokenProperty(
+                "HW and log start never go back",
+                f"{name} was told {cuts} times to cut below its HW",
+            )
         for replica in core.queues:
             key = (name, life, *replica.key)
             now = _Seen(replica.start, replica.hw)

@@ -150,6 +150,20 @@ def test_a_log_that_begins_behind_it_had_it_where_there_is_retention(world: Worl
         looks.acked(QUEUE, 1, MESSAGE)
 
 
+def test_a_cut_below_the_hw_is_seen_though_nothing_is_left_of_it(world: World) -> None:
+    looks = Looks(world)
+    world.start("broker-1")
+    world.scheduler.run(0.1)
+    core = world.broker("broker-1")
+    assert core is not None
+    looks.look()
+    core.stats.count("cuts_below_hw")
+    with pytest.raises(BrokenProperty, match="broker-1 was told 1 times to cut below its HW"):
+        looks.look()
+    storage(world, "broker-1").flipped = True
+    looks.look()
+
+
 def test_the_greatest_start_of_any_replica_is_remembered(world: World) -> None:
     looks = Looks(world)
     looks.starts[QUEUE] = 0
