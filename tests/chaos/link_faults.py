@@ -6,6 +6,7 @@ import random
 
 from tests.chaos.catalogue import Struck, beyond_leases, fault
 from tests.chaos.links import CLIENT, ProxyLinks, part
+from tests.chaos.outages import BAR_S
 from tests.chaos.rig import Rig
 
 
@@ -32,6 +33,17 @@ def cut_raft_leader(rig: Rig, rng: random.Random) -> Struck:
 def cut_leader_from_name_servers(rig: Rig, rng: random.Random) -> Struck:
     """A leader keeps its clients and followers and loses the name servers: its lease ends."""
     return _cut(rig, [rig.leader(rng)], rig.servers, beyond_leases(rng))
+
+
+@fault()
+def cut_leader_from_nodes(rig: Rig, rng: random.Random) -> Struck:
+    """A leader keeps its clients and loses all nodes: it is not told that it was replaced.
+
+    For longer than a queue may be without service: so it does not help to wait for the end.
+    """
+    leader = rig.leader(rng)
+    nodes = [name for name in rig.cluster.nodes if name != leader]
+    return _cut(rig, [leader], nodes, BAR_S + 1.0)
 
 
 @fault()
