@@ -15,6 +15,7 @@ from typing import Final
 from logboom.metadata.config import LEASE_MS, NameServerConfig
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.groups.reads import GroupReads
+from logboom.metadata.log_time import LogTime
 from logboom.metadata.proposals import proposer_of, refuse_proposal
 from logboom.metadata.raft.changes import RaftChanges
 from logboom.metadata.raft.config import (
@@ -91,6 +92,7 @@ class NameServer:
         """
         self.config = config
         self.state = State()
+        self._time = LogTime(now.mono)
         self._now = now
         self._rng = rng
         self._founders = config.members()
@@ -222,10 +224,13 @@ class NameServer:
 
     def _apply(self, entry: bytes) -> bytes:
         self._counts["applied"] += 1
-        return self.state.apply(entry)
+        result = self.state.apply(entry)
+        self._time.follow(self.cluster.clock_ms, self._now.mono)
+        return result
 
     def _restore(self, snapshot: bytes) -> None:
         self.state.restore(snapshot)
+        self._time.follow(self.cluster.clock_ms, self._now.mono)
         self._restored = True
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
@@ -237,7 +242,9 @@ class NameServer:
         return self._rng.randbytes(16).hex()
 
     def _entry(self, proposer: str, number: int, command: AnyLogCommand) -> bytes:
-        return encode_entry(entry_of(proposer, number, self._now.wall_ms, command))
+        return encode_entry(
+            entry_of(proposer, number, self._time.stamp_ms(self._now.mono), command)
+        )
 
     def _follow(self, out: Effects) -> None:
         """Let the rest of the node see what was applied."""

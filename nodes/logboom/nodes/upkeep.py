@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -39,6 +38,11 @@ SHARE: Final = 256
 """Queues that one round looks through for retention."""
 PRODUCERS_EVERY: Final = 600.0
 """Seconds between two looks for idle producers."""
+EXPIRED_AT_ONCE: Final = 10_000
+"""Producers of a queue that one look forgets."""
+SURELY_IDLE: Final = 3_600.0
+"""Seconds that a producer is found idle before it is forgotten: by the wall clock all of them are idle
+once that is set ahead, and whoever sends a batch again does so sooner."""
 
 
 class Upkeep:
@@ -85,6 +89,8 @@ class Upkeep:
         self._retention_at = float("-inf")
         self._to_trim: list[QueueKey] = []
         self._producers_at = float("inf")
+        self._idle: dict[tuple[QueueKey, int, Position], float] = {}
+        """Idle producers of a queue, with where their last batch is → since when they were found so."""
 
     def returned(self, now: float) -> None:
         """Called first in each turn: an absence of this loop is counted as nobody's silence.
@@ -229,17 +235,26 @@ class Upkeep:
             return
         self._producers_at = turn.mono + PRODUCERS_EVERY
         before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
+        found, self._idle = self._idle, {}
         for replica in self._roles.led.values():
             if replica.leading is None or not may_append(replica, replica.leading):
                 continue
-            idle = list(islice(replica.windows.idle(before_ms), 10_000))
-            if idle:
-                body = msgspec.msgpack.encode(idle)
-                replica.append_control(
-                    Kind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
-                )
-                self._queues.touch(replica)
-                self._feeder.appended(replica)
+            gone: list[int] = []
+            for producer, last in replica.windows.idle(before_ms).items():
+                idle = (replica.key, producer, last)
+                self._idle[idle] = since = found.get(idle, turn.mono)
+                if turn.mono - since >= SURELY_IDLE and len(gone) < EXPIRED_AT_ONCE:
+                    gone.append(producer)
+            if gone:
+                self._forget_producers(replica, gone, turn)
+
+    def _forget_producers(self, replica: Replica, producers: list[int], turn: Turn) -> None:
+        body = msgspec.msgpack.encode(producers)
+        replica.append_control(
+            Kind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
+        )
+        self._queues.touch(replica)
+        self._feeder.appended(replica)
 
 
 def may_append(replica: Replica, leading: Leadership) -> bool:

@@ -30,7 +30,7 @@ from logboom.wire.messages import (
     WatchResult,
 )
 from logboom.wire.view import TopicConfig
-from tests.unit.metadata.name_servers import Asked, Group
+from tests.unit.metadata.name_servers import RAFT, Asked, Group
 
 
 def topic(name: str = "t", queues: int = 1, replicas: int = 0) -> CreateTopic:
@@ -75,6 +75,63 @@ def test_a_retry_at_the_next_leader_gets_the_first_result() -> None:
     again = group.propose(AllocateProducerIds(10), proposer="me", number=7)
     assert again == first
     assert group.propose(AllocateProducerIds(10), proposer="me", number=8).value == 11
+
+
+@pytest.mark.parametrize("days", [1, 400, -1])
+def test_a_retry_gets_the_first_result_though_wall_clocks_jump_meanwhile(days: int) -> None:
+    group = Group()
+    first = group.propose(AllocateProducerIds(10), proposer="me", number=7)
+    for process in group.processes.values():
+        process.clock.wall_ahead_ms += days * 86_400_000
+    assert group.propose(AllocateProducerIds(10), proposer="you", number=1).value == 11
+    assert group.propose(AllocateProducerIds(10), proposer="me", number=7) == first
+    group.kill(group.leader())
+    assert group.propose(AllocateProducerIds(10), proposer="you", number=2).value == 21
+    assert group.propose(AllocateProducerIds(10), proposer="me", number=7) == first
+
+
+def test_the_logs_time_passes_at_every_leader() -> None:
+    group = Group()
+    group.propose(AllocateProducerIds(1))
+    begun, shown = group.scheduler.now, group.core(group.leader()).cluster.clock_ms
+    for killed in (True, False):
+        group.run(20.0)
+        if killed:
+            group.kill(group.leader())
+        group.propose(AllocateProducerIds(1))
+        passed = group.core(group.leader()).cluster.clock_ms - shown
+        assert passed / 1000 == pytest.approx(group.scheduler.now - begun, abs=0.1)
+
+
+def test_the_logs_time_goes_on_after_a_restart_of_all() -> None:
+    group = Group()
+    group.propose(AllocateProducerIds(1))
+    group.run(20.0)
+    group.propose(AllocateProducerIds(1))
+    shown = group.core(group.leader()).cluster.clock_ms
+    names = list(group.processes)
+    for name in names:
+        group.kill(name)
+    group.run(1_000.0)
+    for name in names:
+        group.start(name)
+    begun = group.scheduler.now
+    group.propose(AllocateProducerIds(1))
+    passed = group.core(group.leader()).cluster.clock_ms - shown
+    assert 0 < passed / 1000 <= group.scheduler.now - begun, "no clock passes while nobody runs"
+
+
+def test_the_logs_time_goes_on_from_a_snapshot() -> None:
+    group = Group(size=1)
+    group.propose(AllocateProducerIds(1))
+    group.run(20.0)
+    # Some of these restarts find a snapshot and nothing behind it.
+    for _ in range(RAFT.compact_entries + 2):
+        group.propose(AllocateProducerIds(1))
+        group.kill("name-1")
+        restored = group.start("name-1").cluster.clock_ms
+        group.leader()
+        assert group.core("name-1").cluster.clock_ms > restored
 
 
 def test_a_client_cannot_take_the_results_of_a_nodes_proposals() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.nodes import upkeep
 from logboom.nodes.log.keys import Position
+from logboom.nodes.upkeep import SURELY_IDLE
 from logboom.wire.actor import Effects, Event
 from logboom.wire.errors import ProducerError
 from logboom.wire.messages import QueueAnswer
 from logboom.wire.view import TopicConfig
-from tests.unit.nodes.rig import ME, Rig, batch, entry, fetch, produce
+from tests.unit.nodes.rig import ME, Peer, Rig, batch, entry, fetch, produce
 from tests.unit.nodes.test_broker_rules import flowing, replicated
 
 BOTH = (ME, "broker-2")
@@ -62,13 +64,20 @@ def test_a_follower_deletes_what_its_leader_deleted() -> None:
     assert len(rig.storage.content("log")) == 1
 
 
-def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
+def one_producer() -> tuple[Rig, Peer]:
+    """A leader that forgets who is idle for a second, and the client that sent producer 9's first
+    batch."""
     rig = Rig(producer_expiry_ms=1_000)
     rig.lead()
     client = rig.client()
     client.ask(produce(), [batch(1, 9, 0, 0)])
+    return rig, client
+
+
+def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
+    rig, client = one_producer()
     rig.wall_ms += 60_000
-    rig.settle(601.0)
+    rig.settle(601.0 + SURELY_IDLE)
     assert rig.replica().end == Position(1, 1)
     assert len(rig.replica().windows) == 0
     client.ask(produce(), [batch(1, 9, 0, 1)])
@@ -80,6 +89,40 @@ def test_an_idle_producer_is_forgotten_by_an_entry_of_the_log() -> None:
     again = Rig(rig.storage, incarnation="two")
     assert again.replica().damage is None
     assert len(again.replica().windows) == 0
+
+
+def test_no_producer_is_forgotten_because_a_clock_was_set() -> None:
+    rig, client = one_producer()
+    assert client.answer().base_offset == 0
+    rig.settle(605.0)
+    rig.wall_ms += 60_000
+    rig.settle(SURELY_IDLE)
+    client.ask(produce(), [batch(1, 9, 0, 0)])
+    assert client.answer().base_offset == 0, "sent again: it is known"
+    assert rig.replica().end == Position(1)
+
+
+def test_who_wrote_meanwhile_is_not_found_idle_for_long() -> None:
+    rig, client = one_producer()
+    rig.wall_ms += 60_000
+    rig.settle(1_300.0)
+    client.ask(produce(), [batch(1, 9, 0, 1)])
+    rig.wall_ms += 60_000
+    rig.settle(SURELY_IDLE - 600.0)
+    assert len(rig.replica().windows) == 1
+    rig.settle(1_300.0)
+    assert len(rig.replica().windows) == 0
+
+
+def test_one_look_forgets_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EXPIRED_AT_ONCE", 1)
+    rig, client = one_producer()
+    client.ask(produce(), [batch(1, 8, 0, 0)])
+    rig.wall_ms += 60_000
+    rig.settle(601.0 + SURELY_IDLE)
+    assert len(rig.replica().windows) == 1
+    rig.settle(601.0)
+    assert len(rig.replica().windows) == 0
 
 
 class CountingBroker:

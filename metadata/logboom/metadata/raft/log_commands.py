@@ -44,7 +44,7 @@ class LogEntry(Struct, frozen=True, array_like=True):
     proposer: str
     number: int
     time_ms: int
-    """Wall clock of the raft leader that took it; the state's clock is the greatest of these."""
+    """`LogTime` of the raft leader that took it; the state's clock is the greatest of these."""
     command: AnyLogCommand
 
 

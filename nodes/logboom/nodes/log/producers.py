@@ -127,9 +127,10 @@ class ProducerWindows:
             if not window:
                 del self._windows[producer_id]
 
-    def idle(self, before_ms: int) -> list[int]:
-        """Producers whose last batch was appended before `before_ms`."""
-        return [p for p, window in self._windows.items() if window[-1].append_time_ms < before_ms]
+    def idle(self, before_ms: int) -> dict[int, Position]:
+        """Producers whose last batch was appended before `before_ms`, and where that is."""
+        lasts = ((producer, window[-1]) for producer, window in self._windows.items())
+        return {p: last.at for p, last in lasts if last.append_time_ms < before_ms}
 
     def expire(self, producer_ids: Iterable[int], before: Position) -> None:
         """Forget producers that wrote nothing at or after `before`."""

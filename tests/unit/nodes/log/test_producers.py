@@ -86,7 +86,7 @@ def test_sequences_wrap() -> None:
 def test_expiry_forgets_only_those_that_wrote_nothing_since() -> None:
     windows = filled(3)
     windows.add(head(0, producer=8), Position(3), 100, Position(0))
-    assert windows.idle(50) == [9]
+    assert windows.idle(50) == {9: Position(2)}
     windows.expire([9, 8], before=Position(3))
     assert len(windows) == 1
     assert windows.find(head(0)) is None
