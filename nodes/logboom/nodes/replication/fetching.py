@@ -271,8 +271,7 @@ class Fetching:
             elif answer.status == "CUT":
                 changed = self._cut(replica, answer, turn)
             else:
-                self._stats.count("resets")
-                replica.reset(answer.state, turn.writes)
+                self._reset(replica, answer, turn)
                 changed = True
         except (DamagedBatch, DataDamaged):
             self._stats.count("bad_entries")
@@ -329,6 +328,13 @@ class Fetching:
         if place < hw:
             self._stats.count("cuts_below_hw")
         return True
+
+    def _reset(self, replica: Replica, answer: QueueAnswer, turn: Turn) -> None:
+        hw = replica.hw
+        self._stats.count("resets")
+        replica.reset(answer.state, turn.writes)
+        if replica.hw < hw:
+            self._stats.count("cuts_below_hw")
 
     def synced(self, token: int) -> None:
         """Everything up to `token` is on disk: those positions may be told."""

@@ -152,3 +152,14 @@ def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() 
     request = rig.stations["b2:7711"].take(Replicate)
     assert [queue.queue for queue in request.queues] == [0]
     assert request.gone == []
+
+
+@pytest.mark.parametrize(("start", "below"), [(0, 1), (2, 1), (3, 0), (7, 0)])
+def test_a_queue_that_begins_anew_below_its_hw_is_counted(start: int, below: int) -> None:
+    rig = follower()
+    replicated(rig, flowing(2, 50, 1), frames=[entry(0, 2, 3)])
+    assert rig.replica().hw == Position(3)
+    snapshot = rig.replica().snapshot(Position(start))
+    replicated(rig, QueueAnswer(1, 0, 2, "RESET", start, 0, start, 0, -1, start, 0, snapshot))
+    assert rig.replica().hw == Position(start)
+    assert rig.broker.stats.counters.get("cuts_below_hw", 0) == below
