@@ -13,7 +13,8 @@ from typing import Final
 from tests.sim.hand import Fault, Hand
 
 SPEED: Final = (0.995, 1.005)
-HOUR_MS: Final = 3_600_000
+JUMPS_MS: Final = (3_600_000, 30 * 86_400_000)
+"""How far a wall clock is set ahead or back at most: an hour, or beyond all that is kept for a time."""
 
 
 class ClockFaults:
@@ -32,7 +33,7 @@ class ClockFaults:
     def jump(self) -> bool:
         """A wall clock is set."""
         name = self._hand.victim().name if self._hand.rng.random() < 0.7 else self._anybody()
-        self._jump(name, HOUR_MS)
+        self._jump(name, self._hand.rng.choice(JUMPS_MS))
         self._hand.note(name, "wall clock jumps")
         return True
 

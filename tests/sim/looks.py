@@ -13,6 +13,7 @@ arrives. Not looked at is what was sent with fewer acks.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.nodes.log.keys import queue_of
@@ -21,6 +22,8 @@ from logboom.wire.batch import open_batch, peek
 from tests.sim.trace import BrokenProperty
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from logboom.nodes.broker import Broker
     from tests.sim.history import Queue
     from tests.sim.world import World
@@ -152,8 +155,13 @@ class Looks:
 
 
 def _holds(entry: bytes, offset: int, value: bytes) -> bool:
+    base, values = _opened(entry)
+    place = offset - base
+    return 0 <= place < len(values) and values[place] == value
+
+
+@lru_cache(maxsize=256)
+def _opened(entry: bytes) -> tuple[int, Sequence[bytes | None]]:
+    """Base offset and values; a control entry has none. Each message of a batch asks for them."""
     head = peek(entry)
-    place = offset - head.base_offset
-    if head.is_control or not 0 <= place < head.count:
-        return False
-    return open_batch(entry, head).values()[place] == value
+    return head.base_offset, () if head.is_control else open_batch(entry, head).values()
