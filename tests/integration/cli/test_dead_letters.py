@@ -31,7 +31,8 @@ def test_dead_letters_are_shown_and_sent_again(servers: str) -> None:
                     break
         assert found["payroll"]["open"] == 3
         shown = succeed("dlq", "show", "payroll", "-o", "json", servers=servers).json
-        assert [row["value"] for row in shown] == ["0", "1", "2"]
+        # Three threads gave them up, each when it came to it.
+        assert sorted(row["value"] for row in shown) == ["0", "1", "2"]
         assert {row["origin"] for row in shown} == {f"wages/0/{n}" for n in range(3)}
         assert {row["cause"] for row in shown} == {"OSError: the bank is closed"}
         table = succeed("dlq", "show", "payroll", "-c", 1, servers=servers).out.decode()
