@@ -9,7 +9,8 @@ import pytest
 
 from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import log_key
-from logboom.wire.batch import encode_batch, stamp
+from logboom.wire.batch import encode_batch, encode_control, stamp
+from logboom.wire.head import Kind
 from logboom.wire.view import TopicConfig
 from tests.sim.history import Queue
 from tests.sim.looks import Looks
@@ -148,6 +149,15 @@ def test_a_log_that_begins_behind_it_had_it_where_there_is_retention(world: Worl
     looks.acked(QUEUE, 0, MESSAGE)
     with pytest.raises(BrokenProperty, match="what is acknowledged is on disk"):
         looks.acked(QUEUE, 1, MESSAGE)
+
+
+def test_a_control_entry_in_its_place_is_no_message(world: World) -> None:
+    writes = WriteSet()
+    control = encode_control(Kind.PRODUCER_EXPIRY, MESSAGE)
+    writes.put("log", log_key(1, 0, 0), stamp(control, 0, 1, 5))
+    storage(world, "broker-3").write(writes)
+    storage(world, "broker-3").sync()
+    refused(world, "['broker-1', 'broker-2']")
 
 
 def test_a_cut_below_the_hw_is_seen_though_nothing_is_left_of_it(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.sim import run
 from tests.sim.attacks import attacked
 from tests.sim.figures import short
+from tests.sim.garbage import collected_between_runs
 from tests.sim.run import Ran, added_up
 
 
@@ -104,3 +106,26 @@ def test_an_attack_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         run.main(["--seed", "3", "--attack", "of nobody"])
     assert "'last one'" in capsys.readouterr().err
+
+
+class Ring:
+    """Refers to itself: only a look for garbage frees it."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        self.me = self
+        Ring.alive += 1
+
+    def __del__(self) -> None:
+        Ring.alive -= 1
+
+
+def test_garbage_of_a_run_waits_for_the_next_one() -> None:
+    with collected_between_runs():
+        for _ in range(5_000):
+            Ring()
+        assert Ring.alive == 5_000
+    assert gc.isenabled()
+    with collected_between_runs():
+        assert Ring.alive == 0
