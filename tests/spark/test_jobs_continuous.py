@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
 from logboom.pipeline.jobs import dedup, enrich, window
 from logboom.pipeline.jobs.publishing import Target
-from logboom.pipeline.jobs.running import Run
+from logboom.pipeline.jobs.running import LOOK_S, Run, run_stream
 from tests.spark.topic_contents import contents
 
 pytestmark = pytest.mark.timeout(400)
@@ -60,3 +62,22 @@ def test_a_job_that_is_interrupted_has_ended_well_and_goes_on(
     assert signal.getsignal(signal.SIGINT) == before
     # The window of the last is not over.
     assert len(contents(boom, target.topic)) == (2 if job == "window" else 30)
+
+
+def slowly(rows: DataFrame, number: int) -> None:
+    """Ctrl-C comes while a micro-batch is being written, which takes five looks more."""
+    if rows.count():
+        os.kill(os.getpid(), signal.SIGINT)
+        # Nothing to wait for: the write itself is what takes long.
+        time.sleep(5 * LOOK_S)
+
+
+def test_a_micro_batch_that_is_being_written_at_ctrl_c_is_one_of_the_run(
+    spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
+) -> None:
+    fill(topic, 0, range(20))
+    source = {"servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = spark.readStream.format("logboom").options(**source).load()
+    writer = frame.writeStream.foreachBatch(slowly).option("checkpointLocation", str(tmp_path))
+    run = run_stream("slow", writer, every="100 milliseconds")
+    assert (run.rows, run.stopped) == (20, True)

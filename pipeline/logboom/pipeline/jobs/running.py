@@ -15,6 +15,8 @@ from logboom.pipeline.jobs.messages import UNREAD
 
 LOOK_S: Final = 0.2
 """How often a running query is looked at for its progress."""
+FINISH_S: Final = 10.0
+"""How long after Ctrl-C the micro-batch that is being written may go on; then Spark cancels it."""
 
 
 OnRows: TypeAlias = Callable[[int], object]
@@ -114,9 +116,33 @@ def run_stream(job: str, writer: Any, *, every: str = "", on_rows: OnRows | None
                 done = progress.look(query)
                 if on_rows is not None:
                     on_rows(done)
+            if stop.is_set():
+                _finish(query)
     finally:
         query.stop()
         progress.look(query)
     run = progress.run
     run.stopped = stop.is_set()
     return finished(run, began)
+
+
+def _finish(query: Any) -> None:
+    """Wait until the micro-batch that is being written has ended, FINISH_S at most.
+
+    Where Spark cancels it, its rows may stand in the sink already, and yet be none of this run's:
+    the run told nothing of them, and the next one does the micro-batch again.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    end = time.monotonic() + FINISH_S
+    before = _last_looked(query)
+    while query.status["isTriggerActive"] and _last_looked(query) == before:
+        if time.monotonic() > end or query.awaitTermination(LOOK_S):
+            return
+
+
+def _last_looked(query: Any) -> str:
+    """When the query last began to look for rows, of those looks that have ended."""
+    last = query.lastProgress
+    return str(last.timestamp) if last else ""
