@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -184,13 +185,25 @@ def test_latencies_of_a_topic_are_those_of_what_comes(
     assert len(lines[0].points) == len(found)
 
 
+def processes_with(name: str, value: Path) -> list[str]:
+    """The commands of all processes that have this in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        # Of another user, or gone meanwhile.
+        with suppress(OSError):
+            if f"{name}={value}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append((folder / "cmdline").read_text(encoding="utf-8")[:200])
+    return found
+
+
 def test_a_continuous_command_goes_on_until_it_is_interrupted(
     servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
     fill(topic, 0, range(20))
     words = ["archive", topic, "--to", str(tmp_path / "out"), "--servers", servers, "-o", "json"]
     started = [sys.executable, "-m", "logboom.cli", "pipeline", *words, "--master", "local[1]"]
-    with subprocess.Popen([*started, "--continuous"], stdout=subprocess.PIPE) as job:
+    marked = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*started, "--continuous"], stdout=subprocess.PIPE, env=marked) as job:
         try:
             written = tmp_path / "out" / "_spark_metadata" / "0"
             end = time.monotonic() + 300.0
@@ -200,10 +213,14 @@ def test_a_continuous_command_goes_on_until_it_is_interrupted(
                 # Another process writes it, and tells nobody.
                 time.sleep(0.1)
             job.send_signal(signal.SIGINT)
+            # Not `communicate`, which waits for Spark's process too: it has the same output.
+            job.wait(timeout=60)
+            left = processes_with("TMPDIR", tmp_path)
             out, _ = job.communicate(timeout=60)
         finally:
             job.kill()
     assert job.returncode == 0
+    assert left == []
     report = json.loads(out)
     assert (report["rows"], report["stopped"], report["audit"]) == (20, True, [])
 

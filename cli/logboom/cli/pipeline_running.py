@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 BROKEN: Final = 1
 """Exit code where messages are missing, doubled or wrong."""
+JVM_END_S: Final = 30.0
+"""How long a command waits for Spark's process to remove its files and end, as it then does anyway."""
 FIGURES: Final = ("job", "rows", "batches", "seconds", "rows_per_s")
 
 
@@ -80,6 +84,22 @@ def spark_for(job: str, master: str) -> Iterator[SparkSession]:
     finally:
         if before is None:
             spark.stop()
+            _end_with_jvm(spark)
+
+
+def _end_with_jvm(spark: SparkSession) -> None:
+    """Have this process end after Spark's own, which it started: that one ends with its input, and
+    would be a process, and folders, that a command leaves behind for a while."""
+    started: subprocess.Popen[bytes] | None = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # PySpark tells it to nobody else.
+
+    def end() -> None:
+        if started is None or started.stdin is None:
+            return
+        started.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(JVM_END_S)
+
+    atexit.register(end)
 
 
 @contextmanager
