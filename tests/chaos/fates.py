@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
+from tests.chaos.outages import BAR_S
 from tests.chaos.record import Fate
 
 JOINED: Final = "joined"
@@ -22,8 +23,9 @@ LOST: Final = (UNHEARD, KILLED, PAUSED, OUT)
 """What it had not committed by then may come again."""
 SLACK_S: Final = 1.0
 """Between what happens to a member and the line that says so."""
-WAKING_S: Final = 5.0
-"""Within so long after it woke, a member learns that it is out."""
+WAKING_S: Final = 5.0 + BAR_S
+"""Within so long after it woke, a member learns that it is out: 5 s after there is anybody to tell it,
+and a fault that strikes just then may leave it alone for as long as a queue may be without service."""
 
 
 class Fates:
