@@ -75,7 +75,7 @@ def judge_group(
         verdict: what is wrong goes in there.
         attempts: how often a message has to fail to be a dead letter.
     """
-    known = Fates(record for record in records if isinstance(record, Fate))
+    known = Fates((r for r in records if isinstance(r, Fate)), fates.unserved(records))
     given: defaultdict[int, list[Consumed]] = defaultdict(list)
     committed: defaultdict[int, list[Committed]] = defaultdict(list)
     for record in records:

@@ -58,7 +58,7 @@ def judge_subscriptions(
         verdict: what is wrong goes in there.
     """
     befell = [Fate(r.member, r.what, r.at) for r in records if isinstance(r, Befell)]
-    known = Fates(befell)
+    known = Fates(befell, fates.unserved(records))
     figures = SubscriptionFigures(
         killed=known.count(fates.KILLED), stopped=known.count(fates.PAUSED)
     )

@@ -8,7 +8,7 @@ import pytest
 from tests.chaos import fates, subscription_ledger
 from tests.chaos.ledger import UNSTABLE, Stored, Verdict
 from tests.chaos.payload import KEYS, Stream
-from tests.chaos.record import Befell, Confirmed, Handed, Record, TooLate
+from tests.chaos.record import Acked, Befell, Confirmed, Handed, Record, TooLate
 from tests.chaos.subscription_ledger import SubscriptionFigures, judge_subscriptions
 
 STORED = {0: [Stored(0, Stream("p", 0), 0, 40)]}
@@ -62,14 +62,34 @@ def test_what_was_acknowledged_too_late_may_come_again() -> None:
     assert figures.confirmed == 7
 
 
-@pytest.mark.parametrize(("after_s", "broken"), [(0.5, 0), (6.1, 0), (12.0, 3)])
+def acknowledged(*spans: tuple[float, float]) -> list[Record]:
+    """A producer was served in these times."""
+    times = [begin + n / 10 for begin, end in spans for n in range(round((end - begin) * 10))]
+    return [Acked("p", 0, 0, 0, 1, at, at) for at in times]
+
+
+ALWAYS = acknowledged((0.0, 40.0))
+ALL_KILLED = acknowledged((0.0, 20.5), (25.2, 40.0))
+"""Half a second after it woke all nodes were killed (`make chaos` 7001)."""
+
+
+@pytest.mark.parametrize(
+    ("served", "after_s", "broken"),
+    [
+        (ALWAYS, 0.5, 0),
+        (ALWAYS, 4.9, 0),
+        (ALWAYS, 6.1, 3),
+        (ALL_KILLED, 6.1, 0),
+        (ALL_KILLED, 9.6, 0),
+        (ALL_KILLED, 10.5, 3),
+    ],
+)
 def test_one_that_woke_up_may_have_in_its_hands_what_others_are_done_with(
-    after_s: float, broken: int
+    served: list[Record], after_s: float, broken: int
 ) -> None:
-    """6.1 s: all nodes were killed half a second after it woke, and nobody could tell it before
-    (`make chaos` 7001)."""
     woken: list[Record] = [Befell("b", fates.PAUSED, 4.0), Befell("b", fates.WOKEN, 20.0)]
-    found, figures = judged([*history(), *woken, handed("b", 7, 3, 20.0 + after_s)])
+    late = handed("b", 7, 3, 20.0 + after_s)
+    found, figures = judged([*history(), *served, *woken, late])
     assert found == ({subscription_ledger.CONFIRMED: broken} if broken else {})
     assert figures.stopped == 1
 

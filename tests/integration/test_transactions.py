@@ -315,6 +315,7 @@ with connect(sys.argv[1]) as boom, boom.producer() as producer:
 RAW = 1_600
 
 
+@pytest.mark.timeout(180)
 def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -344,6 +345,7 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
         assert {each.lag for each in boom.admin.describe_group("movers").queues} == {0}
 
 
+@pytest.mark.timeout(180)
 def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("left", queues=3, replicas=3)
@@ -404,6 +406,7 @@ class Mover:
                     self.refused += 1  # a queue went to another member: it moves them
 
 
+@pytest.mark.timeout(180)
 def test_queues_that_move_between_members_are_moved_exactly_once(node: Embedded) -> None:
     total = 3_000
     with connect(node.endpoints) as boom:

@@ -90,7 +90,8 @@ def spark_for(job: str, master: str) -> Iterator[SparkSession]:
 def _end_with_jvm(spark: SparkSession) -> None:
     """Have this process end after Spark's own, which it started: that one ends with its input, and
     would be a process, and folders, that a command leaves behind for a while."""
-    started: subprocess.Popen[bytes] | None = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # PySpark tells it to nobody else.
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # PySpark tells it to nobody else.
+    started: subprocess.Popen[bytes] | None = gateway.proc
 
     def end() -> None:
         if started is None or started.stdin is None:

@@ -5,8 +5,12 @@ import signal
 import socket
 from pathlib import Path
 
+import pytest
+
 from logboom.deploy.identity import start_ticks
 from tests.integration.cli.command import complaint, logboom, succeed
+
+pytestmark = pytest.mark.timeout(120)
 
 
 def free_base() -> int:

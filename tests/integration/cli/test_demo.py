@@ -1,6 +1,7 @@
 """The demo's whole job on a few flights: a broker and a consumer die in the middle, nothing is amiss."""
 
 import msgspec
+import pytest
 
 from logboom.cli.demo import Steps, run
 from logboom.cli.flights import Flight
@@ -32,6 +33,7 @@ def flight(row: int) -> Flight:
     return Flight(row, carrier, value, 1_357_000_000_000 + row)
 
 
+@pytest.mark.timeout(120)
 def test_every_flight_survives_a_killed_broker_and_consumer() -> None:
     heard = Heard()
     report = run([flight(row) for row in range(FLIGHTS)], None, heard, tuple)

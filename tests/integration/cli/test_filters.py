@@ -124,7 +124,7 @@ def test_a_signal_ends_it_quietly(servers: str, number: signal.Signals, code: in
         assert reader.stdout.readline() == b"hello\n"
         begun = time.monotonic()
         os.kill(reader.pid, number)
-        _, said = reader.communicate(timeout=60)
+        _, said = reader.communicate(timeout=20)
         assert reader.returncode == code
         assert said == b""
         assert time.monotonic() - begun < 15.0

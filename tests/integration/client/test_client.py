@@ -448,7 +448,7 @@ def test_an_unclosed_client_does_not_hold_up_the_interpreter(node: Embedded) -> 
         [sys.executable, "-c", UNCLOSED, node.endpoints[0]],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=20,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -479,5 +479,5 @@ def test_ctrl_c_ends_a_wait(node: Embedded) -> None:
     # It prints before it waits: that it waits inside the library now shows nowhere.
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=10)
     assert (out, err, process.returncode) == ("interrupted\n", "", 0)

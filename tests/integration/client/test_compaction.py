@@ -71,6 +71,7 @@ def table(messages: list[Message]) -> dict[bytes, bytes]:
     return found
 
 
+@pytest.mark.timeout(120)
 def test_the_latest_of_each_key_outlives_the_log_and_its_leaders(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic(
@@ -105,6 +106,7 @@ def test_the_latest_of_each_key_outlives_the_log_and_its_leaders(cluster: Cluste
         assert table(read(boom, "prices")) == expected
 
 
+@pytest.mark.timeout(60)
 def test_pulls_columns_and_asyncio_see_the_same(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("small", queues=1, replicas=3, compaction=True)

@@ -114,6 +114,7 @@ def test_asyncio_delays_and_recalls_too(node: Embedded) -> None:
     assert asyncio.run(run()) == [b"1", b"2"]
 
 
+@pytest.mark.timeout(90)
 def test_a_leader_killed_while_messages_wait_costs_and_doubles_none() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("waiting", queues=1, replicas=3)
@@ -136,6 +137,7 @@ def test_a_leader_killed_while_messages_wait_costs_and_doubles_none() -> None:
         assert [message.offset for message in messages] == list(range(200 - recalled))
 
 
+@pytest.mark.timeout(90)
 def test_what_waits_outlives_a_restart_of_everything() -> None:
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("patient", queues=2)

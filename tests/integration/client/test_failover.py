@@ -6,10 +6,13 @@ import threading
 import time
 from itertools import count
 
+import pytest
+
 from logboom.client import SendFuture, connect
 from logboom.deploy import Cluster
 
 
+@pytest.mark.timeout(90)
 def test_a_killed_leader_costs_nothing_but_time() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("flights", queues=2, replicas=3)

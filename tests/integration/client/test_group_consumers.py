@@ -341,6 +341,7 @@ def test_a_group_may_start_at_the_end_and_new_queues_at_the_first(boom: Client) 
         assert sorted(numbers(read(consumer, 3))) == [100, 101, 102]
 
 
+@pytest.mark.timeout(120)
 def test_a_killed_broker_doubles_nothing() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("t", queues=4, replicas=3)

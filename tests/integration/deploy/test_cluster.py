@@ -16,6 +16,8 @@ from logboom.deploy.identity import start_ticks
 from logboom.wire.errors import InvalidRequest, StartError, UnknownResource
 from tests.integration.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(120)
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:

@@ -23,6 +23,8 @@ from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
 from tests.integration.cli.command import fail, succeed
 
+pytestmark = pytest.mark.timeout(150)
+
 
 class Load:
     """A producer that works until it is told to stop; every send must be acknowledged."""

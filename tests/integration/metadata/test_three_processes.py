@@ -20,6 +20,8 @@ from logboom.wire.commands import AllocateProducerIds, AnyCommand, Barrier, Resu
 from logboom.wire.errors import StartError
 from logboom.wire.messages import Propose, Proposed
 
+pytestmark = pytest.mark.timeout(90)
+
 
 class Trio:
     """Three name servers and a client that proposes."""

@@ -16,6 +16,8 @@ from logboom.nodes.disk.store import RocksStorage
 from logboom.nodes.log.keys import LAST_SIDE, log_key
 from tests.integration.cli.command import logboom
 
+pytestmark = pytest.mark.timeout(120)
+
 QUEUES = 3
 BROKERS = ("broker-1", "broker-2", "broker-3")
 
