@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
-from logboom.pipeline.jobs import dedup, enrich, window
+from logboom.pipeline.jobs import dedup, enrich, running, window
 from logboom.pipeline.jobs.publishing import Target
 from logboom.pipeline.jobs.running import LOOK_S, Run, run_stream
 from tests.spark.topic_contents import contents
@@ -72,12 +72,45 @@ def slowly(rows: DataFrame, number: int) -> None:
         time.sleep(5 * LOOK_S)
 
 
-def test_a_micro_batch_that_is_being_written_at_ctrl_c_is_one_of_the_run(
-    spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
-) -> None:
+@pytest.fixture
+def frame(spark: SparkSession, servers: str, topic: str, fill: Fill) -> DataFrame:
+    """A stream of twenty messages, ten a micro-batch."""
     fill(topic, 0, range(20))
     source = {"servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
-    frame = spark.readStream.format("logboom").options(**source).load()
+    source["maxOffsetsPerTrigger"] = "10"
+    return spark.readStream.format("logboom").options(**source).load()
+
+
+def test_a_micro_batch_that_is_being_written_at_ctrl_c_is_one_of_the_run(
+    frame: DataFrame, tmp_path: Path
+) -> None:
     writer = frame.writeStream.foreachBatch(slowly).option("checkpointLocation", str(tmp_path))
-    run = run_stream("slow", writer, every="100 milliseconds")
-    assert (run.rows, run.stopped) == (20, True)
+    run = run_stream("slow", writer, every="1 hour")
+    assert (run.rows, run.stopped) == (10, True)
+
+
+def test_a_stream_that_always_has_more_ends_at_ctrl_c_with_its_micro_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The next one begins before anybody saw the end of the first."""
+    written: list[int] = []
+
+    def write(rows: DataFrame, number: int) -> None:
+        slowly(rows, number)
+        written.append(number)
+
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "5").load()
+    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+    run = run_stream("busy", writer, every="0 seconds")
+    assert run.stopped
+    assert run.rows == 5 * len(written)
+    assert len(written) <= 2
+
+
+def test_a_micro_batch_that_goes_on_for_too_long_after_ctrl_c_is_cancelled(
+    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "FINISH_S", LOOK_S)
+    writer = frame.writeStream.foreachBatch(slowly).option("checkpointLocation", str(tmp_path))
+    run = run_stream("endless", writer, every="1 hour")
+    assert (run.rows, run.stopped) == (0, True)
