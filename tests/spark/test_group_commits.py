@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -106,3 +109,36 @@ def test_a_member_that_joins_later_is_not_moved_back(
     assert committed(boom, group, topic)[0] == 10
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 12}}))
     assert committed(boom, group, topic)[0] == 12
+
+
+SCRIPT = """
+import sys
+from logboom.pipeline import session
+
+servers, topic, group, checkpoint = sys.argv[1:]
+source = {"servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+spark = session("a script", "local[1]")
+rows = spark.readStream.format("logboom").options(**source, commitGroup=group).load()
+writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+writer.trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("last", ["", "spark.stop()"])
+def test_a_script_that_ends_has_committed(
+    boom: Client, servers: str, topic: str, fill: Fill, tmp_path: Path, last: str
+) -> None:
+    """Also if it does not stop its session: Spark's last words to the listener reached nobody, and it
+    said so at length."""
+    fill(topic, 0, range(10))
+    group = f"{topic}.group"
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + last, servers, topic, group, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert [word for word in ("ERROR", "Exception", "Traceback") if word in done.stderr] == []
+    assert committed(boom, group, topic)[0] == 10

@@ -92,7 +92,7 @@ def test_a_micro_batch_that_is_being_written_at_ctrl_c_is_one_of_the_run(
 def test_a_stream_that_always_has_more_ends_at_ctrl_c_with_its_micro_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The next one begins before anybody saw the end of the first."""
+    """The next one begins before anybody saw the end of the first, and may be cancelled."""
     written: list[int] = []
 
     def write(rows: DataFrame, number: int) -> None:
@@ -103,8 +103,9 @@ def test_a_stream_that_always_has_more_ends_at_ctrl_c_with_its_micro_batch(
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
     run = run_stream("busy", writer, every="0 seconds")
     assert run.stopped
-    assert run.rows == 5 * len(written)
-    assert len(written) <= 2
+    assert run.rows >= 5
+    # It did not go on for as long as it may wait for the end of one.
+    assert len(written) <= 3
 
 
 def test_a_micro_batch_that_goes_on_for_too_long_after_ctrl_c_is_cancelled(

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -80,7 +81,7 @@ def check_spark() -> None:
 def session(
     name: str = "logboom", master: str = "", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the format "logboom".
+    """A session with the format "logboom". It is stopped when this process ends, if not before.
 
     Args:
         master: Spark's own words, such as "spark://host:7077"; "" is local[*], or what
@@ -112,7 +113,20 @@ def session(
     except (PySparkException, Py4JError) as error:
         raise no_session(master, error) from None
     register(spark)
+    # Only now: it is to run before PySpark ends Spark's process, which is registered too.
+    atexit.register(_stop, spark)
     return spark
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop a session that its script did not: what Spark still has to tell listeners, `commitGroup`
+    among them, would reach nobody, and be an error."""
+    from py4j.protocol import Py4JError
+
+    # It may have been stopped, and Spark's process may have died.
+    with suppress(Py4JError, OSError):
+        if spark.sparkContext._jsc is not None:  # noqa: SLF001  # PySpark tells it to nobody else.
+            spark.stop()
 
 
 def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
