@@ -214,6 +214,25 @@ def test_a_request_on_an_idle_connection_finds_out_at_once_that_it_is_dead() -> 
     assert line.out.redials == [ENDPOINT]
 
 
+@pytest.mark.parametrize("ends", ["deadline", "cancel"])
+def test_short_requests_one_after_the_other_find_out_that_a_connection_is_dead(ends: str) -> None:
+    """Each began a silence of its own: a follower whose connection was half open asked for as long as
+    it took ZeroMQ's heartbeats (`make chaos` 7001)."""
+    line = Line(client())
+    line.ask()
+    line.run()
+    line.reachable = False
+    number = 0
+    # Silent for so long since it was first asked, and the pause before it is dialled anew.
+    for tenth in range(round((DEAD_AFTER + 0.3) / 0.1)):
+        if tenth % 15 == 0:
+            line.session.cancel(number)
+            number = line.ask(timeout=1.5 if ends == "deadline" else 60.0)
+            line.run()
+        line.tick(0.1)
+    assert line.out.redials == [ENDPOINT]
+
+
 def test_a_live_but_slow_peer_is_not_dialled_anew() -> None:
     line = Line(client())
     line.ask()
@@ -234,6 +253,23 @@ def test_a_session_that_only_tells_still_pings_a_silent_peer() -> None:
         line.session.tell(RaftFrame(0, "broker-2", 1, 0), (), line.out, line.now)
         line.out.sends.pop()
     assert line.session.generation == generation, "the answered pings keep it"
+
+
+def test_what_is_told_on_an_idle_connection_does_not_end_it() -> None:
+    line = Line(node())
+    line.session.open(line.out, line.now)
+    line.run()
+    line.tick(PING_IDLE - 0.5)
+    line.session.tell(RaftFrame(0, "broker-2", 1, 0), (), line.out, line.now)
+    line.out.sends.pop()
+    for _ in range(20):
+        line.tick(0.1)
+    assert line.out.redials == []
+    line.reachable = False
+    line.session.tell(RaftFrame(0, "broker-2", 1, 0), (), line.out, line.now)
+    for _ in range(round(DEAD_AFTER / 0.1) + 3):
+        line.tick(0.1)
+    assert line.out.redials == [ENDPOINT]
 
 
 def test_nodes_prove_the_cluster_key_to_each_other() -> None:

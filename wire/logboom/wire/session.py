@@ -83,8 +83,8 @@ class Session:
         self._unsent: list[int] = []
         self._heard = now
         self._said = now
-        self._told = False
-        """Whether something was told since the peer was heard last."""
+        self._owing = False
+        """Whether the peer was told something, or did not answer in time, since it was heard last."""
         self._greeted = now
         self._backoff = BACKOFF_FIRST
         self._redial_at: float | None = None
@@ -106,9 +106,7 @@ class Session:
         self._next_id += 1
         message.id = number
         frames = encode(message, batches)
-        if not self._outstanding:
-            # Silence before we asked anything says nothing about the peer.
-            self._heard = max(self._heard, now - PING_AFTER)
+        self._expect(now)
         self._outstanding[number] = _Outstanding(frames, context, deadline)
         heapq.heappush(self._deadlines, (deadline, number))
         if self.state == "open":
@@ -128,7 +126,8 @@ class Session:
                 self._greet(out, now)
             return False
         message.id = 0
-        self._told = True
+        self._expect(now)
+        self._owing = True
         # Not counted as said: nothing answers it, so the peer's silence must still make a ping.
         out.sends.append(Send(self.endpoint, encode(message, batches)))
         return True
@@ -142,7 +141,7 @@ class Session:
     def cancel(self, number: int) -> None:
         """Forget a request: no Reply will come."""
         self._due_known = False
-        self._outstanding.pop(number, None)
+        self._give_up(number)
 
     def pending(self) -> int:
         """How many requests wait for an answer."""
@@ -152,7 +151,7 @@ class Session:
         """Take what the peer sent."""
         self._due_known = False
         self._heard = now
-        self._told = False
+        self._owing = False
         try:
             message = decode(frames)
         except InvalidRequest:
@@ -209,8 +208,13 @@ class Session:
             self._due_known = True
         return self._due
 
+    def _expect(self, now: float) -> None:
+        """The peer is about to owe us a word: silence of before says nothing about it."""
+        if not (self._outstanding or self._owing):
+            self._heard = max(self._heard, now - PING_AFTER)
+
     def _ping_after(self) -> float:
-        return PING_AFTER if self._outstanding or self._told else PING_IDLE
+        return PING_AFTER if self._outstanding or self._owing else PING_IDLE
 
     def _next_due(self) -> float | None:
         wanted = self._redial_at
@@ -301,11 +305,17 @@ class Session:
             return [Reply(waiting.context, None, (), error)]
         return [Reply(waiting.context, message, batches, None)]
 
+    def _give_up(self, number: int) -> _Outstanding | None:
+        """Wait for its answer no longer; the next request must not make this silence a new one."""
+        waiting = self._outstanding.pop(number, None)
+        self._owing |= waiting is not None
+        return waiting
+
     def _expire(self, now: float) -> list[Reply]:
         replies: list[Reply] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number = heapq.heappop(self._deadlines)
-            waiting = self._outstanding.pop(number, None)
+            waiting = self._give_up(number)
             if waiting is not None:
                 text = (
                     f"no answer from {self.endpoint} in time: is the node up? try `logboom doctor`"
