@@ -89,6 +89,19 @@ def half_open(rig: Rig, rng: random.Random) -> Struck:
 
 
 @fault(needs=ProxyLinks.kind)
+def half_open_followers(rig: Rig, rng: random.Random) -> Struck:
+    """No follower of a leader reaches it any more, and none is told; everybody else does.
+
+    For longer than a queue may be without service: so it does not help to wait for the end.
+    """
+    links = rig.links
+    assert isinstance(links, ProxyLinks)
+    leader = rig.leader(rng)
+    torn = sum(links.half_open(name, leader) for name in rig.brokers if name != leader)
+    return Struck(f"{leader} ({torn} connections)", BAR_S + 1.0, rig.links.heal)
+
+
+@fault(needs=ProxyLinks.kind)
 def slow_links(rig: Rig, rng: random.Random) -> Struck:
     """Everything to and from one broker takes long."""
     links = rig.links

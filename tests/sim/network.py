@@ -179,6 +179,19 @@ class Network:
             self._break(connection, drain=self._rng.random() < 0.3)
         return len(found)
 
+    def half_open(self, dialler: str, listener: str) -> int:
+        """The listener's end of each connection goes away; the dialler sends on into the void until
+        it, or ZMTP's heartbeats, give up. How many there were."""
+        found = [
+            c
+            for c in self._connections.values()
+            if (c.there.source, c.there.target) == (dialler, listener)
+        ]
+        for connection in found:
+            self._break(connection, half=True)
+            self._scheduler.after(GIVE_UP, partial(self._break, connection))
+        return len(found)
+
     def break_all(self, name: str) -> None:
         """Break every connection of one machine."""
         for connection in list(self._connections.values()):
@@ -188,6 +201,9 @@ class Network:
     # -- within -----------------------------------------------------------------------------
 
     def _post(self, lane: _Lane, frames: Frames) -> None:
+        if not lane.open:
+            self.lost += 1
+            return
         lane.queue.append(frames)
         self._travel(lane)
 
@@ -247,15 +263,17 @@ class Network:
         self.on_arrival(host, peer, frames)
         host.deliver(Received(peer, frames))
 
-    def _break(self, connection: _Connection, drain: bool = False) -> None:
+    def _break(self, connection: _Connection, *, drain: bool = False, half: bool = False) -> None:
+        """`drain`: what is under way to the listener arrives; `half`: the dialler does not notice."""
         self._connections.pop((connection.listener, connection.inbound), None)
+        connection.there.open = False
         self.lost += len(connection.back.queue)
         connection.back.queue.clear()
         if not drain:
             self.lost += len(connection.there.queue)
             connection.there.queue.clear()
         socket = connection.socket
-        if socket.connection is connection:
+        if socket.connection is connection and not half:
             socket.connection = None
             if not socket.closed:
                 self._dial_soon(socket, self._rng.uniform(0.05, 0.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import permutations
 from typing import Final
 
 from tests.sim.hand import Fault, Hand
@@ -128,6 +129,27 @@ class NetworkFaults:
         broken = hand.world.network.break_between(one, other)
         hand.note("network", f"{broken} connections of {one} and {other} break")
         return broken > 0
+
+    def half_open(self) -> bool:
+        """What a machine dialled at another leads nowhere from now on; it sends on."""
+        pairs = list(permutations(self._hand.others(()), 2))
+        self._hand.rng.shuffle(pairs)
+        return any(self._half_open(*pair) for pair in pairs)
+
+    def half_open_followers(self) -> bool:
+        """What the others dialled at a broker leads nowhere, when it needs them for its HW."""
+        brokers = self._hand.names("broker")
+        leader = self._hand.rng.choice(brokers)
+        struck = [self._half_open(name, leader) for name in brokers if name != leader]
+        return any(struck)
+
+    def _half_open(self, dialler: str, listener: str) -> bool:
+        count = self._hand.world.network.half_open(dialler, listener)
+        if count:
+            self._hand.note(
+                "network", f"{count} connections of {dialler} to {listener} lead nowhere"
+            )
+        return count > 0
 
     def lag(self) -> bool:
         """What a node says to some, or hears of them, comes late; maybe a connection breaks too."""

@@ -22,6 +22,8 @@ FAULTS: Final = (
     "cut going home",
     "cut from nodes",
     "unheard by nodes",
+    "half open",
+    "half open followers",
     "fail sync",
     "replace disk",
     "replace name server",

@@ -83,6 +83,38 @@ def test_a_broken_connection_loses_what_is_under_way_and_comes_back_under_a_new_
     assert rig.a.got == []
 
 
+def test_a_half_open_connection_carries_into_the_void_until_the_dialler_gives_up() -> None:
+    rig = Rig()
+    rig.say(b"one")
+    rig.run(1)
+    first = rig.address()
+    assert rig.network.half_open("b", "a") == 0
+    assert rig.network.half_open("a", "b") == 1
+    rig.say(b"lost")
+    rig.network.send(rig.b, first, [b"to nobody"])
+    rig.run(GIVE_UP - 0.5)
+    rig.say(b"lost too")
+    rig.run(2)
+    rig.say(b"two")
+    rig.run(1)
+    assert rig.b.texts() == [b"one", b"two"]
+    assert rig.address() != first
+    assert rig.a.got == []
+
+
+def test_a_half_open_connection_ends_when_it_is_dialled_anew() -> None:
+    rig = Rig()
+    rig.say(b"one")
+    rig.run(1)
+    rig.network.half_open("a", "b")
+    rig.network.hang_up(rig.a, "b:1")
+    rig.say(b"two")
+    rig.run(GIVE_UP + 1)
+    rig.say(b"three")
+    rig.run(1)
+    assert rig.b.texts() == [b"one", b"two", b"three"]
+
+
 def test_a_short_partition_delivers_late_and_in_order() -> None:
     rig = Rig()
     rig.say(b"one")
