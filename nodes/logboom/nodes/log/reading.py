@@ -102,6 +102,8 @@ def covering(replica: Replica, storage: Storage, offset: int) -> Position:
     # cannot be passed over at once): then the store knows where the batch is.
     if held is not None and held[1].offset > offset:
         return whole
+    if offset >= replica.written.offset:
+        return _staged(replica, offset)
     first = log_key(*replica.key, replica.start)
     last = log_key(*replica.key, offset, LAST_SIDE)
     try:
@@ -113,6 +115,15 @@ def covering(replica: Replica, storage: Storage, offset: int) -> Position:
     except (DataDamaged, DamagedBatch):
         return _gallop(replica, storage, offset)
     return _gallop(replica, storage, offset)
+
+
+def _staged(replica: Replica, offset: int) -> Position:
+    """The same where the store does not show it yet: a follower may be told of an entry and, at once,
+    that the HW is behind it."""
+    at = replica.written
+    while (held := replica.tail.get(at)) is not None and held[1].offset <= offset:
+        at = held[1]
+    return at
 
 
 def _gallop(replica: Replica, storage: Storage, offset: int) -> Position:

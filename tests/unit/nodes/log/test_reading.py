@@ -41,6 +41,21 @@ def test_whole_batches_from_the_one_that_holds_the_offset(cache_bytes: int) -> N
         assert found.messages == 10 - offset
 
 
+@pytest.mark.parametrize("offset", [3, 4, 5, 7, 8])
+def test_what_a_follower_is_told_of_with_a_hw_behind_it_is_no_damage(offset: int) -> None:
+    """The store shows none of it before the turn ends; it was taken for damage where a reader's
+    offset lay inside a batch (simulation of transactions, `--rot` 502)."""
+    leader, log = log_of([3, 2, 0, 4], 1 << 20), log_of([3], 1 << 20)
+    writes = WriteSet()
+    for entry, _ in entries(leader.replica, leader.storage, Position(3), leader.replica.end):
+        log.replica.append_entry(entry, writes, log.cache)
+    log.replica.raise_hw(leader.replica.end)
+    found = collect(log.replica, log.storage, offset, 1 << 20, 0)
+    assert offsets(found.batches) == ([3, 5] if offset < 5 else [5])
+    log.commit(writes)
+    assert collect(log.replica, log.storage, offset, 1 << 20, 0) == found
+
+
 def test_at_least_one_batch_and_then_no_more_than_asked() -> None:
     log = log_of([3, 2, 4], 0)
     assert offsets(collect(log.replica, log.storage, 0, 1, 0).batches) == [0]
