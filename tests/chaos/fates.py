@@ -39,7 +39,7 @@ def unserved(records: Iterable[Record]) -> list[tuple[float, float]]:
 class Fates:
     """All members of a run."""
 
-    def __init__(self, fates: Iterable[Fate], unserved: Sequence[tuple[float, float]] = ()) -> None:
+    def __init__(self, fates: Iterable[Fate], unserved: Sequence[tuple[float, float]]) -> None:
         """`unserved`: when nobody could be told anything, in order."""
         self._unserved = unserved
         self._times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)

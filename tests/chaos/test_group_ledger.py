@@ -9,7 +9,7 @@ from tests.chaos import fates, group_ledger
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.ledger import UNSTABLE, Stored, Verdict
 from tests.chaos.payload import Stream
-from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Record
+from tests.chaos.record import RETRIES, Acked, Committed, Consumed, Dead, Fate, Record
 
 ONE = Stream("p", 0)
 STORED = {0: [Stored(0, ONE, 0, 30)]}
@@ -90,6 +90,9 @@ def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> 
     assert broken(records) == {}
     late = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 20.0)]
     assert broken(late) == {group_ledger.AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
+    # Nobody could tell it before, as nobody was served.
+    served = [Acked("p", 0, 0, 0, 1, at, at) for at in (8.5, 19.0)]
+    assert broken([*late, *served]) == {}
 
 
 def test_a_committed_offset_that_goes_back_and_one_ahead_of_its_members() -> None:

@@ -84,7 +84,7 @@ class Session:
         self._heard = now
         self._said = now
         self._owing = False
-        """Whether the peer was told something, or did not answer in time, since it was heard last."""
+        """Whether the peer was told something, or a request given up, since it was heard last."""
         self._greeted = now
         self._backoff = BACKOFF_FIRST
         self._redial_at: float | None = None
