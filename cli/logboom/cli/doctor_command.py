@@ -138,9 +138,7 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
         fix = "free space, or shorten retention: it takes writes again by itself"
         yield Finding(f"disk of {name}", "failed", left, fix)
     elif isinstance(free, int | float):
-        # A broker asks the file system when somebody writes, and says 0 before.
-        found = f"{bytes_text(free)} free" if free else "not looked at: nothing was written yet"
-        yield Finding(f"disk of {name}", "ok", found)
+        yield Finding(f"disk of {name}", "ok", f"{bytes_text(free)} free")
     if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
         yield Finding(f"store of {name}", "failed", f"{counters['damaged']} damaged queues", fix)

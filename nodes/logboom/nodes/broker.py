@@ -720,6 +720,8 @@ class Broker:
     def _on_stats(self, peer: Peer, message: Stats, _batches: Sequence[Frame], turn: Turn) -> None:
         table = self.stats.flat()
         led = self.roles.led.values()
+        # Nobody may have written for long, or at all.
+        self.space.check(turn.mono)
         table.update(
             replicas=len(self.queues.replicas),
             leading=len(led),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from logboom.client import connect
-from logboom.deploy import Cluster
+from logboom.deploy import Cluster, embedded
 from tests.integration.cli.command import logboom
 from tests.integration.waiting import wait_until
 
@@ -50,3 +50,11 @@ def test_a_dead_broker_and_a_lost_majority_are_found() -> None:
                 cluster.kill(name)
             lost = findings(servers, 1)
             assert sum(row["result"] == "failed" for row in lost.values()) >= 2
+
+
+def test_the_room_of_a_broker_that_nobody_has_written_to_is_told() -> None:
+    with embedded() as node:
+        said = findings(",".join(node.endpoints), 0)["disk of broker-1"]
+    assert said["result"] == "ok"
+    assert "B free" in said["found"]
+    assert not said["found"].startswith("0 ")
