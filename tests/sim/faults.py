@@ -55,11 +55,8 @@ class Faults:
         self._alone: tuple[Fault, ...] = (
             network.cut_from_nodes,
             network.unheard_by_nodes,
-            network.half_open,
-            network.half_open_followers,
         )
-        """Struck only by themselves: weather has the first two among its partitions, and as for
-        connections only such as break for both ends."""
+        """Struck only by themselves: weather has them among its partitions."""
         # Every seed has its own weather: some faults often, others never.
         for fault in self._weights:
             self._weights[fault] *= rng.choice((0, 0.5, 1, 1, 3))

@@ -38,6 +38,8 @@ class NetworkFaults:
             self.cut_going_home: 0.5,
             self.break_connections: 2,
             self.lag: 2,
+            self.half_open: 1,
+            self.half_open_followers: 0.5,
         }
 
     def isolate(self) -> bool:
