@@ -125,12 +125,15 @@ class Crew:
     def _stop_for_long(self) -> None:
         """SIGSTOP beyond the session: it wakes up believing that it has its queues."""
         member = self._rng.choice(self._members)
+        replaced = is_static(member) and self._rng.random() < REPLACED
+        if replaced:
+            # Stopped on its way into the group it would come later than its successor, and replace it.
+            member.wait_ready()
         member.process.send_signal(signal.SIGSTOP)
         self._note(member, fates.PAUSED)
         session = self._plan.session_ms / 1000
         first = self._rng.uniform(0.2, session)
         self._rest(first, first)
-        replaced = is_static(member) and self._rng.random() < REPLACED
         if replaced:
             self._start(STATIC)
         self._rest(session - first + 0.5, session - first + 3.0)

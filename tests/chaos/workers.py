@@ -30,6 +30,7 @@ class Worker:
     def __init__(self, plan: Plan, rig: Rig, module: str, words: Sequence[str], name: str) -> None:
         """`words` and `name`: what the command line of `module` begins with, and its last word."""
         self.name = name
+        self._ready = False
         self._log: Path = plan.folder / f"{name}.log"
         command = rig.links.launcher(CLIENT)
         command += [sys.executable, "-m", f"tests.chaos.{module}", *words, name]
@@ -41,10 +42,11 @@ class Worker:
             )
 
     def wait_ready(self) -> None:
-        """Wait until it is connected."""
+        """Wait until it is connected, unless it was before."""
         assert self.process.stdout is not None
-        if self.process.stdout.readline() != "ready\n":
+        if not self._ready and self.process.stdout.readline() != "ready\n":
             raise RuntimeError(f"{self.name} did not start: {self._said}")
+        self._ready = True
 
     @property
     def _said(self) -> str:
