@@ -15,6 +15,7 @@ import pytest
 from logboom.client import Client, Context, GroupConsumer, Later, Message, connect
 from logboom.deploy import Cluster, embedded
 from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
+from logboom.wire.view import TopicConfig
 
 
 @pytest.fixture
@@ -175,6 +176,39 @@ def test_push_retries_and_dead_letters(boom: Client) -> None:
     assert sum(attempts.values()) == 97 + 3 + 3 + 2
     with boom.consumer("t", group="g") as consumer:
         assert consumer.poll(10, 0.5) == [], "all of it is committed"
+
+
+def test_what_fails_together_waits_together(boom: Client) -> None:
+    # Copies that travelled one by one held up a queue for seconds when a batch of it failed.
+    fill(boom, 0, 400)
+    with boom.push_consumer(
+        "t",
+        group="g",
+        listener=lambda messages: False,
+        batch=200,
+        retry="exponential",
+        retry_first_ms=3_600_000,
+    ) as consumer:
+        until(lambda: consumer.handled >= 400 and not any(consumer.cached.values()))
+    (broker,) = [node for node in boom.admin.stats() if "parked" in node.counters]
+    assert 1 <= int(broker.counters["parked"]) <= 40
+
+
+def test_a_copy_that_is_too_large_takes_no_other_with_it(boom: Client) -> None:
+    boom.admin.create_topic("large", queues=1)
+    largest = b"x" * (TopicConfig().max_message_bytes - 100)
+    with boom.producer() as producer:
+        producer.send_many("large", [b"0", largest, b"2"], queue=0).result(20)
+    taken: list[Message] = []
+    with boom.consumer("large", group="g", retry="exponential", retry_first_ms=10) as consumer:
+        while len(taken) < 3:
+            taken += consumer.poll(3, 5)
+        for message in taken:
+            consumer.nack(message, cause="c" * 200)
+        again: list[Message] = []
+        while len(again) < 2:
+            again += consumer.poll(3, 5)
+    assert sorted(message.value or b"" for message in again) == [b"0", b"2"]
 
 
 def test_a_retry_outlives_its_member(boom: Client) -> None:

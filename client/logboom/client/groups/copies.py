@@ -5,9 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from logboom.client.futures import SendFuture
+from logboom.client.futures import ManyFuture
 from logboom.client.io_thread import IoThread
 from logboom.client.options import ProducerOptions
 from logboom.client.producer import Producer
@@ -16,6 +18,8 @@ from logboom.wire.errors import InternalError, LogboomError
 
 COPY_S: Final = 30.0
 """How long a copy is tried before its message is handed out again."""
+MOST: Final = 500
+"""Copies that are sent at once."""
 
 
 class CopySink:
@@ -51,27 +55,51 @@ class CopySink:
                 self._thread.start()
 
     def _run(self) -> None:
-        while (copy := self._jobs.get()) is not None:
-            try:
-                future = self._send(copy)
-            except LogboomError as error:
-                copy.done(error)
-            else:
-                future.add_done_callback(copy.take)
+        last = False
+        while not last:
+            copies, last = self._waiting()
+            # What failed together waits together: a batch for each would hold up its queue.
+            for _, some in groupby(copies, attrgetter("topic", "delay_ms")):
+                self._send(list(some))
 
-    def _send(self, copy: _Copy) -> SendFuture:
+    def _waiting(self) -> tuple[list[_Copy], bool]:
+        """The copies that are to be sent, at least one, and whether they are the last."""
+        copies: list[_Copy] = []
+        while len(copies) < MOST and not (copies and self._jobs.empty()):
+            copy = self._jobs.get()
+            if copy is None:
+                return copies, True
+            copies.append(copy)
+        return copies, False
+
+    def _send(self, copies: list[_Copy]) -> None:
+        """Send copies of one topic and delay."""
+        try:
+            future = self._send_many(copies)
+        except LogboomError as error:
+            if len(copies) == 1:
+                copies[0].done(error)
+                return
+            # One of them is too large, perhaps: that is no reason to keep the others.
+            for copy in copies:
+                self._send([copy])
+        else:
+            future.add_done_callback(lambda done: _tell(copies, done))
+
+    def _send_many(self, copies: list[_Copy]) -> ManyFuture:
         if self._producer is None:
             options = ProducerOptions(delivery_timeout_s=COPY_S)
             self._producer = Producer(self._io, options, self._timeout_s)
-        message = copy.message
-        return self._producer.send(
-            copy.topic,
-            message.value,
-            key=message.key,
-            tag=message.tag,
-            headers=copy.headers,
-            timestamp_ms=message.timestamp_ms,
-            delay_s=copy.delay_ms / 1000 if copy.delay_ms else None,
+        messages = [copy.message for copy in copies]
+        delay_ms = copies[0].delay_ms
+        return self._producer.send_many(
+            copies[0].topic,
+            [message.value for message in messages],
+            [message.key for message in messages],
+            tags=[message.tag for message in messages],
+            headers=[copy.headers for copy in copies],
+            timestamps_ms=[message.timestamp_ms for message in messages],
+            delay_s=delay_ms / 1000 if delay_ms else None,
         )
 
     def close(self) -> None:
@@ -85,29 +113,20 @@ class CopySink:
             self._producer.close(self._timeout_s)
 
 
-class _Copy:
+class _Copy(NamedTuple):
     """One copy to send."""
 
-    __slots__ = ("delay_ms", "done", "headers", "message", "topic")
+    topic: str
+    message: Message
+    headers: dict[str, bytes]
+    delay_ms: int
+    done: Callable[[LogboomError | None], None]
 
-    def __init__(
-        self,
-        topic: str,
-        message: Message,
-        headers: dict[str, bytes],
-        delay_ms: int,
-        done: Callable[[LogboomError | None], None],
-    ) -> None:
-        self.topic = topic
-        self.message = message
-        self.headers = headers
-        self.delay_ms = delay_ms
-        self.done = done
 
-    def take(self, future: SendFuture) -> None:
-        """The producer is through with it."""
-        error = future.exception()
-        if error is None or isinstance(error, LogboomError):
-            self.done(error)
-        else:
-            self.done(InternalError(f"a copy was not sent: {error!r}; please report it"))
+def _tell(copies: list[_Copy], future: ManyFuture) -> None:
+    """The producer is through with them."""
+    error = future.exception()
+    if error is not None and not isinstance(error, LogboomError):
+        error = InternalError(f"copies were not sent: {error!r}; please report it")
+    for copy in copies:
+        copy.done(error)
