@@ -12,6 +12,7 @@ from logboom.nodes.cluster.proposals import Proposals
 from logboom.nodes.turn import Turn
 from logboom.wire.commands import CreateTopic, Result
 from logboom.wire.group_view import GroupView
+from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
@@ -19,6 +20,8 @@ from logboom.wire.view import TopicConfig
 PAUSE: Final = 1.0
 """Seconds before a topic that could not be made is tried again: too few brokers, say."""
 UNDER_WAY: Final = float("inf")
+CONFIG: Final = TopicConfig(max_message_bytes=MAX_BATCH_BYTES)
+"""What the topics of the group take is bounded there, and a copy has more headers."""
 
 
 class GroupTopics:
@@ -57,7 +60,7 @@ class GroupTopics:
 
     def _make(self, topic: str, turn: Turn) -> None:
         self._missing[topic] = UNDER_WAY
-        command = CreateTopic(topic, 1, 0, TopicConfig(), turn.now.wall_ms)
+        command = CreateTopic(topic, 1, 0, CONFIG, turn.now.wall_ms)
         self._proposals.propose(
             command, lambda result, later: self._made(topic, result, later), turn
         )
