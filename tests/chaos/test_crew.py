@@ -40,9 +40,9 @@ def test_who_is_stopped_and_gets_a_successor_is_the_one_that_ends(
         crew = Crew(plan, cast("Rig", OneNode(node.endpoints, links)))
         try:
             crew._start(STATIC)  # noqa: SLF001 - one thing that happens, without all the others
-            (first,) = crew._members  # noqa: SLF001
-            crew._stop_for_long()  # noqa: SLF001
-            (second,) = crew._members  # noqa: SLF001
+            (first,) = crew._members  # noqa: SLF001 - whom it has chosen among
+            crew._stop_for_long()  # noqa: SLF001 - drawn at random otherwise
+            (second,) = crew._members  # noqa: SLF001 - who is left
             assert first.process.returncode == 0
             assert second.process.poll() is None
         finally:
