@@ -45,5 +45,7 @@ def test_who_is_stopped_and_gets_a_successor_is_the_one_that_ends(
             (second,) = crew._members  # noqa: SLF001 - who is left
             assert first.process.returncode == 0
             assert second.process.poll() is None
+            for _ in range(2):  # It says so once.
+                second.wait_ready()
         finally:
             crew.kill()
