@@ -5,11 +5,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+import zmq
 
 from logboom.wire.actor import Inbound, Received, Send
 from logboom.wire.errors import StartError
+from logboom.wire.frames import decode, encode
+from logboom.wire.messages import Failure, Pong
 from logboom.wire.sockets import OUTBOX_BYTES, TURN_MESSAGES, Sockets, check_endpoint
 
 
@@ -132,6 +136,76 @@ def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
     assert list(later.frames) == [b"data"]
     node.close()
     other.close()
+
+
+BIG = 15_000_000
+"""More than the system takes from ZeroMQ for a peer that does not read."""
+
+
+@contextmanager
+def stuck(node: Sockets) -> Iterator[tuple[zmq.Socket[bytes], Inbound]]:
+    """A peer that takes nothing more from the network until it is read, and its address."""
+    context = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    try:
+        socket.setsockopt(zmq.RCVHWM, 1)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(f"tcp://{node.endpoints['main']}")
+        socket.send(b"here")
+        (asked,) = gather(node, 1)
+        assert isinstance(asked.peer, Inbound)
+        # One for its queue, one in its hands, one in the way of all others.
+        node.send([Send(asked.peer, [b"filler"])] * 3)
+        yield socket, asked.peer
+    finally:
+        socket.close()
+        context.term()
+
+
+def test_who_has_not_taken_the_last_answer_gets_one_more_and_then_busy(
+    node: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logboom.wire.sockets.SHARED_BYTES", 40_000_000)
+    with stuck(node) as (_, deaf), stuck(node) as (socket, late):
+        node.send([Send(deaf, encode(Pong(5), [bytes(BIG)]))] * 3)
+        assert node.dropped == 1, "past the bound, with two before it"
+        node.send([Send(late, encode(Pong(number), [bytes(BIG)])) for number in (7, 8, 9)])
+        assert node.dropped == 2
+        for _ in range(3):
+            socket.recv()
+        told = [decode(socket.recv_multipart()) for _ in range(3)]
+        assert told[:2] == [Pong(7), Pong(8)]
+        busy = told[2]
+        assert isinstance(busy, Failure)
+        assert (busy.id, busy.code, busy.retryable) == (9, "BUSY", True)
+
+
+def test_small_answers_go_though_large_ones_are_past_the_bound(
+    node: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logboom.wire.sockets.SHARED_BYTES", 16_000_000)
+    with stuck(node) as (socket, late):
+        node.send([Send(late, encode(Pong(number), [bytes(BIG)])) for number in (1, 2)])
+        node.send([Send(late, encode(Pong(3)))])
+        assert node.dropped == 0
+        for _ in range(3):
+            socket.recv()
+        assert [decode(socket.recv_multipart()).id for _ in range(3)] == [1, 2, 3]
+
+
+def test_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logboom.wire.sockets.UNTAKEN_S", 1)
+    node = Sockets({"main": "127.0.0.1:0"})
+    with stuck(node) as (_, deaf):
+        node.send([Send(deaf, [bytes(BIG)])] * 2)
+        assert node.untaken(deaf) >= BIG
+        end = time.monotonic() + 20
+        while node.untaken(deaf) and time.monotonic() < end:
+            node.poll(0.05)
+        assert node.untaken(deaf) == 0
+        node.send([Send(deaf, [b"gone"])])
+        assert node.dropped == 1
+    node.close()
 
 
 def test_all_who_never_read_share_one_bound(node: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def decode(frames: Sequence[Frame]) -> AnyMessage:
     for frame in frames[1:]:
         if len(frame) > MAX_BATCH_BYTES + 1024:
             text = f"batch of {len(frame)} bytes; at most {MAX_BATCH_BYTES} are taken"
-            raise InvalidRequest(text, "TOO_LARGE", id=_id_of(head))
+            raise InvalidRequest(text, "TOO_LARGE", id=id_of(head))
     try:
         return _decoder.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
@@ -49,12 +49,12 @@ def decode(frames: Sequence[Frame]) -> AnyMessage:
 def _refusal(head: Frame, why: str) -> InvalidRequest:
     if why.startswith("Invalid value") and why.endswith("`$[0]`"):
         text = f"unknown message type ({why}): this node speaks an older protocol?"
-        return InvalidRequest(text, "UNKNOWN_TYPE", id=_id_of(head))
-    return InvalidRequest(f"malformed message: {why}", "MALFORMED", id=_id_of(head))
+        return InvalidRequest(text, "UNKNOWN_TYPE", id=id_of(head))
+    return InvalidRequest(f"malformed message: {why}", "MALFORMED", id=id_of(head))
 
 
-def _id_of(head: Frame) -> int:
-    """The correlation id of a message that could not be decoded, so that it can be answered."""
+def id_of(head: Frame) -> int:
+    """The correlation id of a message frame that need not be well-formed; 0: it tells none."""
     try:
         raw = msgspec.msgpack.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):

@@ -3,8 +3,9 @@
 Owned by one thread; only `wake` may be called from others. Sends never block: what a peer cannot
 take yet waits in an outbox of its own with a bound, and a peer past the bound loses what is newest
 (its requests end by their deadlines, and are sent again). All who dialled us share one more bound:
-past it, whoever has something waiting gets nothing more until it reads. One `poll` hands out at most
-`TURN_MESSAGES` messages or `TURN_BYTES`, so that no peer starves timers and heartbeats.
+past it, whoever has more than one message waiting gets BUSY for an answer until it reads, and whoever
+takes nothing for `UNTAKEN_S` is hung up on. One `poll` hands out at most `TURN_MESSAGES` messages or
+`TURN_BYTES`, so that no peer starves timers and heartbeats.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Final
 import zmq
 
 from logboom.wire.actor import Address, Inbound, Received, Send
-from logboom.wire.errors import StartError
-from logboom.wire.frames import Frame
+from logboom.wire.errors import StartError, Unavailable
+from logboom.wire.frames import Frame, id_of
+from logboom.wire.gate import refusal
 from logboom.wire.messages import MAX_BATCH_BYTES
 
 TURN_MESSAGES: Final = 256
@@ -27,8 +29,14 @@ TURN_BYTES: Final = 2 * 1024 * 1024
 OUTBOX_BYTES: Final = 64 * 1024 * 1024
 """Bytes that may wait for one slow peer, here and in ZeroMQ each."""
 SHARED_BYTES: Final = 256 * 1024 * 1024
-"""Bytes that may wait for all who dialled us together; as much again is for those of them for whom
-nothing waits yet: a healthy peer is answered while others never read."""
+"""Bytes that may wait for all who dialled us together. As much again is for those of them for whom
+one message waits at most, and once more for small messages: a healthy peer is answered while others
+never read. (One message, not none: a peer may have read the last and ask for the next before ZeroMQ
+tells us that it let go of it.)"""
+UNTAKEN_S: Final = 30
+"""Seconds that one who dialled us may take nothing of what waits for it; then the system ends its
+connection (TCP_USER_TIMEOUT of tcp(7)), and gives back what waited. ZeroMQ's heartbeats do not find
+such a peer: a ping waits behind the message that is stuck."""
 FOLLOWED_BYTES: Final = 16 * 1024
 """Bytes to a peer, in one message or many, after which one is followed until
 ZeroMQ has sent it, and with it all before it."""
@@ -99,6 +107,7 @@ class Sockets:
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.BACKLOG, CALLERS_WAITING)
+        socket.setsockopt(zmq.TCP_MAXRT, UNTAKEN_S * 1000)
         try:
             socket.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
@@ -217,6 +226,8 @@ class Sockets:
                 return False
         if isinstance(peer, Inbound) and self._full(peer, size):
             self.dropped += 1
+            if size >= FOLLOWED_BYTES:
+                self._tell_busy(socket, peer, frames[1])
             return True
         unfollowed = self._unfollowed.get(peer, 0) + size
         if unfollowed < FOLLOWED_BYTES:
@@ -244,11 +255,21 @@ class Sockets:
                 self._reap_one(other, leaving)
             if self.waiting + size <= SHARED_BYTES:
                 return False
+        if size < FOLLOWED_BYTES:
+            return self.waiting + size > 3 * SHARED_BYTES
         return (
-            peer in self._leaving
+            len(self._leaving.get(peer, ())) > 1
             or peer in self._outboxes
             or self.waiting + size > 2 * SHARED_BYTES
         )
+
+    def _tell_busy(self, socket: zmq.Socket[bytes], peer: Inbound, head: Frame) -> None:
+        """Whoever waits for an answer that is dropped need not wait until its deadline."""
+        number = id_of(head)
+        if number:
+            text = "too many answers wait for peers that do not read: ask again"
+            busy = Unavailable(text, "BUSY")
+            self._hand_over(socket, peer, [peer.routing_id, *refusal(number, busy)])
 
     def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
         """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
