@@ -5,6 +5,9 @@ PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
 NOJAVA := $(if $(shell command -v java),,1)
+# What runs real nodes has the machine for itself; all else is run on every core, a module on one.
+CLOCKED := integration chaos spark
+EVERYCORE := -n auto --dist loadfile --no-loadscope-reorder
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 help: ## list the targets
@@ -21,7 +24,12 @@ status: $(BASE) ## show the nodes
 logs: $(BASE) ## show what the nodes logged
 	@.venv/bin/logboom cluster logs $(ARGS)
 test: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integration, chaos, spark (NOSPARK=1: without)
+ifdef ARGS
 	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
+else
+	@.venv/bin/python -m pytest $(EVERYCORE) $(CLOCKED:%=--ignore=tests/%)
+	@.venv/bin/python -m pytest $(patsubst %,tests/%,$(filter-out $(if $(NOSPARK),spark),$(CLOCKED)))
+endif
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
