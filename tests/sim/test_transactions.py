@@ -11,7 +11,7 @@ from tests.sim.run import summary
 from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Outcome
 
-SEEDS = range(12)
+SEEDS = range(20)
 ROT = range(500, 504)
 COUNTED = (
     "transactions committed",
