@@ -109,9 +109,20 @@ def test_a_stream_that_always_has_more_ends_at_ctrl_c_with_its_micro_batch(
 
 
 def test_a_micro_batch_that_goes_on_for_too_long_after_ctrl_c_is_cancelled(
-    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "FINISH_S", LOOK_S)
-    writer = frame.writeStream.foreachBatch(slowly).option("checkpointLocation", str(tmp_path))
+
+    def endless(rows: DataFrame, number: int) -> None:
+        if rows.count():
+            (query,) = spark.streams.active
+            os.kill(os.getpid(), signal.SIGINT)
+            # However slow the machine is, it does not end before it is told to.
+            while query.isActive:
+                time.sleep(LOOK_S)
+            # It is interrupted right after that.
+            time.sleep(5 * LOOK_S)
+
+    writer = frame.writeStream.foreachBatch(endless).option("checkpointLocation", str(tmp_path))
     run = run_stream("endless", writer, every="1 hour")
     assert (run.rows, run.stopped) == (0, True)

@@ -14,7 +14,13 @@ from logboom.wire.actor import Inbound, Received, Send
 from logboom.wire.errors import StartError
 from logboom.wire.frames import decode, encode
 from logboom.wire.messages import Failure, Pong
-from logboom.wire.sockets import OUTBOX_BYTES, TURN_MESSAGES, Sockets, check_endpoint
+from logboom.wire.sockets import (
+    FOLLOWED_BYTES,
+    OUTBOX_BYTES,
+    TURN_MESSAGES,
+    Sockets,
+    check_endpoint,
+)
 
 
 @pytest.fixture
@@ -191,6 +197,29 @@ def test_small_answers_go_though_large_ones_are_past_the_bound(
         for _ in range(3):
             socket.recv()
         assert [decode(socket.recv_multipart()).id for _ in range(3)] == [1, 2, 3]
+
+
+def test_small_answers_have_a_bound_too(node: Sockets, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = 8_000_000
+    monkeypatch.setattr("logboom.wire.sockets.SHARED_BYTES", shared)
+    with stuck(node) as (_, deaf):
+        node.send([Send(deaf, [bytes(BIG)])])
+        node.send([Send(deaf, [bytes(15_000)])] * 700)
+        assert node.waiting <= 3 * shared + FOLLOWED_BYTES
+        assert 0 < node.dropped < 700
+
+
+def test_of_what_no_request_asked_for_nothing_is_told_when_it_is_dropped(
+    node: Sockets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logboom.wire.sockets.SHARED_BYTES", 16_000_000)
+    with stuck(node) as (socket, late):
+        node.send([Send(late, encode(Pong(0), [bytes(BIG)]))] * 3)
+        assert node.dropped == 1
+        node.send([Send(late, encode(Pong(9)))])
+        for _ in range(3):
+            socket.recv()
+        assert [decode(socket.recv_multipart()).id for _ in range(3)] == [0, 0, 9]
 
 
 def test_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
