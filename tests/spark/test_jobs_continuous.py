@@ -117,8 +117,8 @@ def test_a_micro_batch_that_goes_on_for_too_long_after_ctrl_c_is_cancelled(
         if rows.count():
             (query,) = spark.streams.active
             os.kill(os.getpid(), signal.SIGINT)
-            # However slow the machine is, it does not end before it is told to.
             while query.isActive:
+                # However slow the machine is, it does not end before it is told to.
                 time.sleep(LOOK_S)
             # It is interrupted right after that.
             time.sleep(5 * LOOK_S)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib import import_module
 from types import FrameType
 from typing import Final
 
@@ -38,55 +38,55 @@ Try it, all in this process: `logboom dev`. A cluster on this machine: `logboom 
 """
 
 
-def build() -> App:
-    """The command with all its subcommands."""
-    # Here, so that a wrong command line does not pay for what it does not use.
-    from logboom.cli import (
-        bench_commands,
-        cluster_commands,
-        consume_command,
-        demo_command,
-        dev_command,
-        dlq_commands,
-        doctor_command,
-        group_commands,
-        message_commands,
-        name_server_commands,
-        node_commands,
-        pipeline_commands,
-        produce_command,
-        subscription_commands,
-        topic_commands,
-        transaction_commands,
-    )
+COMMANDS: Final = {
+    "cluster": "cluster_commands:app",
+    "dev": "dev_command:dev",
+    "node": "node_commands:app",
+    "name-server": "name_server_commands:app",
+    "topic": "topic_commands:app",
+    "group": "group_commands:app",
+    "subscription": "subscription_commands:app",
+    "dlq": "dlq_commands:app",
+    "transaction": "transaction_commands:app",
+    "produce": "produce_command:produce",
+    "consume": "consume_command:consume",
+    "message": "message_commands:app",
+    "pipeline": "pipeline_commands:app",
+    "bench": "bench_commands:app",
+    "doctor": "doctor_command:doctor",
+    "demo": "demo_command:demo",
+}
+"""Command → where it is. Imported when it is called: a command does not pay for the others."""
+OF_ALL: Final = ("--help", "-h", "--install-completion")
+"""Words that need to know every command."""
 
+
+def build(words: Sequence[str] = ()) -> App:
+    """The command with all its subcommands, of which only those that `words` call are imported."""
     app = App(
         name="logboom",
         help=HELP,
-        version=lambda: version("logboom"),
+        version=_version,
         help_format="markdown",
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         default_parameter=None,
     )
-    app.command(cluster_commands.app)
-    app.command(dev_command.dev)
-    app.command(node_commands.app)
-    app.command(name_server_commands.app)
-    app.command(topic_commands.app)
-    app.command(group_commands.app)
-    app.command(subscription_commands.app)
-    app.command(dlq_commands.app)
-    app.command(transaction_commands.app)
-    app.command(produce_command.produce)
-    app.command(consume_command.consume)
-    app.command(message_commands.app)
-    app.command(pipeline_commands.app)
-    app.command(bench_commands.app)
-    app.command(doctor_command.doctor)
-    app.command(demo_command.demo)
+    for name, where in COMMANDS.items():
+        if words and words[0] not in OF_ALL:
+            app.command(f"logboom.cli.{where}", name=name)
+        else:
+            module, _, command = where.partition(":")
+            app.command(getattr(import_module(f"logboom.cli.{module}"), command), name=name)
     app.register_install_completion_command()
     return app
+
+
+def _version() -> str:
+    # Here: only this command pays for it.
+    from importlib.metadata import version
+
+    return version("logboom")
 
 
 class Terminated(BaseException):
@@ -101,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code. `logboom node` handles signals by itself."""
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        result = build()(list(arguments), exit_on_error=False, print_error=False)
+        result = build(arguments)(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         hint = _usage_hint(error)
