@@ -5,9 +5,9 @@ PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
 NOJAVA := $(if $(shell command -v java),,1)
-# What runs real nodes has the machine for itself; all else is run on every core, a module on one.
+# A module runs on one core. What runs real nodes comes after the rest, a few modules at a time.
 CLOCKED := integration chaos spark
-EVERYCORE := -n auto --dist loadfile --no-loadscope-reorder
+CORES := -n auto --dist loadfile --no-loadscope-reorder
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 help: ## list the targets
@@ -27,8 +27,11 @@ test: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integratio
 ifdef ARGS
 	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
 else
-	@.venv/bin/python -m pytest $(EVERYCORE) $(CLOCKED:%=--ignore=tests/%)
-	@.venv/bin/python -m pytest $(patsubst %,tests/%,$(filter-out $(if $(NOSPARK),spark),$(CLOCKED)))
+	@status=0; \
+	.venv/bin/python -m pytest $(CORES) $(CLOCKED:%=--ignore=tests/%) || status=$$?; \
+	.venv/bin/python -m pytest $(CORES) --maxprocesses 4 \
+		$(patsubst %,tests/%,$(filter-out $(if $(NOSPARK),spark),$(CLOCKED))) || status=$$?; \
+	exit $$status
 endif
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \

@@ -28,14 +28,14 @@ def unmount_below(folder: Path) -> None:
 class SmallDisk:
     """What `folder`, a broker's, lies on."""
 
-    def __init__(self, folder: Path) -> None:
-        """Mount a tmpfs at `folder` if that is allowed."""
+    def __init__(self, folder: Path, room: int = ROOM) -> None:
+        """Mount a tmpfs at `folder` if that is allowed; `room` is for the broker's use."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(folder)]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={room}", "tmpfs", str(folder)]
         self.own = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         """Whether it is a file system of its own."""
-        self._reserve = RESERVE if self.own else max(RESERVE, self._free() - ROOM)
+        self._reserve = RESERVE if self.own else max(RESERVE, self._free() - room)
         self._ballast = folder / "ballast"
 
     def _free(self) -> int:

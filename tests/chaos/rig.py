@@ -18,7 +18,7 @@ from logboom.deploy.closing import Closing
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
 from tests.chaos.account import Account
-from tests.chaos.disk import SmallDisk
+from tests.chaos.disk import ROOM, SmallDisk
 from tests.chaos.health import Health, ScrubPasses, topic_of
 from tests.chaos.links import CLIENT, Links, adjusted
 from tests.chaos.machine import Machine
@@ -50,6 +50,7 @@ class Rig(Closing):
         *,
         brokers: int = 3,
         scrub_every_s: float = 4.0,
+        room: int = ROOM,
     ) -> None:
         """Start everything and create the topic."""
         self.folder = folder
@@ -64,7 +65,7 @@ class Rig(Closing):
         self.set_aside = 0
         """Damaged stores that brokers gave up, removed here to save room."""
         self.machine = Machine(folder)
-        self.disk = SmallDisk(folder / SMALL)
+        self.disk = SmallDisk(folder / SMALL, room)
         self.links = links
         try:
             self.cluster = ChangingCluster(

@@ -15,6 +15,7 @@ from logboom.wire.errors import StartError
 from logboom.wire.view import View
 from tests.chaos.account import COMPARED, METADATA, judge_states
 from tests.chaos.crew import Crew
+from tests.chaos.disk import ROOM
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.group_member import ATTEMPTS
 from tests.chaos.ledger import Verdict, judge
@@ -45,8 +46,11 @@ def run(plan: Plan) -> Result:
     """
     verdict = Verdict()
     links = NamespaceLinks() if plan.links == NamespaceLinks.kind else ProxyLinks()
-    scrub_every_s = 4.0 if plan.seconds else 0.5
-    with Rig(plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s) as rig:
+    # A run of each fault once is short: disks are soon read, and soon full.
+    scrub_every_s, room = (4.0, ROOM) if plan.seconds else (0.5, ROOM // 8)
+    with Rig(
+        plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s, room=room
+    ) as rig:
         plan.records.mkdir(parents=True)
         workers, crew, squad = Workers(plan, rig), Crew(plan, rig), Squad(plan, rig)
         try:
