@@ -1,6 +1,8 @@
 # Each line calls the project's own commands.  `make test ARGS="-k name"` passes words on.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
+# Tests start hundreds of processes of ours: each would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
