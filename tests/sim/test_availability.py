@@ -31,7 +31,7 @@ FAULTS: Final = (
     "lose power in sync",
     "after ack",
 )
-SEEDS: Final = range(3)
+SEEDS: Final = range(2)
 TOPICS: Final = ("safe", "brief")
 """With three replicas."""
 

@@ -37,7 +37,7 @@ MET = (
 
 
 @pytest.mark.parametrize(
-    ("members", "seeds", "changing"), [(3, 40, False), (5, 16, False), (3, 24, True)]
+    ("members", "seeds", "changing"), [(3, 20, False), (5, 8, False), (3, 20, True)]
 )
 def test_nothing_acknowledged_is_lost(members: int, seeds: int, changing: bool) -> None:
     met: Counter[str] = Counter()

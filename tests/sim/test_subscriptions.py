@@ -11,7 +11,7 @@ from tests.sim.run import summary
 from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.verdict import Outcome
 
-SEEDS = (*range(10), 5005, 5006, 5096)
+SEEDS = (*range(4), 5005, 5006, 5096)
 """The last three found what had been settled: twice in a client's hands, once at the next leader."""
 COUNTED = (
     "consumed by subscriptions",

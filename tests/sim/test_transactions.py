@@ -11,8 +11,8 @@ from tests.sim.run import summary
 from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Outcome
 
-SEEDS = range(20)
-ROT = range(500, 504)
+SEEDS = range(10)
+ROT = range(500, 502)
 COUNTED = (
     "transactions committed",
     "commits refused",
