@@ -7,9 +7,10 @@ PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
 NOJAVA := $(if $(shell command -v java),,1)
-# A module runs on one core. What runs real nodes comes after the rest, a few modules at a time.
-CLOCKED := integration chaos spark
-CORES := -n auto --dist loadfile --no-loadscope-reorder
+# A module of tests stays with one process. What starts real nodes mostly waits for them: there are more
+# processes for it than cores, and it runs after what only computes.
+CLOCKED := tests/integration tests/chaos tests/spark
+PYTEST := .venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 help: ## list the targets
@@ -30,9 +31,9 @@ ifdef ARGS
 	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
 else
 	@status=0; \
-	.venv/bin/python -m pytest $(CORES) $(CLOCKED:%=--ignore=tests/%) || status=$$?; \
-	.venv/bin/python -m pytest $(CORES) --maxprocesses 4 \
-		$(patsubst %,tests/%,$(filter-out $(if $(NOSPARK),spark),$(CLOCKED))) || status=$$?; \
+	$(PYTEST) -n auto $(CLOCKED:%=--ignore=%) || status=$$?; \
+	$(PYTEST) -n 4 tests/integration tests/chaos || status=$$?; \
+	$(if $(NOSPARK),,$(PYTEST) -n 2 tests/spark || status=$$?;) \
 	exit $$status
 endif
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
