@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Final
+
 import pytest
 
 from logboom.metadata.raft.config import RaftError
 from logboom.nodes.log.index import QueueIndex
+from tests.sim import (
+    test_cluster,
+    test_delays,
+    test_groups,
+    test_mending,
+    test_raft_sim,
+    test_subscriptions,
+    test_transactions,
+)
 from tests.sim.broken import BREAKS, Break, search
 from tests.sim.harnesses import (
     Cluster,
@@ -31,24 +43,29 @@ RULES = {
 """Of queues, raft, groups, transactions and wire; and the promise to subscriptions."""
 
 
+ELSEWHERE: Final[Mapping[Harness, Collection[int]]] = {
+    Cluster(): test_cluster.ALL,
+    Cluster(rot=True): test_mending.SEEDS,
+    Deciding(): test_transactions.SEEDS,
+    Members(): test_groups.SEEDS,
+    Members(calm=True): test_groups.CALM,
+    Raft(): test_raft_sim.SEEDS,
+    Subscribers(): test_subscriptions.SEEDS,
+    Waiting(): test_delays.SEEDS,
+}
+"""Seeds that other tests run, with the rules as they are."""
+
+
 def sound() -> list[tuple[Harness, int]]:
-    """What the breaks run that is no seed of another test."""
-    found: dict[tuple[Harness, int], None] = {}
-    for broken in BREAKS:
-        match broken.harness:
-            case (
-                Cluster(attack="")
-                | Members()
-                | Waiting()
-                | Deciding()
-                | Subscribers()
-                | Directed()
-                | Raft(changing=False)
-            ):
-                pass
-            case harness:
-                found |= dict.fromkeys((harness, seed) for seed in broken.seeds)
-    return list(found)
+    """What the breaks run that no other test does."""
+    run = [
+        (each.harness, seed)
+        for each in BREAKS
+        if not isinstance(each.harness, Directed)
+        for seed in each.seeds
+        if seed not in ELSEWHERE.get(each.harness, ())
+    ]
+    return list(dict.fromkeys(run))
 
 
 def test_every_rule_is_broken_in_some_way() -> None:

@@ -12,7 +12,8 @@ from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Outcome
 
 SEEDS = range(10)
-ROT = range(500, 502)
+ROT = (500, 502)
+"""The second has found a replica that took itself for damaged."""
 COUNTED = (
     "transactions committed",
     "commits refused",
