@@ -9,7 +9,7 @@ import pytest
 from tests.sim.figures import short
 from tests.sim.scenario import Scenario
 
-SEEDS: Final = range(10)
+SEEDS: Final = range(7)
 FOUND: Final[dict[int, str]] = {
     12: "a producer of a damaged leader was refused for good, though a good copy came back",
     20: "the same, with two more replicas",

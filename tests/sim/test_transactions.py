@@ -11,7 +11,7 @@ from tests.sim.run import summary
 from tests.sim.transaction_scenario import TransactionScenario
 from tests.sim.verdict import Outcome
 
-SEEDS = range(10)
+SEEDS = range(8)
 ROT = (500, 502)
 """The second has found a replica that took itself for damaged."""
 COUNTED = (
