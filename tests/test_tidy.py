@@ -158,7 +158,7 @@ def foreign_portions(portion: str, source: str) -> set[str]:
     used = {
         name.split(".")[1] for name in imports(source) if re.match(r"logboom\.\w", name) is not None
     }
-    return used - MAY_IMPORT[portion] - {portion}
+    return used - MAY_IMPORT[portion] - {portion, "__version__"}
 
 
 def outside_uses(source: str) -> list[str]:
@@ -280,12 +280,24 @@ def test_every_top_folder_with_a_portion_has_its_walls() -> None:
     assert {path.parent.name for path in ROOT.glob("*/logboom")} == set(MAY_IMPORT)
 
 
+OF_THE_WHOLE = {"wire": {"__init__.py", "py.typed"}, "cli": {"__main__.py"}}
+"""Portion → the files of `logboom` itself, beside the portion's own folder."""
+
+
 @pytest.mark.parametrize("portion", MAY_IMPORT)
-def test_a_portion_is_typed_and_the_namespace_has_no_init(portion: str) -> None:
-    namespace = ROOT / portion / "logboom"
-    assert (namespace / portion / "py.typed").is_file()
-    # One such file would hide the other portions (PEP 420).
-    assert [path.name for path in namespace.iterdir() if path.name != "__pycache__"] == [portion]
+def test_a_portion_is_typed_and_the_package_has_one_init(portion: str) -> None:
+    package = ROOT / portion / "logboom"
+    assert (package / portion / "py.typed").is_file()
+    # A second `__init__.py` would be found or not, by the order of sys.path.
+    found = {path.name for path in package.iterdir() if path.name != "__pycache__"}
+    assert found == {portion} | OF_THE_WHOLE.get(portion, set())
+
+
+@pytest.mark.parametrize("portion", MAY_IMPORT)
+def test_every_folder_of_modules_is_a_package(portion: str) -> None:
+    # Namespace packages are not found in a zip that holds no entries for its folders.
+    folders = {path.parent for path in (ROOT / portion / "logboom" / portion).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
 
 
 def test_pyproject_names_every_portion() -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownCommandError
 
+from logboom import __version__
 from logboom.cli.flights import FlightsError
 from logboom.wire.errors import LogboomError
 
@@ -66,7 +67,7 @@ def build(words: Sequence[str] = ()) -> App:
     app = App(
         name="logboom",
         help=HELP,
-        version=_version,
+        version=__version__,
         help_format="markdown",
         result_action="return_value",
         suppress_keyboard_interrupt=False,
@@ -80,13 +81,6 @@ def build(words: Sequence[str] = ()) -> App:
             app.command(getattr(import_module(f"logboom.cli.{module}"), command), name=name)
     app.register_install_completion_command()
     return app
-
-
-def _version() -> str:
-    # Here: only this command pays for it.
-    from importlib.metadata import version
-
-    return version("logboom")
 
 
 class Terminated(BaseException):

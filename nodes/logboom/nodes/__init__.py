@@ -1,0 +1,1 @@
+"""The broker: replicas of queues on its disk, and everything that clients ask of them."""

@@ -1,0 +1,1 @@
+"""What every node and client speaks: messages, frames, batches, errors; sessions and sockets."""
