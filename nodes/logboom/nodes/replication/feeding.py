@@ -53,7 +53,8 @@ class Follower:
         self.instance_epoch = 0
         self.fetches: dict[QueueKey, Fetch] = {}
         self.news: dict[QueueKey, None] = {}
-        """Queues of which there may be something to say."""
+        """Queues of which there may be something to say, those that waited longest first. One leaves
+        when all that it had went out, or when nothing is found to be said: never for want of room."""
         self.served: dict[QueueKey, None] = {}
         """Queues whose entries went out in the last answer."""
         self.answered = -1
@@ -281,11 +282,14 @@ class Feeder:
             if replica is not None and fetch.answer is None and fetch.asked.offset < replica.start:
                 # Retention overtook the follower.
                 fetch.answer = _reset(replica, fetch.asked)
+            if room <= 0:
+                continue
             if fetch.answer is not None:
                 answers.append(fetch.answer)
+                room -= len(fetch.answer.state)
                 urgent = True
                 continue
-            if room <= 0 or replica is None:
+            if replica is None:
                 continue
             found, complete = self._entries(replica, fetch.asked, room, first=not frames)
             room -= sum(map(len, found))
@@ -308,8 +312,10 @@ class Feeder:
         fetch = follower.fetches[key]
         if answer.status == "OK":
             fetch.told = (Position(answer.hw_offset, answer.hw_side), answer.log_start)
-            if answer.frames or answer.copied >= 0:
-                follower.served[key] = None
+            if not answer.frames and answer.copied < 0:
+                # Entries may wait for room, or copies for our compaction: it stays among the news.
+                return
+            follower.served[key] = None
         follower.news.pop(key, None)
 
     def _entries(

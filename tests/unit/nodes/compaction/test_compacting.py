@@ -251,6 +251,26 @@ def test_a_follower_without_the_copies_does_not_join_before_it_has_them() -> Non
     assert rig.commands, "now it may join"
 
 
+def test_copies_that_the_leader_does_not_have_yet_come_once_it_has_them() -> None:
+    """Nothing else happens to the queue, and the follower has nothing new to say."""
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH, config=COMPACTED)
+    for keys in ([b"a", b"b"], [b"a", b"c"]):
+        rig.client().ask(produce("leader"), [keyed([*keys])])
+    two = rig.follower()
+    message = fetch(0, (Position(4), 1), wait_ms=5)
+    message.queues[0] = QueueFetch(1, 0, 1, 4, 0, 1, (0, 4))
+    two.ask(message)
+    copied = []
+    for number in range(1, 10):
+        rig.settle(1.0)
+        for reply in two.taken():
+            assert isinstance(reply.message, Replicated)
+            copied += [answer.copied for answer in reply.message.answers]
+        two.ask(fetch(number, wait_ms=5))
+    assert (copied[0], copied[-1]) == (-1, 4)
+
+
 def test_a_follower_that_lacks_copies_asks_for_them_and_serves_none() -> None:
     rig = Rig(follower_reads=True)
     rig.lead(epoch=2, leader="broker-2", isr=("broker-2",), replicas=BOTH, config=COMPACTED)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from logboom.nodes.log.keys import Position
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import QueueFetch, Replicated
+from logboom.wire.messages import QueueAnswer, QueueFetch, Replicated
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
 
 BOTH = (ME, "broker-2")
@@ -18,6 +20,13 @@ def leader(queues: int = 1) -> tuple[Rig, Peer]:
     rig = Rig()
     rig.lead(isr=BOTH, replicas=BOTH, queues=queues)
     return rig, rig.follower()
+
+
+def told(peer: Peer) -> list[QueueAnswer]:
+    """What the one answer that came says, queue by queue."""
+    (reply,) = peer.taken()
+    assert isinstance(reply.message, Replicated)
+    return reply.message.answers
 
 
 def test_an_append_wakes_the_held_request_in_the_same_turn() -> None:
@@ -132,6 +141,74 @@ def test_one_answer_takes_no_more_than_asked_but_at_least_one_entry() -> None:
         seen |= {answer.queue for answer in reply.message.answers if answer.frames}
     # Both queues get their turn.
     assert seen == {0, 1}
+
+
+def test_a_queue_with_no_room_in_an_answer_has_its_turn_in_the_next() -> None:
+    rig, two = leader(queues=2)
+    for queue in range(2):
+        rig.client().ask(produce(queue=queue), [batch(1, value=b"x" * 1_000)])
+    request = fetch(0, (Position(0), -1), (Position(0), -1))
+    request.max_bytes = 1_500
+    two.ask(request)
+    # The second queue's HW and log start are told, its entry is not.
+    assert [answer.frames for answer in told(two)] == [1, 0]
+    request = fetch(1, (Position(1), 1))
+    request.max_bytes = 1_500
+    two.ask(request)
+    assert [answer.queue for answer in told(two) if answer.frames] == [1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 900), max_size=6), min_size=1, max_size=5),
+    st.lists(st.integers(1, 2_500), min_size=1, max_size=5),
+    st.data(),
+)
+def test_a_follower_gets_everything_whatever_its_answers_have_room_for(
+    sizes: list[list[int]], rooms: list[int], data: st.DataObject
+) -> None:
+    """Nothing is appended meanwhile, and the follower names only what moved."""
+    rig, two = leader(queues=len(sizes))
+    client = rig.client()
+    for queue, values in enumerate(sizes):
+        for size in values:
+            client.ask(produce(queue=queue), [batch(1, value=b"x" * size)])
+    ends = [0] * len(sizes)
+    moved = list(range(len(sizes)))
+    for number in range(sum(map(len, sizes)) + 1):
+        request = fetch(number)
+        request.queues = [QueueFetch(1, q, 1, ends[q], 0, 1 if ends[q] else -1) for q in moved]
+        request.max_bytes = rooms[number % len(rooms)]
+        moved = []
+        two.ask(request)
+        if data.draw(st.booleans()):
+            rig.settle(0.003)
+        for answer in told(two) if two.replies else []:
+            ends[answer.queue] += answer.frames
+            moved += [answer.queue] * (answer.frames > 0)
+        if not moved:
+            break
+    assert ends == list(map(len, sizes))
+
+
+def test_where_many_begin_anew_is_told_in_parts() -> None:
+    """What a follower must know to begin anew takes room in an answer, too."""
+    rig, two = leader(queues=3)
+    client = rig.client()
+    for queue in range(3):
+        for producer in range(20):
+            client.ask(produce("leader", queue), [batch(1, producer, 0, 0)])
+        replica = rig.replica(queue)
+        replica.raise_hw(replica.end)
+        replica.trimmed(20, 0)
+    places = [(Position(0), -1)] * 3
+    for number in range(3):
+        request = fetch(number, *(places if number == 0 else []))
+        request.max_bytes = 10
+        two.ask(request)
+        (answer,) = told(two)
+        assert (answer.queue, answer.status) == (number, "RESET")
+        assert len(answer.state) > 10
 
 
 def test_what_is_gone_is_fed_no_more() -> None:
