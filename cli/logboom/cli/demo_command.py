@@ -20,6 +20,7 @@ from logboom.cli.flights import (
 )
 from logboom.cli.options import DATA, Output
 from logboom.cli.output import note, show, show_json
+from logboom.deploy.installed import check_installed
 from logboom.pipeline.session import INSTALL_JAVA, check_spark
 from logboom.wire.errors import StartError
 
@@ -58,6 +59,7 @@ def demo(
     output
         table or json.
     """
+    check_installed()
     if missing := _missing(wanted=spark):
         note(f"the demo goes without its part on Spark: {missing}")
     with _Bars() as steps:

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from logboom.deploy.asking import Asker
 from logboom.deploy.closing import Closing
+from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import Adjust, Layout, lay_out
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
@@ -65,9 +66,10 @@ class Cluster(Closing):
                 `("taskset", "-c", "1")`; asked at every start.
 
         Raises:
-            StartError: a node did not start; the text says why.
+            StartError: a node did not start, or the extra `[node]` is missing; the text says why.
             InvalidRequest: the numbers make no cluster.
         """
+        check_installed()
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """The cluster's folder."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.deploy.asking import Asker
+from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import Layout, check_numbers, lay_out
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
@@ -76,6 +77,7 @@ def up(
         StartError: a node did not start, or the folder holds a cluster of other numbers.
         InvalidRequest: the numbers make no cluster.
     """
+    check_installed()
     check_numbers(name_servers, brokers)
     before = read(data)
     if before is not None:

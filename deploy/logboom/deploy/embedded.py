@@ -19,6 +19,7 @@ import msgspec
 from logboom.deploy.asking import Asker
 from logboom.deploy.closing import Closing
 from logboom.deploy.config_files import load
+from logboom.deploy.installed import check_installed
 from logboom.deploy.keys import read_key
 from logboom.deploy.layout import lay_out
 from logboom.deploy.ports import Ports
@@ -52,6 +53,7 @@ class Embedded(Closing):
     """A running name server and broker; a context manager. Made by `embedded`."""
 
     def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
+        check_installed()
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """Where its messages are kept."""
@@ -137,6 +139,7 @@ def embedded(data: Path | str | None = None, *, ports: int | Literal["free"] = "
         ports: "free", or the port of the name server (7701; the broker listens 10 above).
 
     Raises:
-        StartError: a port is taken, or the folder is not of such a node.
+        StartError: a port is taken, the folder is not of such a node, or the extra `[node]` is
+            missing.
     """
     return Embedded(None if data is None else Path(data), ports)

@@ -23,6 +23,7 @@ from typing import Final, Protocol
 import msgspec
 
 from logboom.deploy.config_files import load
+from logboom.deploy.installed import check_installed
 from logboom.deploy.keys import read_key
 from logboom.wire.errors import LogboomError, StartError
 
@@ -58,8 +59,9 @@ def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[st
     Returns its id too.
 
     Raises:
-        StartError: config, key, port or data folder; one line.
+        StartError: config, key, port, data folder or a missing extra; one line.
     """
+    check_installed()
     # Each process pays only for the kind of node that it is.
     if role == "name-server":
         from logboom.metadata.config import NameServerConfig

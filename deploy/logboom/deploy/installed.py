@@ -1,0 +1,20 @@
+"""Whether the packages are installed that nodes need: a client does without them."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final
+
+from logboom.wire.errors import StartError
+
+NEEDED: Final = ("pysyncobj", "rocksdict")
+
+
+def check_installed() -> None:
+    """Refuse to start a node where the extra `[node]` is missing, before anything is written.
+
+    Raises:
+        StartError: says how to get it.
+    """
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        raise StartError("a node needs its extra: pip install 'logboom[node]'")

@@ -1,0 +1,75 @@
+"""Without an extra the command names it, and leaves nothing behind."""
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.command import Done, complaint, environment
+
+ROOT = Path(__file__).parent.parent.parent.parent
+PORTIONS = [str(path.parent) for path in ROOT.glob("*/logboom")]
+OF_THE_EXTRA = {"cli": ("cyclopts", "rich"), "node": ("pysyncobj", "rocksdict")}
+
+
+def without(extra: str, folder: Path) -> list[str]:
+    """A search path with all that is installed here but the packages of an extra."""
+    installed = folder / "installed"
+    installed.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(OF_THE_EXTRA[extra]) and entry.suffix != ".pth":
+            (installed / entry.name).symlink_to(entry)
+    return [*PORTIONS, str(installed)]
+
+
+def run(path: list[str], cwd: Path, *words: str) -> Done:
+    """Run Python, which finds only what is on the path."""
+    done = subprocess.run(
+        # Without `site` nothing else is found.
+        [sys.executable, "-S", *words],
+        env={**environment(), "PYTHONPATH": ":".join(path), "TMPDIR": str(cwd)},
+        cwd=cwd,
+        capture_output=True,
+        timeout=45,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dev"],
+        ["dev", "--data", "here"],
+        ["cluster", "up"],
+        ["cluster", "up", "--data", "here"],
+        ["demo", "--no-spark"],
+        ["node", "broker", "--config", "none.toml"],
+    ],
+    ids=" ".join,
+)
+def test_what_starts_nodes_names_their_extra(tmp_path: Path, words: list[str]) -> None:
+    path = without("node", tmp_path)
+    (tmp_path / "cwd").mkdir()
+    line = complaint(run(path, tmp_path / "cwd", "-m", "logboom", *words))
+    assert "pip install 'logboom[node]'" in line
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
+def test_a_program_that_starts_nodes_is_told_too(tmp_path: Path) -> None:
+    path = without("node", tmp_path)
+    (tmp_path / "cwd").mkdir()
+    for made in ("embedded()", "Cluster()", "Cluster(data='here')"):
+        program = f"from logboom.deploy import Cluster, embedded\n{made}"
+        done = run(path, tmp_path / "cwd", "-c", program)
+        assert "StartError" in done.err
+        assert "pip install 'logboom[node]'" in done.err
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
+def test_the_command_names_its_own(tmp_path: Path) -> None:
+    path = without("cli", tmp_path)
+    for module in ("logboom", "logboom.cli"):
+        assert "pip install 'logboom[cli]'" in complaint(run(path, tmp_path, "-m", module))
