@@ -57,6 +57,25 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {member.id: member for member in self.name_servers}
 
 
+def check_lease(
+    leader_fallback_s: float, lease_ms: int = LEASE_MS, session_s: float = SESSION
+) -> None:
+    """Check that no broker's lease outlives its session, whoever counts (SAFETY Q11).
+
+    A raft leader that is cut off grants leases until it steps down, `leader_fallback_s` later; its
+    successor may fence a broker one session after that broker was heard last.
+
+    Raises:
+        StartError: BAD_CONFIG, one line.
+    """
+    if not 0 < lease_ms / 1000 + leader_fallback_s <= session_s:
+        raise StartError(
+            f"a lease of {lease_ms} ms and the raft leader's fallback of {leader_fallback_s} s "
+            f"are longer than the session of {session_s} s: two brokers could lead one queue; "
+            "shorten the lease or the fallback"
+        )
+
+
 def check_config(config: NameServerConfig) -> None:
     """Check what the types alone do not.
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from logboom.metadata.config import LEASE_MS, NameServerConfig
+from logboom.metadata.config import LEASE_MS, NameServerConfig, check_lease
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.groups.reads import GroupReads
 from logboom.metadata.log_time import LogTime
@@ -89,7 +89,10 @@ class NameServer:
 
         Raises:
             JournalError: the journal or snapshot is damaged or of another node (R9).
+            StartError: a lease would outlive its broker's session (Q11).
         """
+        raft_config = raft_config or RaftConfig()
+        check_lease(raft_config.leader_fallback_s)
         self.config = config
         self.state = State()
         self._time = LogTime(now.mono)

@@ -81,7 +81,14 @@ class Asker:
 class Group:
     """Name servers name-1 to name-3, a client and a broker's identity that ask."""
 
-    def __init__(self, seed: int = 1, size: int = 3, rebalance_after_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        seed: int = 1,
+        size: int = 3,
+        rebalance_after_s: float = 0.0,
+        raft: RaftConfig = RAFT,
+    ) -> None:
+        self._raft = raft
         self.rng = random.Random(seed)
         self.scheduler = Scheduler()
         self.network = Network(self.scheduler, random.Random(seed))
@@ -133,7 +140,7 @@ class Group:
         disk = self.disks.setdefault(name, SimulatedDisk())
         rng = random.Random(self.rng.random())
         now = Instant(100.0 + self.scheduler.now, 0)
-        core = NameServer(config, disk, rng, key, now, RAFT)
+        core = NameServer(config, disk, rng, key, now, self._raft)
         process = self.processes[name] = self._process(name, core)
         self.network.listen(process, "main", member.endpoint)
         self.network.listen(process, "raft", member.raft_endpoint)

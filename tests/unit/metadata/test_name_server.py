@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from logboom.metadata.config import LEASE_MS, SESSION
+from logboom.metadata.config import LEASE_MS, SESSION, check_lease
 from logboom.wire.actor import Call
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -14,7 +16,7 @@ from logboom.wire.commands import (
     NewTerm,
     RegisterBroker,
 )
-from logboom.wire.errors import LogboomError, NotLeader, Refused, Unavailable
+from logboom.wire.errors import LogboomError, NotLeader, Refused, StartError, Unavailable
 from logboom.wire.messages import (
     AddNameServer,
     Done,
@@ -370,6 +372,24 @@ def test_q11_a_heartbeat_grants_the_lease() -> None:
     assert isinstance(answer, HeartbeatGranted)
     assert answer.lease_ms == LEASE_MS
     assert answer.version >= 1
+
+
+@pytest.mark.parametrize(
+    ("lease_ms", "session_s", "fallback_s"),
+    [(2_001, 3.0, 1.0), (4_000, 3.0, 1.0), (2_000, 3.0, 1.01), (2_000, 2.9, 1.0), (0, 3.0, -1.0)],
+)
+def test_q11_no_lease_outlives_the_session(
+    lease_ms: int, session_s: float, fallback_s: float
+) -> None:
+    check_lease(1.0, 2_000, 3.0)
+    with pytest.raises(StartError, match="two brokers could lead one queue") as refused:
+        check_lease(fallback_s, lease_ms, session_s)
+    assert refused.value.code == "BAD_CONFIG"
+
+
+def test_q11_a_name_server_whose_raft_leader_steps_down_too_late_does_not_start() -> None:
+    with pytest.raises(StartError, match=r"fallback of 1\.5 s"):
+        Group(raft=replace(RAFT, leader_fallback_s=1.5))
 
 
 def test_q11_only_a_leader_sure_of_its_majority_grants() -> None:

@@ -7,7 +7,7 @@ servers, leaders); peers dial the broker (clients, followers).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.replica import Replica
 from logboom.nodes.subscriptions.plug_ins import DispatchFilter
+from logboom.nodes.turn import Turn
 from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.commands import AnyCommand, RegisterBroker, Result
@@ -172,6 +173,14 @@ class Rig:
         if effects.token and self.auto_sync:
             self.sync()
         return effects
+
+    def within(self, act: Callable[[Turn], None]) -> None:
+        """Call a part of the broker in a turn of its own; what it sends is carried."""
+        turn = Turn(Instant(self.mono, self.wall_ms))
+        act(turn)
+        for send in turn.out.sends:
+            self._carry(send)
+        self.turn()
 
     def sync(self) -> None:
         """Everything written is on disk, and the broker hears of it."""

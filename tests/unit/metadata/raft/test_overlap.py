@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from logboom.metadata.raft.config import RaftDivergedError
 from logboom.metadata.raft.frames import Append
 from logboom.metadata.raft.journal_store import Entry, StoredJournal
 from logboom.metadata.raft.log import RaftLog
@@ -81,3 +83,14 @@ def test_an_empty_append_at_the_end_names_the_last_entry() -> None:
     log = log_of(entries_of([1, 1, 2]))
     placed = at_the_end(log, 3, matched=3)
     assert (placed.previous_index, placed.previous_term, placed.entries) == (4, 2, [])
+
+
+def test_an_entry_that_is_committed_is_never_cut_and_the_next_may_be() -> None:
+    log = log_of(entries_of([1, 1, 1, 1]))
+    log.setRaftCommitIndex(3)
+    for position in (0, 1, 2):
+        with pytest.raises(RaftDivergedError, match="but 3 is committed"):
+            log.deleteEntriesFrom(position)
+        assert log.last_index == 5
+    log.deleteEntriesFrom(3)
+    assert log.last_index == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logboom.wire.commands import RegisterBroker
 from logboom.wire.errors import NotLeader, Refused
-from logboom.wire.messages import Heartbeat
+from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from tests.unit.nodes.rig import NAME_SERVER, Rig, Station
 
 
@@ -59,3 +59,20 @@ def test_fenced_once_it_registers_once() -> None:
     rig.settle(5.0)
     assert rig.instance_epoch == before + 1
     assert rig.broker.registration.lease.holds(rig.mono)
+
+
+def test_q11_a_grant_to_an_old_instance_renews_no_lease() -> None:
+    """It was sent under a registration that has ended: what it grants is another's."""
+    rig = Rig()
+    rig.lead()
+    rig.granting = False
+    rig.settle(1.0)
+    late = rig.ns.take(Heartbeat)
+    rig.within(rig.broker.registration.fenced)
+    assert rig.instance_epoch == 2
+    lease = rig.broker.registration.lease
+    assert not lease.holds(rig.mono)
+    rig.reply(late, HeartbeatGranted(0, 60_000, rig.version))
+    assert not lease.holds(rig.mono)
+    rig.reply(rig.ns.take(Heartbeat), HeartbeatGranted(0, 2_000, rig.version))
+    assert lease.until == rig.mono + 2.0

@@ -12,7 +12,7 @@ from logboom.nodes.log.epochs import EpochTable
 from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.log.replica import Replica
-from logboom.wire.batch import check, encode_batch
+from logboom.wire.batch import check, encode_batch, peek
 from logboom.wire.errors import DamagedBatch
 from tests.unit.nodes.log.replica_logs import Log
 
@@ -164,6 +164,35 @@ def test_a_cut_goes_back_to_the_time_of_the_last_entry_that_stays() -> None:
     log.replica.cut(Position(2), writes, log.storage)
     log.commit(writes)
     assert log.replica.append_time_ms == 7
+
+
+def test_q10_append_time_never_goes_back_whatever_is_appended() -> None:
+    log = Log()
+    log.replica.append_time_ms = 900
+    # Its clock says 7.
+    log.lead(1, [0, 1, 0])
+    assert [peek(entry).append_time_ms for entry in log.log().values()] == [900, 900, 900]
+    other = Log()
+    other.follow(log, 1, 9)
+    assert other.log() == log.log()
+
+
+def test_q12_producers_are_forgotten_only_once_the_entry_that_says_so_is_below_the_hw() -> None:
+    log = Log()
+    log.lead(1, [1], producer=1_000_001)
+    # Names the producer 1000001.
+    log.lead(1, [0, 1])
+    replica = log.replica
+    replica.raise_hw(Position(1))
+    assert len(replica.windows) == 2
+    # A cut may still take the entry away: what it says must not have happened.
+    writes = WriteSet()
+    replica.cut(Position(1), writes, log.storage)
+    log.commit(writes)
+    assert len(replica.windows) == 1
+    log.lead(1, [0])
+    replica.raise_hw(replica.end)
+    assert len(replica.windows) == 0
 
 
 def flip_stamp(log: Log, offset: int) -> None:

@@ -174,6 +174,20 @@ def test_whole_blocks_go_at_once_and_their_index_rows_with_them() -> None:
     assert found == list(range(4 * BLOCK_ENTRIES - 1, cut - 1, -1))
 
 
+def test_a_block_that_reaches_past_the_limit_goes_batch_by_batch() -> None:
+    """What is parked, or not yet below the HW, lies in a block that the index has finished."""
+    log = a_log()
+    for _ in range(3 * BLOCK_ENTRIES):
+        log.append()
+    log.advance()
+    limit = BLOCK_ENTRIES + 7
+    while run(log, Retention(0, None), wall_ms=1_000, limit=limit):
+        assert log.record.start <= limit
+    assert log.record.start == limit
+    assert log.storage.get("log", log_key(TOPIC, QUEUE, limit)) is not None
+    assert log.record.size == stored_size(log)
+
+
 def test_removing_what_the_index_has_not_reached_moves_the_pass_on() -> None:
     log = a_log()
     for number in range(50):
