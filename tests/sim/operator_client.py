@@ -28,7 +28,7 @@ from logboom.wire.hello import Identity
 from logboom.wire.transactions import Decide, OpenTransaction
 from logboom.wire.view import TopicConfig, TopicView
 from tests.sim.operations import Operations
-from tests.sim.passing_topics import LOADED
+from tests.sim.passing_topics import COMPACTED, LOADED
 from tests.sim.wire_client import WireClient
 
 UNLOADED: Final = ("shared-1", "shared-2")
@@ -150,7 +150,7 @@ class Operator(WireClient):
     def _create(self) -> None:
         name, queues, setting = self._name(), self.rng.randint(1, 2), self._setting()
         replicas = 2 if name in LOADED and self.rng.random() < 0.4 else 3
-        command = CreateTopic(name, queues, replicas, _config(setting), self.now.wall_ms)
+        command = CreateTopic(name, queues, replicas, _config(name, setting), self.now.wall_ms)
         value = {"queues": queues, "setting": setting}
         self._propose("create", name, value, command, _told_id)
 
@@ -158,7 +158,7 @@ class Operator(WireClient):
         name = self._name()
         queues = self.rng.choice((None, None, 1, 2, 3))
         setting = self._setting() if queues is None or self.rng.random() < 0.5 else None
-        config = None if setting is None else _config(setting)
+        config = None if setting is None else _config(name, setting)
         command = AlterTopic(name, queues, config, self.now.wall_ms)
         self._propose("alter", name, {"queues": queues, "setting": setting}, command, _told)
 
@@ -282,8 +282,9 @@ class Operator(WireClient):
             self._rest()
 
 
-def _config(setting: int) -> TopicConfig:
-    return TopicConfig(retention_ms=-1, retention_bytes=setting)
+def _config(name: str, setting: int) -> TopicConfig:
+    compaction = name == COMPACTED
+    return TopicConfig(retention_ms=-1, retention_bytes=setting, compaction=compaction)
 
 
 def _told(result: Result) -> dict[str, Any]:

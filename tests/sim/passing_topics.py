@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from logboom.nodes.disk.storage import FAMILIES
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
@@ -19,6 +20,8 @@ from tests.sim.world import World
 
 LOADED: Final = ("coming-1", "coming-2")
 """Topics that get messages while they are there."""
+COMPACTED: Final = LOADED[1]
+"""The one that is compacted, so that what compaction keeps has to go too."""
 REST_S: Final = 0.5
 ANSWER_S: Final = 2.0
 RETRY_S: Final = (0.3, 2.4)
@@ -143,11 +146,12 @@ def _log(world: World, broker: str, topic_id: int, queue: int) -> dict[bytes, by
 
 
 def left_behind(world: World) -> list[str]:
-    """Queues of deleted topics, each with a broker that still holds some of it."""
+    """Queues of deleted topics, each with a broker and a family of it that still holds some of it."""
     known = world.observer.names
     found: set[str] = set()
     for machine in world.nodes("broker"):
         assert machine.storage is not None
-        queues = {queue_of(key) for key in machine.storage.content("log")}
-        found |= {f"{machine.name} {t}/{q}" for t, q in queues if t not in known}
+        for family in FAMILIES:
+            queues = {queue_of(key) for key in machine.storage.content(family)}
+            found |= {f"{machine.name} {family} {t}/{q}" for t, q in queues if t not in known}
     return sorted(found)

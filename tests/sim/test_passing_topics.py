@@ -27,7 +27,8 @@ LATE_S = 1.0
 class Stage:
     """A small cluster, an operator and a producer."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, compaction: bool = False) -> None:
+        self.compaction = compaction
         self.world = world = World(seed)
         self.servers = [machine.name for machine in world.nodes("name-server")]
         endpoints = [f"{name}:7701" for name in self.servers]
@@ -64,7 +65,7 @@ class Stage:
     def create(self) -> None:
         """One topic, of one queue."""
         for _ in range(20):
-            config = TopicConfig(retention_ms=-1)
+            config = TopicConfig(retention_ms=-1, compaction=self.compaction)
             if not self.decide(CreateTopic(LOADED[0], 1, 3, config, 1)).code:
                 return
             self.run(0.3)
@@ -95,6 +96,12 @@ def test_what_a_topic_made_anew_was_sent_stays_and_what_the_old_one_held_goes(
     stage.play()
     stage.load.compare(stage.world)
     assert stage.world.trace.totals["acked in passing topics"] > 30
+    assert left_behind(stage.world) == []
+
+
+def test_what_compaction_kept_of_a_deleted_topic_goes_too() -> None:
+    stage = Stage(1, compaction=True)
+    stage.play()
     assert left_behind(stage.world) == []
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from logboom.client import Client
 from logboom.pipeline.batch_reader import BatchReader
-from logboom.pipeline.clients import client, close_clients
+from logboom.pipeline.clients import client
 from logboom.pipeline.rows import arrow_schema
 from logboom.pipeline.source import COLUMNS, LogboomDataSource, fields_of
 from logboom.pipeline.stream_reader import StreamReader
@@ -239,5 +239,6 @@ def test_a_process_keeps_one_client_for_a_cluster(servers: str) -> None:
     assert client(servers, 11.0) is not first
     first.close()
     assert client(servers, 10.0) is not first  # a closed one is replaced
-    close_clients()
     assert client(servers, 10.0).admin.raft_leader() is not None
+    for timeout_s in (10.0, 11.0):
+        client(servers, timeout_s).close()

@@ -49,14 +49,6 @@ def producer(servers: str, timeout_s: float) -> Producer:
         return known
 
 
-def close_clients() -> None:
-    """Hang up all of this process."""
-    with _LOCK:
-        mine = [key for key in _CLIENTS if key[0] == os.getpid()]
-        for key in mine:
-            _CLIENTS.pop(key).close()
-
-
 def _lives(known: Client) -> bool:
     try:
         known.wait_connected()

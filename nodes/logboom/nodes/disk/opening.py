@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.nodes.disk.storage import Family, Storage
+from logboom.nodes.disk.storage import FAMILIES, Family, Storage
 from logboom.nodes.log.keys import (
     EPOCHS,
     RECORD,
@@ -47,8 +47,8 @@ class OpenedQueue(msgspec.Struct, frozen=True):
 
 
 def open_queues(storage: Storage) -> list[OpenedQueue]:
-    """Every queue of which the store holds anything, in the order of topic id and queue."""
-    found = sorted({*_queues(storage, "state"), *_queues(storage, "log")})
+    """Every queue of which any family holds anything, in the order of topic id and queue."""
+    found = sorted({each for family in FAMILIES for each in _queues(storage, family)})
     return [open_queue(storage, topic_id, queue) for topic_id, queue in found]
 
 

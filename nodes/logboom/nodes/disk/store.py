@@ -39,6 +39,8 @@ LOG_BUFFERS: Final = 6
 SMALL_BUFFER: Final = 8 * 1024 * 1024
 WAL_BYTES: Final = 256 * 1024 * 1024
 BLOB_FROM: Final = 1024
+BLOB_FAMILIES: Final = ("log", "compact")
+"""Families whose large values stand in blob files."""
 _STORE_ID: Final = b"store id"
 _NUMBER: Final = b"write number"
 _log = logging.getLogger("logboom.nodes")
@@ -153,7 +155,7 @@ class RocksStorage:
             self._drop_handles()
             self.condemn(reason)
             stored, number = self._take_handles()
-        self._removed: dict[bytes, bytes] = {}
+        self._removed: dict[tuple[Family, bytes], bytes] = {}
         self._removed_lock = threading.Lock()
         self._closed = self._failed = False
         self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
@@ -240,8 +242,8 @@ class RocksStorage:
                 batch.delete(key, handles[family])
             else:
                 batch.delete_range(key, value, handles[family])
-                if family == "log":
-                    self._note_removed(key, value)
+                if family in BLOB_FAMILIES:
+                    self._note_removed(family, key, value)
         number = self._number + 1
         batch.put(_NUMBER, number.to_bytes(8, "big"))
         try:
@@ -290,12 +292,12 @@ class RocksStorage:
 
     # -- giving room back -----------------------------------------------------------------------
 
-    def _note_removed(self, start: bytes, end: bytes) -> None:
+    def _note_removed(self, family: Family, start: bytes, end: bytes) -> None:
         with self._removed_lock:
-            self._removed[start] = max(end, self._removed.get(start, b""))
+            self._removed[family, start] = max(end, self._removed.get((family, start), b""))
 
     def reclaim(self) -> None:
-        """Give back the room of what was removed from the log; from a thread of its own.
+        """Give back the room of ranges that were removed; from a thread of its own.
 
         Compaction of the removed range drops its keys, and with the last key into it a blob file.
         Without it that waits until the family happens to be compacted.
@@ -305,9 +307,9 @@ class RocksStorage:
         options = CompactOptions()
         # Others may compact meanwhile, and above all flush.
         options.set_exclusive_manual_compaction(False)
-        for start, end in removed.items():
+        for (family, start), end in removed.items():
             try:
-                self._families["log"].compact_range(start, end, options)
+                self._families[family].compact_range(start, end, options)
             except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
                 # If RocksDB is broken for good, it refuses the loop's next write.
                 _log.error("cannot reclaim the room of removed messages: %s", _line(error))

@@ -153,7 +153,7 @@ class QueueIndex:
         return 1
 
     def trim(self, writes: WriteSet, log_start: int) -> None:
-        """Retention moved the log's start (`retention.expire` calls this)."""
+        """Retention moved the log's start (`retention.remove` calls this)."""
         index_rows.trim(self._storage, writes, *self._ids, log_start)
         if log_start > self._block_start:
             kept = [note for note in self._open if note.start.offset >= log_start]

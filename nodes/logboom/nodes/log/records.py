@@ -102,6 +102,6 @@ def put_epochs(
 
 
 def forget_queue(writes: WriteSet, topic_id: int, queue: int) -> None:
-    """Stage the removal of all that any family holds of a queue: its topic is gone."""
+    """Stage the removal of all that any family holds of a queue."""
     for family in FAMILIES:
         writes.delete_range(family, queue_key(topic_id, queue), queue_end(topic_id, queue))

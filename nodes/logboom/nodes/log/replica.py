@@ -17,7 +17,7 @@ from logboom.nodes.log.borrowed import Borrowing
 from logboom.nodes.log.epochs import EpochTable
 from logboom.nodes.log.keys import Position, log_key, position_of, queue_end, queue_key
 from logboom.nodes.log.producers import ProducerWindows
-from logboom.nodes.log.records import QueueRecord, put_epochs, put_record
+from logboom.nodes.log.records import QueueRecord, forget_queue, put_epochs, put_record
 from logboom.nodes.log.tail import Tail, TailCache, cut_tail
 from logboom.nodes.parked.parked import ParkedQueue
 from logboom.nodes.subscriptions.cursors import QueueCursors
@@ -455,8 +455,7 @@ class Replica:
 
     def drop(self, writes: WriteSet) -> None:
         """Remove everything that the store holds of this queue."""
-        for family in ("log", "state", "parked", "cursor", "index"):
-            writes.delete_range(family, queue_key(*self.key), queue_end(*self.key))
+        forget_queue(writes, *self.key)
         self.tail.clear()
 
     def trimmed(self, start: int, size: int) -> None:

@@ -23,8 +23,6 @@ from logboom.wire.batch import check
 
 STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
-
-
 CONTROLS: Final = 4096
 """Control entries that are removed along with the batch behind them, without its block."""
 
@@ -44,36 +42,6 @@ class _Piece(NamedTuple):
     next_offset: int
     size: int
     append_time_ms: int
-
-
-def expire(
-    storage: Storage,
-    writes: WriteSet,
-    topic_id: int,
-    queue: int,
-    record: QueueRecord,
-    index: QueueIndex,
-    *,
-    keep: Retention,
-    limit: int,
-    wall_ms: int,
-    uncertain: int = 0,
-) -> QueueRecord | None:
-    """Stage the removal of what has expired; the queue's new record, or None if nothing has. The
-    arguments are those of `expired`."""
-    kept = expired(
-        storage,
-        topic_id,
-        queue,
-        record,
-        keep=keep,
-        limit=limit,
-        wall_ms=wall_ms,
-        uncertain=uncertain,
-    )
-    if kept is not None:
-        remove(writes, topic_id, queue, kept, index)
-    return kept
 
 
 def expired(

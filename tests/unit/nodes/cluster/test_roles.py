@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from logboom.nodes.disk.storage import WriteSet
+from logboom.nodes.log.keys import queue_key
 from logboom.wire.errors import NotLeader
 from logboom.wire.messages import Heartbeat, Replicate
 from logboom.wire.view import QueueView, TopicConfig, TopicView
+from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, produce
 
 BOTH = (ME, "broker-2")
@@ -35,6 +38,19 @@ def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() 
     rig.publish()
     rig.settle()
     assert rig.storage.content("log") == {}
+
+
+def test_what_compaction_once_left_of_a_deleted_queue_goes_once_the_broker_is_registered() -> None:
+    """Versions that forgot that family left it there; a queue of such an id is never made again."""
+    storage = SimulatedStorage("store-1")
+    writes = WriteSet()
+    writes.put("compact", queue_key(77, 0, b"k"), b"something")
+    storage.write(writes)
+    rig = Rig(storage)
+    rig.lead()
+    rig.settle()
+    assert rig.storage.content("compact") == {}
+    assert set(rig.broker.queues.replicas) == {(1, 0)}
 
 
 def test_nobody_is_followed_by_metadata_that_is_older_than_the_process() -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from logboom.nodes.disk.opening import OpenedQueue, open_queue, open_queues
-from logboom.nodes.disk.storage import WriteSet
+from logboom.nodes.disk.storage import FAMILIES, Family, WriteSet
 from logboom.nodes.log.keys import EPOCHS, RECORD, Position, log_key, queue_key
 from logboom.nodes.log.records import (
     QueueRecord,
@@ -72,6 +72,17 @@ def test_a_forgotten_queue_is_gone_and_its_neighbours_stay() -> None:
     forget_queue(writes, TOPIC, 1)
     storage.write(writes)
     assert [queue.queue for queue in open_queues(storage)] == [0, 2]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_queue_is_found_by_what_any_family_holds_of_it(family: Family) -> None:
+    """Versions that forgot a family left rows of deleted queues: unfound, nothing removes them."""
+    storage = SimulatedStorage("store")
+    writes = WriteSet()
+    writes.put(family, queue_key(TOPIC, 1, b"z"), b"something")
+    storage.write(writes)
+    (found,) = open_queues(storage)
+    assert (found.topic_id, found.queue) == (TOPIC, 1)
 
 
 def test_q10_an_end_that_went_back_is_damage() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from logboom.nodes.disk.storage import FAMILIES, WriteSet
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.storage import FAMILIES, Family, WriteSet
+from logboom.nodes.disk.store import BLOB_FAMILIES, RocksStorage
 from logboom.nodes.log.keys import log_key, queue_end, queue_key
 from logboom.wire.errors import DataDamaged, StartError
 
@@ -291,19 +291,20 @@ def test_q14_damage_that_compaction_meets_condemns_the_store(tmp_path: Path) -> 
     assert (tmp_path / "condemned").exists()
 
 
-def test_what_retention_removed_gives_its_room_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", BLOB_FAMILIES)
+def test_what_was_removed_gives_its_room_back(tmp_path: Path, family: Family) -> None:
     store = RocksStorage(tmp_path, "broker-1")
     for _ in range(4):
         writes = WriteSet()
         for offset in range(16):
-            writes.put("log", log_key(1, 0, offset), os.urandom(1 << 20))
+            writes.put(family, log_key(1, 0, offset), os.urandom(1 << 20))
         store.write(writes)
     # Room is only in blob files once the write buffer is flushed; a restart does that.
     store.close()
     store = RocksStorage(tmp_path, "broker-1")
     before = sum(file.stat().st_size for file in (tmp_path / "db").glob("*.blob"))
     writes = WriteSet()
-    writes.delete_range("log", queue_key(1, 0), log_key(1, 0, 16))
+    writes.delete_range(family, queue_key(1, 0), log_key(1, 0, 16))
     store.write(writes)
     store.reclaim()
     store.close()

@@ -10,7 +10,7 @@ from logboom.nodes.log import retention
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.log.index_rows import checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
-from logboom.nodes.log.retention import STEPS, Retention, expire
+from logboom.nodes.log.retention import STEPS, Retention, expired, remove
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
 from tests.sim.storage import SimulatedStorage
@@ -28,22 +28,20 @@ def run(
     """One call, its writes applied; whether something was removed."""
     assert isinstance(log.index, QueueIndex)
     writes = WriteSet()
-    found = expire(
+    found = expired(
         log.storage,
-        writes,
         TOPIC,
         QUEUE,
         log.record,
-        log.index,
         keep=keep,
         limit=log.record.hw.offset if limit is None else limit,
         wall_ms=wall_ms,
         uncertain=uncertain,
     )
-    log.storage.write(writes)
     if found is None:
-        assert len(writes) == 0
         return False
+    remove(writes, TOPIC, QUEUE, found, log.index)
+    log.storage.write(writes)
     log.record = found
     return True
 
