@@ -81,7 +81,6 @@ SKINS: dict[str, set[str]] = {
         "jobs.lag",
         "jobs.running",
         "jobs.window",
-        "pushdown",
         "reading",
         "session",
         "sink",

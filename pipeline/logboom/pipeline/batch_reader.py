@@ -11,7 +11,6 @@ from logboom.pipeline.clients import client
 from logboom.pipeline.cluster import Cluster
 from logboom.pipeline.limits import Range, ranges
 from logboom.pipeline.losses import Losses
-from logboom.pipeline.offsets import Offsets
 from logboom.pipeline.reading import read
 from logboom.pipeline.rows import Field
 from logboom.pipeline.source_options import SourceOptions
@@ -39,14 +38,8 @@ class BatchReader(DataSourceReader):
             if not stop <= start[place] <= bounds[place][1]
         }
         start, end = losses.within(start, wanted, bounds)
-        parts = ranges(
-            *self.narrowed(cluster, start, end), options.min_partitions, options.max_records
-        )
+        parts = ranges(start, end, options.min_partitions, options.max_records)
         return [InputPartition(part) for part in parts]
-
-    def narrowed(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
-        """Less than all, where filters of the query are known."""
-        return start, end
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Record batches of one part."""

@@ -91,7 +91,7 @@ class Cluster:
     def _at_times(self, times: Mapping[Place, int], bounds: Bounds, *, strict: bool) -> Offsets:
         found = {}
         for place, (first, end) in bounds.items():
-            offset = self.at_time(place, times[place])
+            offset = self._boom.admin.offset_for_time(*place, times[place])
             if strict and offset >= end and self._options.without_match == "error":
                 text = (
                     f"{describe(place)} has no message at or after {times[place]} ms: begin "
@@ -100,10 +100,6 @@ class Cluster:
                 raise InvalidRequest(text)
             found[place] = min(max(offset, first), end)
         return found
-
-    def at_time(self, place: Place, time_ms: int) -> int:
-        """Offset of a queue's first message at or after a message time; its end if none."""
-        return self._boom.admin.offset_for_time(*place, time_ms)
 
     def _committed(self, group: str, bounds: Bounds) -> Offsets:
         """Where a group is; where it never was, the first message."""

@@ -26,8 +26,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Their readers take the filters of a query only where this is on.
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 """What `session` sets unless it is told otherwise."""
 LOCAL: Final[Mapping[str, str]] = {

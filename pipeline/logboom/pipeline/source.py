@@ -74,11 +74,9 @@ class LogboomDataSource(DataSource):
             InvalidRequest: an option or a column that cannot be.
         """
         from logboom.pipeline.batch_reader import BatchReader
-        from logboom.pipeline.pushdown import PushdownReader
 
         options, fields = self._asked(schema, stream=False)
-        kind = PushdownReader if options.filter_pushdown else BatchReader
-        return kind(options, fields)
+        return BatchReader(options, fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name for it
         """A stream.

@@ -115,6 +115,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"failOnDataLoss": "yes"}, "failOnDataLoss is true or false, not 'yes'"),
     ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger has no meaning for a batch read"),
     ({"commitGroup": "g"}, "commitGroup has no meaning for a batch read"),
+    ({"filterPushdown": "true"}, "filterPushdown is gone, .* leave it out, and bound the read by"),
 ]
 
 
@@ -129,6 +130,7 @@ def test_what_cannot_be_is_refused(given: dict[str, str], said: str) -> None:
     [
         ({"endingOffsets": "latest"}, "endingOffsets has no meaning for a stream"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a duration such as 30s"),
+        ({"filterPushdown": "true"}, "filterPushdown is gone"),
     ],
 )
 def test_what_no_stream_can_be_is_refused(given: dict[str, str], said: str) -> None:
