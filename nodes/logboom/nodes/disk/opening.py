@@ -59,6 +59,10 @@ def _queues(storage: Storage, family: Family) -> Iterator[tuple[int, int]]:
         key = next((key for key, _ in storage.scan(family, start, _KEYS_END)), None)
         if key is None:
             return
+        if len(key) < len(queue_key(0, 0)):
+            # The broker's own, of no queue.
+            start = key + b"\0"
+            continue
         yield queue_of(key)
         start = queue_end(*queue_of(key))
 

@@ -80,6 +80,7 @@ def test_a_queue_is_found_by_what_any_family_holds_of_it(family: Family) -> None
     storage = SimulatedStorage("store")
     writes = WriteSet()
     writes.put(family, queue_key(TOPIC, 1, b"z"), b"something")
+    writes.put(family, b"scrub", b"the broker's own")
     storage.write(writes)
     (found,) = open_queues(storage)
     assert (found.topic_id, found.queue) == (TOPIC, 1)
