@@ -132,13 +132,7 @@ def _brokers(view: View) -> Finding:
 
 def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
     """What a node's own counters give away."""
-    free = counters.get("free_bytes")
-    if counters.get("disk_full"):
-        left = f"{bytes_text(free)} left" if isinstance(free, int | float) else "full"
-        fix = "free space, or shorten retention: it takes writes again by itself"
-        yield Finding(f"disk of {name}", "failed", left, fix)
-    elif isinstance(free, int | float):
-        yield Finding(f"disk of {name}", "ok", f"{bytes_text(free)} free")
+    yield from _disk(name, counters)
     if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
         yield Finding(f"store of {name}", "failed", f"{counters['damaged']} damaged queues", fix)
@@ -151,6 +145,21 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
     elif counters.get("lease") == 0:
         fix = "it cannot reach the raft leader: acks=all and reads go on, all else waits"
         yield Finding(f"lease of {name}", "warning", "none", fix)
+
+
+def _disk(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
+    """The room of a broker's disk beside its reserve."""
+    free, size, reserve = (counters.get(of) for of in ("free_bytes", "disk_bytes", "reserve_bytes"))
+    if not isinstance(free, int | float):
+        return
+    found = f"{bytes_text(max(0, free))} free"
+    if isinstance(size, int | float) and isinstance(reserve, int | float) and size:
+        found += f" of {bytes_text(size)}, {bytes_text(reserve)} reserved"
+    if counters.get("disk_full"):
+        fix = "free space, or shorten retention: it takes writes again by itself"
+        yield Finding(f"disk of {name}", "failed", found, fix)
+    else:
+        yield Finding(f"disk of {name}", "ok", found)
 
 
 def _queues(view: View) -> Iterator[Finding]:

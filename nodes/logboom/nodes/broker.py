@@ -752,6 +752,8 @@ class Broker:
             sessions=len(self.gate),
             cache_bytes=self.queues.cache.size,
             free_bytes=self.space.free,
+            disk_bytes=self.space.total,
+            reserve_bytes=self.space.reserve,
             disk_full=int(self.space.full),
             lease=int(self.registration.lease.holds(turn.mono)),
             registered=int(self.registration.registered),

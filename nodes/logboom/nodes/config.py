@@ -42,10 +42,12 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Whether followers answer pulls below the HW they know, and slow readers are sent to them."""
     max_unsynced_bytes: int = 64 * 1024 * 1024
     """Written and not yet on disk; past it the node stops reading. (Only the skin reads it.)"""
-    disk_reserve_bytes: int = 512 * 1024 * 1024
-    """Free bytes of the file system below which writes are refused (DISK_FULL)."""
-    disk_reserve_percent: float = 1.0
-    """The same as a share of the file system; the larger of the two holds."""
+    disk_reserve_bytes: int = 1024 * 1024 * 1024
+    """Free bytes of the file system below which writes are refused (DISK_FULL); 0: the share alone
+    holds."""
+    disk_reserve_percent: float = 5.0
+    """The same as a share of the file system, in percent; the smaller of the two holds. 0: the bytes
+    alone hold."""
     fetch_bytes: int = 4 * 1024 * 1024
     """Most bytes of entries in one answer to a follower."""
     fetch_wait_ms: int = 500
@@ -100,6 +102,10 @@ def check_config(config: BrokerConfig) -> None:
     for name in ("transaction_timeout_ms", "half_check_after_ms", "half_check_every_ms"):
         if getattr(config, name) <= 0:
             raise StartError(f"{name} must be greater than 0 (milliseconds)")
+    if config.disk_reserve_bytes < 0:
+        raise StartError("disk_reserve_bytes must not be below 0")
+    if not 0 <= config.disk_reserve_percent < 100:
+        raise StartError("disk_reserve_percent must be from 0 to below 100")
     if config.half_checks < 0:
         raise StartError("half_checks must not be below 0")
 

@@ -56,5 +56,6 @@ def test_the_room_of_a_broker_that_nobody_has_written_to_is_told() -> None:
     with embedded() as node:
         said = findings(",".join(node.endpoints), 0)["disk of broker-1"]
     assert said["result"] == "ok"
-    assert "B free" in said["found"]
+    assert "B free of" in said["found"]
+    assert "reserved" in said["found"]
     assert not said["found"].startswith("0 ")

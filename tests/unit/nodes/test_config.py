@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from logboom.nodes.config import BrokerConfig, check_config, effective
@@ -25,6 +28,9 @@ def test_the_defaults_are_good() -> None:
         ({"fetch_wait_ms": 2_000}, "fetch_wait_ms"),
         ({"cache_bytes": 0}, "cache_bytes"),
         ({"max_unsynced_bytes": -1}, "max_unsynced_bytes"),
+        ({"disk_reserve_bytes": -1}, "disk_reserve_bytes"),
+        ({"disk_reserve_percent": -0.5}, "disk_reserve_percent"),
+        ({"disk_reserve_percent": 100.0}, "disk_reserve_percent"),
     ],
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], word: str) -> None:
@@ -38,3 +44,29 @@ def test_the_bound_endpoint_is_advertised_unless_another_is_given() -> None:
     assert effective(GOOD, "127.0.0.1:4711").advertise == "127.0.0.1:4711"
     named = BrokerConfig(id="b", name_servers=["n:1"], advertise="host:1")
     assert effective(named, "127.0.0.1:4711") is named
+
+
+UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "days": 86_400_000}
+
+
+def test_the_documented_defaults_are_those_of_the_code() -> None:
+    """Every key of a broker's file stands in OPERATING.md, with the default that it has."""
+    text = Path("docs/OPERATING.md").read_text(encoding="utf-8")
+    table = text.split("### Broker\n")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
+    fields = {field.name: field for field in msgspec.structs.fields(BrokerConfig)}
+    assert set(rows) == set(fields)
+    for name, field in fields.items():
+        told = rows[name].strip("`")
+        if told == "\N{EN DASH}":
+            assert field.default in (msgspec.NODEFAULT, "")
+        elif told == "listen":
+            assert field.default == ""
+        elif isinstance(field.default, bool):
+            assert told == str(field.default).lower()
+        elif isinstance(field.default, int | float):
+            number, _, unit = told.partition(" ")
+            assert float(number) * UNITS.get(unit, 1) == field.default, name
+        else:
+            default = [] if field.default is msgspec.NODEFAULT else field.default
+            assert told.strip('"') == str(default), name

@@ -1,8 +1,9 @@
 """Refuse writes before the disk is full, and take them again by itself once there is room.
 
-The reserve is kept for what must go on when producers may not: reads, retention, the state of
-queues, and RocksDB's own flushes. The file system is asked at most every 200 ms; in between, what
-was written is counted, twice, since it goes to the write-ahead log and later to a blob file.
+The reserve is kept for what must go on when producers may not: reads, retention, and the state of
+queues. What RocksDB has yet to flush is no room (`Storage.space`). The file system is asked at most
+every 200 ms; in between, what was written is counted, twice, since it goes to the write-ahead log and
+later to a blob file.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ class SpaceGauge:
     """Whether a broker may take writes."""
 
     def __init__(self, storage: Storage, reserve_bytes: int, reserve_percent: float) -> None:
-        """Keep free the larger of `reserve_bytes` and `reserve_percent` of the file system."""
+        """Keep free the smaller of `reserve_bytes` and `reserve_percent` of the file system; 0 sets
+        none of its kind."""
         self._storage = storage
         self._reserve_bytes = reserve_bytes
         self._reserve_percent = reserve_percent
         self._asked: float | None = None
         self.free = 0
         """Bytes free, as last read and less what was written since."""
+        self.total = 0
+        """Bytes of the file system."""
         self.reserve = reserve_bytes
         """Bytes that stay free."""
         self.full = False
@@ -39,8 +43,10 @@ class SpaceGauge:
         """Whether the disk is full as far as writers are concerned; `now`: monotonic seconds."""
         if self._asked is None or now - self._asked >= INTERVAL:
             self._asked = now
-            self.free, total = self._storage.space()
-            self.reserve = max(self._reserve_bytes, int(total * self._reserve_percent / 100))
+            self.free, self.total = self._storage.space()
+            share = int(self.total * self._reserve_percent / 100)
+            # The smaller: a small disk has room beside its share, a large one gives little away.
+            self.reserve = min(self._reserve_bytes or share, share or self._reserve_bytes)
         bar = self.reserve * RECOVERED if self.full else self.reserve
         self.full = self.free < bar
         return self.full

@@ -76,7 +76,7 @@ class Space(NamedTuple):
     """Bytes of the file system that the data folder is on."""
 
     free: int
-    """What this process may still take."""
+    """What this process may still take, less what it has yet to write of what it took already."""
     total: int
 
 

@@ -223,7 +223,13 @@ class RocksStorage:
     def space(self) -> Space:
         """See `storage.Storage.space`."""
         found = os.statvfs(self.folder.path)
-        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        # A flush writes it once more before the write-ahead log gives its room back.
+        unflushed = sum(
+            family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+            for family in self._families.values()
+        )
+        free = found.f_bavail * found.f_frsize
+        return Space(max(0, free - unflushed), found.f_blocks * found.f_frsize)
 
     # -- what the skin does ---------------------------------------------------------------------
 

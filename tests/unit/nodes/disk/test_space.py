@@ -1,8 +1,13 @@
 """DISK_FULL before the disk is full, and back by itself."""
 
+import pytest
+
+from logboom.nodes.config import BrokerConfig
 from logboom.nodes.disk.space import INTERVAL, SpaceGauge
 from logboom.nodes.disk.storage import Space
 from tests.sim.storage import SimulatedStorage
+
+MIB = 1024 * 1024
 
 
 class Disk(SimulatedStorage):
@@ -31,10 +36,37 @@ def test_below_the_reserve_it_is_full_and_recovers_by_itself() -> None:
     assert not gauge.check(3.0)
 
 
-def test_the_larger_of_bytes_and_share_is_reserved() -> None:
-    assert SpaceGauge(Disk(1_500), 1_000, 20.0).check(0.0)
-    assert not SpaceGauge(Disk(2_500), 1_000, 20.0).check(0.0)
-    assert SpaceGauge(Disk(900), 1_000, 1.0).check(0.0)
+@pytest.mark.parametrize(
+    ("size", "share", "reserve"),
+    [
+        (1_000, 20.0, 1_000),
+        (1_000, 1.0, 100),
+        (1_000, 0.0, 1_000),
+        (0, 20.0, 2_000),
+        (0, 0.0, 0),
+    ],
+)
+def test_the_smaller_of_bytes_and_share_is_reserved_and_0_sets_none(
+    size: int, share: float, reserve: int
+) -> None:
+    assert not SpaceGauge(Disk(reserve), size, share).check(0.0)
+    gauge = SpaceGauge(Disk(reserve - 1), size, share)
+    assert gauge.check(0.0)
+    assert (gauge.reserve, gauge.total) == (reserve, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("disk", "reserve"),
+    [(100 * MIB, 5 * MIB), (500 * MIB, 25 * MIB), (10 << 30, 512 * MIB), (1 << 40, 1 << 30)],
+)
+def test_every_disk_has_room_beside_its_reserve_by_default(disk: int, reserve: int) -> None:
+    plain = BrokerConfig(id="broker-1", name_servers=["127.0.0.1:7701"])
+    half = Disk(disk // 2, disk)
+    gauge = SpaceGauge(half, plain.disk_reserve_bytes, plain.disk_reserve_percent)
+    assert not gauge.check(0.0)
+    assert gauge.reserve == reserve
+    half.free = reserve - 1
+    assert gauge.check(1.0)
 
 
 def test_the_file_system_is_asked_at_most_every_interval() -> None:

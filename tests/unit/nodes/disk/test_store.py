@@ -328,3 +328,18 @@ def test_space_tells_of_the_file_system(tmp_path: Path) -> None:
     space = store.space()
     assert 0 < space.free <= space.total
     store.close()
+
+
+def test_what_is_not_flushed_yet_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written a second time, into a blob file, whether the disk is full by then or not."""
+    store = RocksStorage(tmp_path, "broker-1")
+    found = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _path: found)
+    before = store.space().free
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, 0), bytes(8 << 20))
+    store.write(writes)
+    assert 8 << 20 <= before - store.space().free < 10 << 20
+    store.close()

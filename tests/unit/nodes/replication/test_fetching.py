@@ -7,15 +7,16 @@ import pytest
 from logboom.nodes.log.keys import Position
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import FetchStatus, QueueAnswer, Replicate, Replicated
+from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, entry
 from tests.unit.nodes.test_broker_rules import flowing, replicated
 
 ALL = (ME, "broker-2", "broker-3")
 
 
-def follower(queues: int = 1, **settings: int) -> Rig:
-    """A broker that follows broker-2."""
-    rig = Rig(disk_reserve_bytes=settings.get("reserve", 1))
+def follower(queues: int = 1, disk: int = 1 << 40) -> Rig:
+    """A broker that follows broker-2, on a disk of so many bytes."""
+    rig = Rig(SimulatedStorage("store-1", total=disk))
     rig.lead(epoch=2, leader="broker-2", isr=ALL, replicas=ALL, queues=queues)
     return rig
 
@@ -124,21 +125,27 @@ def test_a_new_leader_hears_first_what_reached_the_disk() -> None:
     assert (queue.leader_epoch, queue.offset, queue.last_epoch) == (3, 3, 2)
 
 
+def test_a_follower_on_a_small_disk_fetches() -> None:
+    rig = follower(disk=500 << 20)
+    assert waiting(rig) == 1
+    assert not rig.broker.space.full
+
+
 def test_a_full_disk_stops_fetching_and_recovers() -> None:
-    rig = follower(reserve=1 << 30)
+    rig = follower()
     waiting(rig)
-    rig.storage.total = 1 << 29
+    rig.storage.full = True
     rig.settle(3.0)
     assert waiting(rig) <= 2
     assert rig.broker.space.full
-    rig.storage.total = 1 << 40
+    rig.storage.full = False
     rig.settle(1.0)
     assert waiting(rig) >= 1
 
 
 def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() -> None:
-    rig = follower(reserve=1 << 30)
-    rig.storage.total = 1 << 29
+    rig = follower()
+    rig.storage.full = True
     # The request is on its way still, and the next look at the disk is due.
     rig.settle(1.1)
     damaged = bytearray(entry(0, 2))
@@ -147,7 +154,7 @@ def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() 
     # No room to ask meanwhile: what it would have said is out of date by then.
     rig.settle(3.0)
     assert rig.broker.space.full
-    rig.storage.total = 1 << 40
+    rig.storage.full = False
     rig.settle(1.0)
     request = rig.stations["b2:7711"].take(Replicate)
     assert [queue.queue for queue in request.queues] == [0]

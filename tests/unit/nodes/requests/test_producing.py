@@ -118,18 +118,18 @@ def test_who_waits_is_sent_to_the_next_leader() -> None:
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
-    storage = SimulatedStorage("store-1", total=1 << 30)
-    rig = Rig(storage, disk_reserve_bytes=1 << 29)
+    storage = SimulatedStorage("store-1")
+    rig = Rig(storage)
     rig.lead()
     client = rig.client()
     client.ask(produce(), [batch()])
     assert isinstance(client.answer(), Produced)
-    storage.total = 1 << 28
+    storage.full = True
     rig.settle(0.3)
     assert code(rig, [batch()]) == "DISK_FULL"
     client.ask(pull(0))
     assert client.answer().status == "FOUND"
-    storage.total = 1 << 30
+    storage.full = False
     rig.settle(0.3)
     client.ask(produce(), [batch()])
     assert client.answer().base_offset == 1

@@ -54,8 +54,8 @@ def test_a_decision_that_ended_before_is_not_carried_out() -> None:
 
 
 def test_decisions_go_on_once_the_disk_has_room_again() -> None:
-    storage = SimulatedStorage("store-1", total=1 << 30)
-    rig = Rig(storage, disk_reserve_bytes=1 << 29)
+    storage = SimulatedStorage("store-1")
+    rig = Rig(storage)
     rig.lead()
     client = rig.client()
     place = park(client, b"1")
@@ -72,8 +72,8 @@ def test_decisions_go_on_once_the_disk_has_room_again() -> None:
 
 def test_who_leads_no_more_decides_nothing_when_the_disk_has_room_again() -> None:
     for gone in (False, True):
-        storage = SimulatedStorage("store-1", total=1 << 30)
-        rig = Rig(storage, disk_reserve_bytes=1 << 29)
+        storage = SimulatedStorage("store-1")
+        rig = Rig(storage)
         rig.lead()
         place = park(rig.client(), b"1")
         storage.full = True
