@@ -94,7 +94,10 @@ def archive(
                 spark, source, to, remembered, gather=gather, every=often, on_rows=bar.to
             )
         # Who said Ctrl-C wants no more to be begun.
-        found = job.audit(spark, to, run) if audit and not run.stopped else []
+        found = []
+        if audit and not run.stopped:
+            compacted = job.compacted_among(source["servers"], run.offsets)
+            found = job.audit(spark, to, run, compacted)
     wrong = [row for row in found if row["missing"] or row["doubled"]]
     tell({**asdict(run), "audit": found}, output)
     if output == "table" and found:

@@ -97,10 +97,19 @@ class Admin:
         return self._run(flows.describe_topic(name, self._timeout_s))
 
     def offsets(
-        self, topic: str, queues: Sequence[int] | None = None
+        self,
+        topic: str,
+        queues: Sequence[int] | None = None,
+        *,
+        read_compacted: bool = False,
     ) -> dict[int, tuple[int, int]]:
-        """(first offset, high watermark) by queue; `queues` None: all."""
-        return self._run(message_flows.offsets(topic, queues, self._timeout_s))
+        """(first offset, high watermark) by queue; `queues` None: all.
+
+        With `read_compacted` as a reader of compacted messages sees them: a compacted topic begins at
+        0, since what compaction keeps outlives the log.
+        """
+        flow = message_flows.offsets(topic, queues, self._timeout_s, compacted=read_compacted)
+        return self._run(flow)
 
     def horizons(self, topic: str) -> dict[int, int]:
         """Up to where each queue of a compacted topic is compacted; empty of any other topic."""

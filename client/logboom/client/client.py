@@ -498,7 +498,8 @@ class Client:
         """What a queue holds from offset `start` to before `stop`, as columns, read ahead.
 
         Where messages are missing (retention took them) the next columns begin behind: compare
-        their `base_offset` with where you are.
+        their `base_offset` with where you are. Of a compacted topic there is what compaction keeps of
+        them, and then every message of the log.
 
         Args:
             stop: an offset that the queue has reached.

@@ -21,7 +21,8 @@ class Cluster:
         self._options = options
 
     def bounds(self, *, lossy: bool = False) -> Bounds:
-        """First offsets and ends of all queues that the options name, as they are now.
+        """First offsets and ends of all queues that the options name, as they are now. A compacted
+        topic begins at 0: what compaction keeps is there, also where retention took the log.
 
         Args:
             lossy: what was named and is not there is left out.
@@ -34,7 +35,7 @@ class Cluster:
         for topic in self._topics():
             queues = options.assigned.get(topic)
             try:
-                told = self._boom.admin.offsets(topic, queues)
+                told = self._boom.admin.offsets(topic, queues, read_compacted=True)
             except UnknownResource:
                 # What a pattern has listed may be deleted since.
                 if not (lossy or options.pattern):
@@ -46,7 +47,7 @@ class Cluster:
     def _left(self, topic: str, queues: Collection[int]) -> dict[int, tuple[int, int]]:
         """Of queues that are not all there, those that are: made anew, a topic may have fewer."""
         try:
-            told = self._boom.admin.offsets(topic) if queues else {}
+            told = self._boom.admin.offsets(topic, read_compacted=True) if queues else {}
         except UnknownResource:
             return {}
         return {queue: pair for queue, pair in told.items() if queue in queues}
@@ -92,6 +93,8 @@ class Cluster:
         found = {}
         for place, (first, end) in bounds.items():
             offset = self._boom.admin.offset_for_time(*place, times[place])
+            if first < offset:
+                offset = self._among_copies(place, times[place], offset)
             if strict and offset >= end and self._options.without_match == "error":
                 text = (
                     f"{describe(place)} has no message at or after {times[place]} ms: begin "
@@ -99,6 +102,18 @@ class Cluster:
                 )
                 raise InvalidRequest(text)
             found[place] = min(max(offset, first), end)
+        return found
+
+    def _among_copies(self, place: Place, time_ms: int, found: int) -> int:
+        """The first message at or after a time, where the log has it at `found`: with all before it
+        gone, it may be one that compaction has kept of them."""
+        log_start, _ = self._boom.admin.offsets(place[0], [place[1]])[place[1]]
+        if found > log_start:
+            return found
+        for part in self._boom.read_range(*place, 0, log_start):
+            for offset, at in enumerate(part.timestamps(), part.base_offset):
+                if at >= time_ms:
+                    return offset
         return found
 
     def _committed(self, group: str, bounds: Bounds) -> Offsets:

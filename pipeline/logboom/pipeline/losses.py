@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from logboom.pipeline.cluster import Bounds
 from logboom.pipeline.limits import Range
@@ -59,17 +59,30 @@ class Losses:
             starts[place], ends[place] = begin, max(begin, stop)
         return starts, ends
 
-    def contiguous(self, parts: Iterable[Columns], wanted: Range) -> Iterator[Columns]:
+    def contiguous(
+        self, parts: Iterable[Columns], wanted: Range, log_start: Callable[[], int] = lambda: 0
+    ) -> Iterator[Columns]:
         """The parts of a range as they are; whatever is missing between them is found.
+
+        Args:
+            log_start: of a compacted topic, where its log begins by now: before it there is what
+                compaction keeps, with gaps. Of any other 0.
 
         Raises:
             OffsetOutOfRange: something is missing, and losses are not passed over.
         """
         place, at = (wanted.topic, wanted.queue), wanted.start
+        begins = 0
+
+        def missing(stop: int) -> None:
+            nonlocal begins
+            if stop > begins and stop > (begins := log_start()):
+                self.found(place, f"lacks offsets {max(at, begins)} to {stop - 1}")
+
         for part in parts:
             if part.base_offset != at:
-                self.found(place, f"lacks offsets {at} to {part.base_offset - 1}")
+                missing(part.base_offset)
             yield part
             at = part.next_offset
         if at != wanted.stop:
-            self.found(place, f"lacks offsets {at} to {wanted.stop - 1}")
+            missing(wanted.stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from logboom.client import Client
 from logboom.pipeline.clients import client
 from logboom.pipeline.limits import Range
 from logboom.pipeline.losses import Losses
@@ -29,7 +30,18 @@ def read(options: SourceOptions, fields: Sequence[Field], wanted: Range | None) 
     stored = boom.read_range(topic, queue, start, stop)
     if not options.fail_on_data_loss:
         stored = _while_there(stored)
-    yield from record_batches(losses.contiguous(stored, wanted), topic, queue, fields)
+    whole = losses.contiguous(stored, wanted, lambda: _log_start(boom, topic, queue))
+    yield from record_batches(whole, topic, queue, fields)
+
+
+def _log_start(boom: Client, topic: str, queue: int) -> int:
+    """Where the log of a compacted topic begins; 0 of any other, or if it is gone."""
+    try:
+        first, _ = boom.admin.offsets(topic, [queue])[queue]
+        kept, _ = boom.admin.offsets(topic, [queue], read_compacted=True)[queue]
+    except UnknownResource:
+        return 0
+    return first if kept < first else 0
 
 
 def _while_there(parts: Iterator[Columns]) -> Iterator[Columns]:

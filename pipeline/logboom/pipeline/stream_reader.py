@@ -197,7 +197,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         sizes = {}
         for place, end in ends.items():
             if end > begin[place]:
-                found = boom.pull(*place, begin[place], max_messages=1).columns()
+                found = boom.pull(
+                    *place, begin[place], max_messages=1, read_compacted=True
+                ).columns()
                 if found:
                     sizes[place] = found[0].head.length / found[0].head.count
         return sizes

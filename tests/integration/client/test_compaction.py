@@ -139,3 +139,26 @@ def test_pulls_columns_and_asyncio_see_the_same(cluster: Cluster) -> None:
 
     offsets = asyncio.run(over_asyncio())
     assert offsets[:5] == offsets[5:] == sorted(offsets[:5])
+
+
+@pytest.mark.timeout(60)
+def test_a_range_holds_copies_and_then_the_whole_log(cluster: Cluster) -> None:
+    with connect(cluster.endpoints) as boom:
+        boom.admin.create_topic("ranged", queues=1, compaction=True, retention_bytes=16 * 1024)
+        fill(boom, "ranged")
+        compacted(boom, "ranged")
+        wait_until(lambda: boom.admin.offsets("ranged")[0][0] > KEYS, "retention has taken a part")
+        first, end = boom.admin.offsets("ranged")[0]
+        latest = [message.offset for message in read(boom, "ranged")]
+        found = [
+            offset
+            for part in boom.read_range("ranged", 0, 0, end)
+            for offset in range(part.base_offset, part.next_offset)
+        ]
+        # Retention may have gone on since.
+        start = boom.admin.offsets("ranged")[0][0]
+        assert found[-1] == end - 1
+        assert [offset for offset in found if offset >= start] == list(range(start, end))
+        assert set(latest) <= set(found)
+        assert len([offset for offset in found if offset < first]) < first
+        assert boom.admin.offsets("ranged", read_compacted=True) == {0: (0, end)}

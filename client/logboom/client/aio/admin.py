@@ -61,10 +61,15 @@ class Admin:
         return await drive(self._io, flows.describe_topic(name, self._timeout_s))
 
     async def offsets(
-        self, topic: str, queues: Sequence[int] | None = None
+        self,
+        topic: str,
+        queues: Sequence[int] | None = None,
+        *,
+        read_compacted: bool = False,
     ) -> dict[int, tuple[int, int]]:
         """(first offset, high watermark) by queue."""
-        return await drive(self._io, message_flows.offsets(topic, queues, self._timeout_s))
+        flow = message_flows.offsets(topic, queues, self._timeout_s, compacted=read_compacted)
+        return await drive(self._io, flow)
 
     async def horizons(self, topic: str) -> dict[int, int]:
         """Up to where each queue of a compacted topic is compacted; empty of any other topic."""

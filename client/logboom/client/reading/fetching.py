@@ -55,6 +55,8 @@ class _Reading:
         self.offset: int | None = None
         self.generation = fetch.generation
         self.start: Start = fetch.start
+        self.copies_to: int | None = None
+        """Where the copies end that are asked for now; None: the log is."""
         self.topic_id: int | None = None
         self.endpoint = ""
         self.suggested = ""
@@ -178,14 +180,17 @@ class Fetching:
                 left_ms = int(SLACK * 1000)
                 return OffsetForTime(0, left_ms, fetch.topic, fetch.queue, int(start), meant)
             self._place(reading, start if isinstance(start, int) else 0)
+        offset = reading.offset or 0
+        reading.copies_to = fetch.log_start if offset < fetch.log_start else None
         return Pull(
             0,
             timeout_ms,
             fetch.topic,
             fetch.queue,
-            reading.offset or 0,
+            offset,
             fetch.pull_bytes,
-            WAIT_MS,
+            # Behind the last copy nothing is waited for: it is the log that goes on there.
+            WAIT_MS if reading.copies_to is None else 0,
             fetch.wanted_messages,
             fetch.tags,
             meant,
@@ -193,7 +198,7 @@ class Fetching:
             fetch.owner_epoch,
             fetch.filter,
             fetch.uncommitted,
-            fetch.compacted,
+            fetch.compacted or reading.copies_to is not None,
         )
 
     def _place(self, reading: _Reading, offset: int) -> None:
@@ -254,6 +259,9 @@ class Fetching:
             return
         fetch.max_offset = max(fetch.max_offset, message.max_offset)
         matches, survivors = message.matches or [], message.survivors or []
+        end = message.next_offset
+        if reading.copies_to is not None:
+            end = min(end, reading.copies_to)
         for place, batch in enumerate(batches):
             said = matches[place] if place < len(matches) else None
             alive = survivors[place] if place < len(survivors) else None
@@ -261,7 +269,7 @@ class Fetching:
                 return
         if reading.offset is not None:
             # Batches that were left out for their tags are passed by.
-            self._pass_to(reading, message.next_offset)
+            self._pass_to(reading, end)
         reading.suggested = self._suggestion(message)
         self._pull(reading)
 
@@ -296,6 +304,8 @@ class Fetching:
         reading.damaged = 0
         if head.next_offset <= offset or head.is_control:
             return True  # a repeated batch, or one that holds nothing to read
+        if reading.copies_to is not None and head.base_offset >= reading.copies_to:
+            return True  # it is in the log, which holds more than the latest of each key
         columns = Columns(head, batch)
         if head.base_offset < offset:
             columns = columns.from_offset(offset)
@@ -313,6 +323,10 @@ class Fetching:
     def _correct(self, reading: _Reading, message: Pulled) -> None:
         """The leader says that our offset does not exist, and which is the nearest."""
         fetch, offset = reading.fetch, reading.offset or 0
+        if fetch.log_start <= offset < message.min_offset and self._keeps_copies(fetch):
+            fetch.log_start = message.min_offset
+            self._pull(reading)
+            return
         if message.next_offset < offset <= fetch.max_offset and not self._may_lose(fetch):
             # We have seen the queue reach further: this node does not know it yet (Q8).
             reading.attempts = max(reading.attempts, 3)
@@ -335,6 +349,10 @@ class Fetching:
         if fetch.fetched == fetch.consumed:
             self._place(reading, message.next_offset)
         self._pull(reading)
+
+    def _keeps_copies(self, fetch: QueueFetch) -> bool:
+        topic = self._watching.routes.topics.get(fetch.topic)
+        return fetch.copies and topic is not None and topic.config.compaction
 
     def _may_lose(self, fetch: QueueFetch) -> bool:
         topic = self._watching.routes.topics.get(fetch.topic)

@@ -91,12 +91,14 @@ class QueueFetch:
     __slots__ = (
         "compacted",
         "consumed",
+        "copies",
         "corrections",
         "fetched",
         "filter",
         "generation",
         "group",
         "inbox",
+        "log_start",
         "max_offset",
         "owner_epoch",
         "paused",
@@ -157,6 +159,11 @@ class QueueFetch:
         """Whether a part of what a queue releases for a transaction is wanted."""
         self.compacted = False
         """Whether only the latest message of each key is wanted, where that is known."""
+        self.copies = False
+        """Whether, of a compacted topic, what compaction keeps of messages that retention took out
+        of the log is wanted too."""
+        self.log_start = 0
+        """Where the log begins, as far as that was told; below it there are only such copies."""
 
     @property
     def full(self) -> bool:

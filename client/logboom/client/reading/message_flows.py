@@ -46,9 +46,9 @@ def _leader(
 
 
 def offsets(
-    topic: str, queues: Sequence[int] | None, timeout: float
+    topic: str, queues: Sequence[int] | None, timeout: float, *, compacted: bool = False
 ) -> Flow[dict[int, tuple[int, int]]]:
-    """(first offset, high watermark) by queue."""
+    """(first offset, high watermark) by queue; with `compacted` a compacted topic begins at 0."""
     if queues is None:
         view: TopicView = yield FindTopic(topic, timeout)
         queues = range(len(view.queues))
@@ -61,7 +61,9 @@ def offsets(
 
         answer, _ = yield from _leader(topic, queue, message, timeout)
         if isinstance(answer, OffsetsResult):
-            found[queue] = answer.offsets[0]
+            first, end = answer.offsets[0]
+            keeps = compacted and answer.horizons and answer.horizons[0] >= 0
+            found[queue] = (0 if keeps else first, end)
     return found
 
 

@@ -14,6 +14,7 @@ from logboom.client.calls import CloseFetch, FindTopic, OpenFetch, WakeFetch
 from logboom.client.flows import check_queues
 from logboom.client.io_thread import IoThread
 from logboom.client.reading.inbox import Arrival, Inbox, QueueFetch
+from logboom.client.reading.picking import pieces
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, TimedOut
 from logboom.wire.view import TopicView
@@ -42,6 +43,7 @@ class RangeFetch(QueueFetch):
         # Whoever gave us `stop` has seen the queue reach it: a node that does not know it yet is
         # waited for, it does not correct us (SAFETY Q8).
         self.max_offset = stop
+        self.copies = True
 
     @property
     def full(self) -> bool:
@@ -98,8 +100,9 @@ def read_range(
                 continue
             found = found.slice(max(0, at - found.base_offset), stop - found.base_offset)
             at = max(at, found.next_offset)
-            if len(found):
-                yield found
+            # Copies of what compaction keeps come with gaps between them.
+            fetch.reached = max(fetch.reached, at)
+            yield from (each for each in pieces(found, arrival.survivors) if len(each))
             _make_room(io, fetch, arrival.size)
     finally:
         if io.running:

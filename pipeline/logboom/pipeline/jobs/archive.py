@@ -7,6 +7,7 @@ Exactly once by Spark's file sink: what a micro-batch wrote counts once it stand
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
+from logboom.pipeline.clients import client
+from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 
@@ -121,18 +124,31 @@ def archive(
     return run_stream("archive", writer, every=every, on_rows=on_rows)
 
 
-def audit(spark: SparkSession, folder: Path, run: Run | None = None) -> list[dict[str, Any]]:
+def compacted_among(servers: str, topics: Iterable[str]) -> set[str]:
+    """Those of some topics that are compacted now."""
+    admin = client(servers, TIMEOUT_MS / 1000).admin
+    return {topic for topic in topics if admin.describe_topic(topic).config.compaction}
+
+
+def audit(
+    spark: SparkSession, folder: Path, run: Run | None = None, compacted: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """What `audited` finds in an archive; nothing in an empty one.
 
     Args:
         run: one that has just ended: what it read must be there too. What is not counts as missing.
+        compacted: topics of which compaction leaves offsets out: what is missing is None.
     """
     rows = []
     if any(folder.glob("topic=*")):
         # With its schema: a topic may be named 007, which Spark would take for a number.
         found = audited(spark.read.schema(f"{SCHEMA}, date date").parquet(str(folder)))
         rows = [row.asDict() for row in found.collect()]
-    return rows if run is None else _with_ends(rows, run)
+    rows = rows if run is None else _with_ends(rows, run)
+    for row in rows:
+        if row["topic"] in compacted:
+            row["missing"] = None
+    return rows
 
 
 def _with_ends(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
