@@ -164,10 +164,11 @@ class NewMessage(NamedTuple):
     queue: int | None = None
 
 
-class _Envelope(msgspec.Struct):
-    """A JSON line read in; what a consumer wrote besides is left aside."""
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """A JSON line read in. A member of another name is refused: a slip must not send less than was
+    meant, and a value that is not there would delete its key from a compacted topic."""
 
-    value: msgspec.Raw = msgspec.Raw(b"null")
+    value: msgspec.Raw = msgspec.Raw()
     key: str | None = None
     key_base64: str | None = None
     value_base64: str | None = None
@@ -175,33 +176,43 @@ class _Envelope(msgspec.Struct):
     headers: dict[str, str] | None = None
     headers_base64: dict[str, str] | None = None
     timestamp_ms: int | None = None
+    # What a consumer wrote besides; it is left aside.
+    topic: str | None = None
+    queue: int | None = None
+    offset: int | None = None
 
 
 _envelope: Final = msgspec.json.Decoder(_Envelope)
+_MEMBERS: Final = "key, value, tag, headers and timestamp_ms"
 
 
 def read_json(line: bytes) -> NewMessage:
     """The message of a JSON line, as `as_json` writes it; a value that is no string is sent as
-    the JSON it is. The queue is not taken over: the key decides it anew.
+    the JSON it is, null as no value at all. The queue is not taken over: the key decides it anew.
 
     Raises:
-        InvalidRequest: it is no such JSON.
+        InvalidRequest: it is no such JSON, has no value, or members that do not exist.
     """
     try:
         read = _envelope.decode(line)
         value = _plain(read)
         key = _bytes(read.key, read.key_base64)
         headers = _headers(read)
-    except (msgspec.DecodeError, binascii.Error) as error:
+    # A ValueError of ours says what is missing or there twice.
+    except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         text = f'not a JSON message ({error}): write lines like {{"key": "a", "value": "b"}}'
-        raise InvalidRequest(text) from None
+        raise InvalidRequest(f"{text}, of {_MEMBERS}") from None
     return NewMessage(value, key, read.tag, headers, read.timestamp_ms)
 
 
 def _plain(read: _Envelope) -> bytes | None:
-    if read.value_base64 is not None:
-        return base64.b64decode(read.value_base64, validate=True)
     raw = bytes(read.value)
+    if read.value_base64 is not None:
+        if raw:
+            raise ValueError("both value and value_base64")
+        return base64.b64decode(read.value_base64, validate=True)
+    if not raw:
+        raise ValueError("no value: write null for a message without one")
     if raw == b"null":
         return None
     return msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
@@ -210,12 +221,16 @@ def _plain(read: _Envelope) -> bytes | None:
 def _headers(read: _Envelope) -> dict[str, bytes] | None:
     headers = {name: text.encode() for name, text in (read.headers or {}).items()}
     for name, encoded in (read.headers_base64 or {}).items():
+        if name in headers:
+            raise ValueError(f"header {name} twice")
         headers[name] = base64.b64decode(encoded, validate=True)
     return headers or None
 
 
 def _bytes(text: str | None, encoded: str | None) -> bytes | None:
     if encoded is not None:
+        if text is not None:
+            raise ValueError("both key and key_base64")
         return base64.b64decode(encoded, validate=True)
     return None if text is None else text.encode()
 

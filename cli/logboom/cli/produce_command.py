@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
 from logboom.cli.connecting import open_client
 from logboom.cli.message_format import NewMessage, read_headers, read_json, split_key
 from logboom.cli.options import Servers, delay_s, time_ms
-from logboom.cli.output import note
+from logboom.cli.output import counted, note
 from logboom.cli.progress import progress
-from logboom.wire.errors import InvalidRequest
+from logboom.client import Producer, SendFuture
+from logboom.wire.errors import (
+    ClientClosed,
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    TimedOut,
+    UnknownResource,
+    error_for,
+)
 
 _PROGRESS_EVERY: Final = 1_000
 _IN_FLIGHT: Final = 100_000
 """Messages whose outcome is looked at late; the client bounds their bytes."""
+_LAST_WORD_S: Final = 5.0
+"""How long what is under way may take after Ctrl-C; a second one ends that too."""
 
 
 def produce(
@@ -39,12 +52,14 @@ def produce(
     ] = "none",
     delay: str | None = None,
     deliver_at: str | None = None,
+    from_line: int = 1,
     create: Annotated[bool, Parameter(negative="")] = False,
     servers: Servers = None,
 ) -> None:
     """Send each line of standard input, or each value given, as one message.
 
-    It ends once all are acknowledged; how many is told on standard error.
+    It ends once all are acknowledged; how many is told on standard error. What fails or is
+    interrupted says how far it came, and --from-line goes on from there.
 
         echo "UA:late" | logboom produce flights --key-separator :
         logboom produce flights '{"delay": 12}' --key UA --header source=tower
@@ -62,7 +77,8 @@ def produce(
     key_separator
         Each line is key, this, value; a line without it has no key.
     json
-        Lines are JSON objects of key, value, tag, headers, timestamp_ms.
+        Lines are JSON objects of key, value, tag, headers, timestamp_ms, as `consume --json` writes
+        them. The value must be there; null is none, which deletes the key on a compacted topic.
     queue
         Send to this queue, whatever the keys.
     tag
@@ -79,6 +95,8 @@ def produce(
         Nobody reads them before so long: 90s, 15m, 1h, at most 40d.
     deliver_at
         The same as a time: 2026-11-21T10:00:00Z.
+    from_line
+        Skip the lines before this one; the first is 1.
     create
         Create the topic, with default settings, if it is not there.
     servers
@@ -86,26 +104,29 @@ def produce(
     """
     if json and (key_separator is not None or key is not None):
         raise InvalidRequest("--json lines carry their own key: leave --key and --key-separator")
+    if count is not None and count < 0:
+        raise InvalidRequest(f"--count {count}: write a number of messages, or leave it")
+    if from_line < 1:
+        raise InvalidRequest(f"--from-line {from_line}: the first line is 1")
     due = None if deliver_at is None else _time_of(deliver_at)
     wait_s = None if delay is None else delay_s(delay)
-    lines = [value.encode() for value in values] if values else _lines(sys.stdin.buffer)
-    shared = NewMessage(
-        None, None if key is None else key.encode(), tag, read_headers(header or [])
-    )
-    separator = None if key_separator is None else key_separator.encode().decode("unicode_escape")
-    messages = _messages(lines, json, None if separator is None else separator.encode(), shared)
-    sent = 0
-    with (
-        open_client(servers, create_topics=create) as boom,
-        boom.producer(acks=acks, compression=compression) as producer,
-        progress("sending", len(values) if values else count) as bar,
-    ):
-        waiting: deque[Any] = deque()
-        for message in messages:
-            if sent == count:
-                break
-            waiting.append(
-                producer.send(
+    lines = map(_bytes, values) if values else _lines(sys.stdin.buffer)
+    shared = NewMessage(None, None if key is None else _bytes(key), tag, read_headers(header or []))
+    messages = _messages(lines, from_line, json, _separator(key_separator), shared)
+    # Who types needs the line to type in, and knows how far he came.
+    typed = not values and sys.stdin.isatty()
+    load = _Load(from_line, "sent" if acks == "none" else "acknowledged", typed=typed)
+    try:
+        with (
+            open_client(servers, create_topics=create) as boom,
+            boom.producer(acks=acks, compression=compression) as producer,
+            progress("sending", len(values) if values else count, hidden=typed) as bar,
+        ):
+            if typed:
+                note("one message a line; Ctrl-D ends")
+
+            def send(message: NewMessage) -> SendFuture:
+                return producer.send(
                     topic,
                     message.value,
                     key=message.key,
@@ -116,16 +137,143 @@ def produce(
                     delay_s=wait_s,
                     deliver_at=due,
                 )
-            )
-            sent += 1
-            if sent % _PROGRESS_EVERY == 0:
-                bar.to(sent)
+
+            load.run(islice(messages, count), send, producer, bar.to)
+    except (LogboomError, OSError) as error:
+        if values and len(values) == 1:
+            raise  # there is nothing to go on with
+        raise load.explain(error) from error
+    # Ctrl-C and SIGTERM: told here, while it is known how far it came. Raised on.
+    except BaseException:
+        if load.begun:
+            note(f"interrupted; {load.told()}")
+        raise
+    note(f"sent {load.sent:,}")
+
+
+class _Load:
+    """Lines on their way: which are acknowledged, and from which to go on."""
+
+    def __init__(self, first: int, done: str, *, typed: bool) -> None:
+        self._first = first
+        self._done = done
+        """What a message is when its future says so: "acknowledged", or only "sent"."""
+        self._typed = typed
+        self._settled = 0
+        """So many from the first on are acknowledged."""
+        self._waiting: deque[SendFuture] = deque()
+        """Those behind them."""
+        self._handing_over = False
+        """Whether one more is being given to the producer, which may have it or not."""
+        self._failed: int | None = None
+        """The line that ended the load."""
+
+    @property
+    def sent(self) -> int:
+        """How many were given to the producer."""
+        return self._settled + len(self._waiting)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything to tell."""
+        return self.sent > 0 or self._handing_over
+
+    def run(
+        self,
+        messages: Iterator[NewMessage],
+        send: Callable[[NewMessage], SendFuture],
+        producer: Producer,
+        progress: Callable[[int], None],
+    ) -> None:
+        """Send them all, and return when all are acknowledged.
+
+        Raises:
+            LogboomError: a line is no message, or was refused.
+        """
+        try:
+            self._send(messages, send, progress)
+            producer.flush()
+            while self._waiting:
+                self._settle()
+        except LogboomError:
+            # What is under way ends by itself, acknowledged or given up; only then it is counted.
+            producer.flush()
+            raise
+        # Ctrl-C and SIGTERM: what is on its way gets a moment, so that it counts. Raised on.
+        except BaseException:
+            with suppress(TimedOut, ClientClosed):
+                producer.flush(_LAST_WORD_S)
+            raise
+
+    def _send(
+        self,
+        messages: Iterator[NewMessage],
+        send: Callable[[NewMessage], SendFuture],
+        progress: Callable[[int], None],
+    ) -> None:
+        waiting = self._waiting
+        for number, message in enumerate(messages, 1):
+            self._handing_over = True
+            try:
+                future = send(message)
+            except LogboomError:
+                self._handing_over = False
+                self._failed = self._first + self.sent
+                raise
+            waiting.append(future)
+            self._handing_over = False
+            if number % _PROGRESS_EVERY == 0:
+                progress(number)
             while len(waiting) > _IN_FLIGHT or (waiting and waiting[0].done()):
-                waiting.popleft().result()
-        producer.flush()
-        for future in waiting:
-            future.result()
-    note(f"sent {sent:,}")
+                self._settle()
+
+    def _settle(self) -> None:
+        try:
+            self._waiting[0].result()
+        except LogboomError:
+            self._failed = self._first + self._settled
+            raise
+        self._waiting.popleft()
+        self._settled += 1
+
+    def explain(self, error: LogboomError | OSError) -> LogboomError | OSError:
+        """The error, with how far the load came."""
+        if not self.begun and self._first == 1:
+            return error
+        at = "" if self._failed is None else f"line {self._failed}: "
+        text = f"{at}{error}; {self.told()}"
+        if isinstance(error, LogboomError):
+            return error_for(error.code, text, error.fields)
+        return LogboomError(text)
+
+    def told(self) -> str:
+        """How far it came, and how to go on."""
+        states = [_state(future) for future in self._waiting]
+        # What was refused is not stored; of the rest nobody knows.
+        unknown = states.count(None) + self._handing_over
+        leading = next((n for n, state in enumerate(states) if not state), len(states))
+        next_line = self._first + self._settled + leading
+        behind = states[leading:].count(True)
+        parts = [f"{self._done}: {counted(self._settled + leading + behind, 'message')}"]
+        if behind:
+            parts.append(f"{behind:,} of them behind line {next_line}")
+        if unknown:
+            parts.append(f"{unknown:,} more may be stored")
+        text = ", ".join(parts)
+        if self._typed:
+            return text
+        again = " (then what is stored behind it is stored twice)" if behind or unknown else ""
+        return f"{text}; go on with --from-line {next_line}{again}"
+
+
+def _state(future: SendFuture) -> bool | None:
+    """Whether a message is acknowledged; None: it may be stored or not."""
+    if not future.done():
+        return None
+    error = future.exception()
+    if error is None:
+        return True
+    return False if isinstance(error, InvalidRequest | UnknownResource | Refused) else None
 
 
 def _time_of(text: str) -> int:
@@ -135,15 +283,36 @@ def _time_of(text: str) -> int:
     return found
 
 
+def _bytes(word: str) -> bytes:
+    """A word of the command line as it was given, UTF-8 or not."""
+    return word.encode("utf-8", "surrogateescape")
+
+
+def _separator(text: str | None) -> bytes | None:
+    """The separator meant, which may be written as \\t or \\x1f."""
+    if text is None:
+        return None
+    try:
+        plain = text.encode("latin-1", "backslashreplace").decode("unicode_escape")
+    except UnicodeDecodeError:
+        plain = ""
+    if not plain:
+        raise InvalidRequest(f"--key-separator {text!r}: write characters, \\t, \\x1f or \\\\")
+    return plain.encode()
+
+
 def _lines(stream: Iterable[bytes]) -> Iterator[bytes]:
     for line in stream:
         yield line.removesuffix(b"\n")
 
 
 def _messages(
-    lines: Iterable[bytes], json: bool, separator: bytes | None, shared: NewMessage
+    lines: Iterable[bytes], first: int, json: bool, separator: bytes | None, shared: NewMessage
 ) -> Iterator[NewMessage]:
+    number = 0
     for number, line in enumerate(lines, 1):
+        if number < first:
+            continue
         if json:
             try:
                 read = read_json(line)
@@ -154,3 +323,6 @@ def _messages(
         else:
             key, value = split_key(line, separator)
             yield shared._replace(key=shared.key if key is None else key, value=value)
+    if number < first - 1:
+        text = f"--from-line {first}: there are only {counted(number, 'line')}"
+        raise InvalidRequest(f"{text}; is it the same input?")

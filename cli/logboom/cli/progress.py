@@ -27,9 +27,12 @@ class _Silent:
 
 
 @contextmanager
-def progress(text: str, total: int | None) -> Iterator[Progress]:
-    """Show a bar while the block runs; `total` None when the end is not known."""
-    if not sys.stderr.isatty():
+def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[Progress]:
+    """Show a bar while the block runs; `total` None when the end is not known.
+
+    `hidden`: show none, since something else needs the terminal.
+    """
+    if hidden or not sys.stderr.isatty():
         yield _Silent()
         return
     # Imported here: it takes a while, and pipes do not need it.

@@ -34,8 +34,12 @@ def environment(servers: str | None = None) -> Mapping[str, str]:
     return kept | ({"LOGBOOM_SERVERS": servers} if servers is not None else {})
 
 
+def _word(argument: str | bytes | int | Path) -> str | bytes:
+    return argument if isinstance(argument, bytes) else str(argument)
+
+
 def logboom(
-    *arguments: str | int | Path,
+    *arguments: str | bytes | int | Path,
     servers: str | None = None,
     stdin: bytes = b"",
     cwd: Path | None = None,
@@ -43,7 +47,7 @@ def logboom(
 ) -> Done:
     """Run the command to its end."""
     done = subprocess.run(
-        [sys.executable, "-m", "logboom.cli", *map(str, arguments)],
+        [sys.executable, "-m", "logboom.cli", *map(_word, arguments)],
         input=stdin,
         capture_output=True,
         env=environment(servers),
@@ -54,14 +58,18 @@ def logboom(
     return Done(done.returncode, done.stdout, done.stderr.decode())
 
 
-def succeed(*arguments: str | int | Path, servers: str | None = None, stdin: bytes = b"") -> Done:
+def succeed(
+    *arguments: str | bytes | int | Path, servers: str | None = None, stdin: bytes = b""
+) -> Done:
     """Run a command that must not fail."""
     done = logboom(*arguments, servers=servers, stdin=stdin)
     assert done.code == 0, done.err
     return done
 
 
-def fail(*arguments: str | int | Path, servers: str | None = None, stdin: bytes = b"") -> str:
+def fail(
+    *arguments: str | bytes | int | Path, servers: str | None = None, stdin: bytes = b""
+) -> str:
     """Run a command that must fail as promised: one line that says what, no traceback."""
     done = logboom(*arguments, servers=servers, stdin=stdin)
     return complaint(done)

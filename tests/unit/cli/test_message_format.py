@@ -88,6 +88,30 @@ def test_what_is_no_message_is_refused(line: bytes) -> None:
         read_json(line)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"key": "a", "Value": "5"}', "Value"),
+        (b'{"key": "a", "value": "5", "tags": "late"}', "tags"),
+        (b'{"key": "a", "value": "5", "timestamp": 7}', "timestamp"),
+        (b'{"key": "a"}', "no value"),
+        (b'{"key": "a", "value_base64": null}', "no value"),
+        (b'{"value": "5", "value_base64": "NQ=="}', "value and value_base64"),
+        (b'{"value": "5", "key": "a", "key_base64": "YQ=="}', "key and key_base64"),
+    ],
+)
+def test_a_slip_of_the_pen_is_no_message(line: bytes, said: str) -> None:
+    with pytest.raises(InvalidRequest, match="not a JSON message") as refused:
+        read_json(line)
+    assert said in str(refused.value)
+    assert "timestamp_ms" in str(refused.value), "it names what there is"
+
+
+def test_null_deletes_a_key_only_where_it_is_written() -> None:
+    assert read_json(b'{"key": "a", "value": null}') == NewMessage(None, b"a")
+    assert read_json(b'{"value": "", "value_base64": null}').value == b""
+
+
 def test_a_key_is_split_off_at_the_first_separator() -> None:
     assert split_key(b"UA:a:b", b":") == (b"UA", b"a:b")
     assert split_key(b"no separator", b":") == (None, b"no separator")
