@@ -1,4 +1,4 @@
-"""The rules of groups, G1 to G3 and R13 for coordinators, taken out of the real code one by one."""
+"""The rules of groups, G1 to G4 and R13 for coordinators, taken out of the real code one by one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from logboom.client.groups.idling import Idling
 from logboom.metadata.groups import offset_commands as group_offset_commands
 from logboom.metadata.groups.offset_commands import release_queues
 from logboom.metadata.groups.target_commands import set_target
@@ -107,6 +108,11 @@ def commits_go_back(patch: Patch) -> None:
         return code
 
     patch.setattr(group_offset_commands, "commit", last_wins)
+
+
+def who_asks_for_nothing_stays(patch: Patch) -> None:
+    """G4: a member keeps its queues, however long its program polls no more."""
+    patch.setattr(Idling, "over", lambda _self, _now: False)
 
 
 def new_coordinators_grant_nothing(patch: Patch) -> None:

@@ -251,6 +251,7 @@ BREAKS: Final = (
         g.commits_go_back,
         Directed("metadata.groups.test_offsets:test_a_commit_goes_forward_only"),
     ),
+    Break("G4", g.who_asks_for_nothing_stays, Members(), seeds=(1,), within=20),
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),

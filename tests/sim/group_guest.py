@@ -78,6 +78,7 @@ class Groups:
             instance=name if rng.random() < 0.3 else "",
             handling_s=handling,
             failing=0.03 if group == "billing" else 0.0,
+            max_poll_interval_ms=0 if self._calm else rng.choice((0, 1_500, 4_000)),
         )
         self._install(of)
         self._machine(name).idle = group == "late"
@@ -106,6 +107,7 @@ class Groups:
         )
         core.hurry = self._over
         core.replaced = partial(self._replaced, of.name)
+        core.went_away = partial(self._world.trace.count, "members went away")
         self._cores[of.name] = core
         return core
 
@@ -134,6 +136,7 @@ class Groups:
             machine.clock.wall_ahead_ms = 0
         for core in self._cores.values():
             core.hurry = True
+            core.wake()
         for name in self._members:
             process = self._world.machines[name].process
             if process is None and self._members[name].group == "late":
@@ -207,7 +210,9 @@ class Groups:
         process = self._world.machines[name].process
         if process is None or process.paused:
             return
-        acts = [self._leave] if self._calm else [self._leave, self._kill, self._pause]
+        acts = [self._leave]
+        if not self._calm:
+            acts += [self._kill, self._pause, self._hang]
         self._rng.choice(acts)(name)
 
     def _leave(self, name: str) -> None:
@@ -265,6 +270,12 @@ class Groups:
         self._later(lasts, process.resume)
         if name in self._spares and self._rng.random() < 0.5:
             self._later(self._rng.uniform(0.0, lasts), partial(self._take_over, name))
+
+    def _hang(self, name: str) -> None:
+        """Its program asks for nothing any more, while its core goes on."""
+        self._world.trace.note(name, "hangs")
+        self._world.trace.count("members hung")
+        self._cores[name].hang(self._rng.choice((1.0, 3.0, 8.0)))
 
     def _take_over(self, name: str) -> None:
         """Somebody takes a silent member for dead, and starts another process of its name."""

@@ -20,7 +20,7 @@ from logboom.client.groups.retries import place_of
 from logboom.client.reading.inbox import Inbox
 from logboom.client.results import Message
 from logboom.wire.actor import Call, Effects, Event, Instant
-from logboom.wire.errors import GroupError, RetryableError
+from logboom.wire.errors import GroupError, LogboomError, RetryableError
 from logboom.wire.group_view import GroupConfig
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_sink import GroupSink
@@ -32,6 +32,8 @@ NEVER: Final = 1e6
 AT_ONCE: Final = 6
 """Messages that are handled at the same time."""
 COMMIT_EVERY_S: Final = 0.7
+TICK_S: Final = 1.0
+"""Seconds within which a member's core looks at its clock."""
 LEAVE_S: Final = 8.0
 
 
@@ -48,6 +50,8 @@ class Membership:
     """How long handlers take, one of these."""
     failing: float = 0.0
     """Share of handlers that fail."""
+    max_poll_interval_ms: int = 0
+    """0: it may ask for nothing as long as it likes."""
 
 
 class GroupMember:
@@ -79,6 +83,7 @@ class GroupMember:
             config=of.config,
             commit_every_s=COMMIT_EVERY_S,
             prefetch_bytes=6_000,
+            max_poll_interval_ms=of.max_poll_interval_ms,
         )
         self.member = Member(options, Inbox(6_000, _ignore), nullcontext())
         sink = GroupSink(self._call, lambda: self._now.mono, date_ms)
@@ -88,6 +93,16 @@ class GroupMember:
         self._order = count()
         self.hurry = False
         """From now on handlers take no time."""
+        self._hangs_until = 0.0
+        """Until then the program does nothing: only the core goes on."""
+        self._asks = False
+        """It has polled or finished something since its core last had a turn."""
+        self._asked_at = 0.0
+        """When its core had its turn after that: no core of a process that stood still looks before."""
+        self._left: LogboomError | None = None
+        """Why it was away when that was looked at last."""
+        self.went_away: Callable[[], None] = _ignore
+        """Called when the core leaves the group since the program asks for nothing."""
         self.leaving = False
         self.joined = False
         self.replaced: Callable[[], None] = _ignore
@@ -109,19 +124,47 @@ class GroupMember:
         calls, self._calls = self._calls, []
         others = [event for event in events if not isinstance(event, Call)]
         effects = self._core.handle([*others, *calls], now)
+        self._look_at_bound()
+        if now.mono < self._hangs_until:
+            return effects
         while self._handling and self._handling[0][0] <= now.mono:
             _, _, message, holding = heapq.heappop(self._handling)
             self._finish(message, holding)
         self._take()
         return effects
 
+    def hang(self, seconds: float) -> None:
+        """The program does nothing for so long."""
+        self._hangs_until = self._now.mono + seconds
+
+    def wake(self) -> None:
+        """It goes on."""
+        self._hangs_until = 0.0
+
+    def _look_at_bound(self) -> None:
+        """Whose program asks for nothing must not keep its queues."""
+        member, bound = self.member, self.of.max_poll_interval_ms / 1000
+        if member.away is not None and member.away is not self._left:
+            self.went_away()
+        self._left = member.away or self._left
+        if self._asks:
+            self._asks, self._asked_at = False, self._now.mono
+        quiet = self._now.mono - self._asked_at
+        late = bound and quiet > bound + TICK_S and not self.leaving
+        if late and member.away is None and member.holdings:
+            detail = f"{self.id}: {sorted(member.holdings)} after {quiet:.1f} s of {bound:g} s"
+            raise BrokenProperty("who asks for nothing keeps no queue", detail)
+
     def deadline(self) -> float | None:
         """When a handler ends, or the core wants a turn."""
         if self._calls or self._core is None:
             return self._now.mono
-        wanted = [self._core.deadline(), self._intake.due()]
-        if self._handling:
-            wanted.append(self._handling[0][0])
+        wanted = [self._core.deadline()]
+        if self._now.mono < self._hangs_until:
+            wanted.append(self._hangs_until)
+        else:
+            wanted.append(self._intake.due())
+            wanted += [self._handling[0][0]] if self._handling else []
         return min((at for at in wanted if at is not None), default=None)
 
     def _call(self, call: AnyCall) -> None:
@@ -140,6 +183,7 @@ class GroupMember:
         room = AT_ONCE - len(self._handling)
         if room <= 0 or self.leaving:
             return
+        self._asks = True
         try:
             taken = self._intake.take(room, self._now.mono)
         except RetryableError:
@@ -162,6 +206,7 @@ class GroupMember:
             heapq.heappush(self._handling, (ends, next(self._order), message, holding))
 
     def _finish(self, message: Message, holding: Holding) -> None:
+        self._asks = True
         has = self.member.holdings.get(holding.key) is holding
         owned = has and not holding.cancelled and not holding.releasing
         topic, number, offset = place_of(message)

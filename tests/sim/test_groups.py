@@ -23,6 +23,8 @@ COUNTED = (
     "members killed",
     "members left",
     "members paused",
+    "members hung",
+    "members went away",
     "members replaced",
     "members found their names taken",
     "members expired",

@@ -16,7 +16,7 @@ from logboom.client.consumer import Consumer
 from logboom.client.futures import wait
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.group_options import check_groupless, check_whole, member_options
-from logboom.client.groups.member import COMMIT_EVERY_S
+from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
 from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
@@ -180,6 +180,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> GroupConsumer: ...
@@ -199,6 +200,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
         read_compacted: bool = False,
         **settings: Any,
@@ -221,6 +223,8 @@ class Client:
             room: where this process runs, for strategies by room.
             subscription: "same" as the group's, or "replace" it for all members.
             commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
+            max_poll_interval_ms: how long this member may neither poll nor acknowledge before it
+                leaves, so that others get its queues; its next poll joins again. 0: for ever.
             offsets_file: with mode="broadcasting": where this member keeps its offsets; None:
                 ~/.logboom/offsets/<group>.json.
             read_compacted: of a compacted topic, only the latest message of each key as far as the
@@ -264,6 +268,7 @@ class Client:
             room=room,
             subscription=subscription,
             commit_every_s=commit_every_s,
+            max_poll_interval_ms=max_poll_interval_ms,
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,

@@ -78,11 +78,12 @@ def member_options(
     room: str = "",
     subscription: str = "same",
     commit_every_s: float = 5.0,
+    max_poll_interval_ms: int = 0,
     prefetch_bytes: int = 32 * 1024 * 1024,
     isolation: str = "read_committed",
     settings: dict[str, object] | None = None,
 ) -> MemberOptions:
-    """How a member joins, from what its user said.
+    """How a member joins, from what its user said. `max_poll_interval_ms` 0: nobody has to poll.
 
     Raises:
         InvalidRequest: what cannot be.
@@ -93,6 +94,9 @@ def member_options(
         raise InvalidRequest(f'subscription is "same" or "replace", not {subscription!r}')
     if not commit_every_s >= 0:
         raise InvalidRequest(f"commit_every_s is 0 or more seconds, not {commit_every_s!r}")
+    if type(max_poll_interval_ms) is not int or max_poll_interval_ms < 0:
+        text = f"max_poll_interval_ms is 0 or more milliseconds, not {max_poll_interval_ms!r}"
+        raise InvalidRequest(text)
     if not group:
         raise InvalidRequest("a group has a name")
     return MemberOptions(
@@ -106,4 +110,5 @@ def member_options(
         commit_every_s,
         prefetch_bytes,
         reads_uncommitted(isolation),
+        max_poll_interval_ms,
     )

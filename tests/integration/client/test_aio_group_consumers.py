@@ -163,3 +163,22 @@ def test_errors_come_with_open() -> None:
                 await boom.push_consumer("t", group="g", listener=print).open()
 
     on_a_node(test)
+
+
+def test_who_polls_no_more_loses_its_queues_until_it_polls_again() -> None:
+    async def test(boom: Client) -> None:
+        await fill(boom, 0, 40)
+        async with boom.consumer("t", group="g", max_poll_interval_ms=500) as hung:
+            hung.ack(await hung.poll(10, 10.0))
+            assert hung.queues
+            await until(lambda: not hung.queues)
+            with pytest.raises(GroupError, match="the next poll joins again"):
+                await hung.commit()
+            seen = 10
+            while seen < 40:
+                some = await hung.poll(40, 10.0)
+                hung.ack(some)
+                seen += len(some)
+            await hung.commit()
+
+    on_a_node(test)

@@ -462,3 +462,34 @@ def test_broadcasting_gives_everything_to_everybody(boom: Client, tmp_path: Path
         with pytest.raises(InvalidRequest, match="another consumer"):
             boom.consumer("t", group="b", mode="broadcasting", offsets_file=files[0])
     assert sorted(numbers(seen)) == list(range(200, 250))
+
+
+def test_who_polls_no_more_loses_its_queues_until_it_polls_again(boom: Client) -> None:
+    fill(boom, 0, 400)
+    with boom.consumer("t", group="g", max_poll_interval_ms=1_500) as hung:
+        first = polled(hung, 40)
+        hung.ack(first[:30])
+        assert len(hung.queues) == 4
+        with boom.consumer("t", group="g") as other:
+            taken = read(other, 370, 40)
+            assert len(other.queues) == 4
+            assert hung.queues == []
+            assert {*numbers(first[:30]), *numbers(taken)} == set(range(400))
+            with pytest.raises(GroupError, match="max_poll_interval_ms") as caught:
+                hung.commit()
+            assert caught.value.code == "UNKNOWN_MEMBER"
+            until(lambda: hung.poll(1, 0.1) or hung.queues)
+            share(other, 1, 3)
+            assert hung.queues
+
+
+def test_a_queue_of_a_member_that_polls_no_more_says_so(boom: Client) -> None:
+    fill(boom, 0, 40)
+    with boom.consumer("t", group="g", heartbeat_ms=200, session_ms=5_000) as hung:
+        polled(hung, 1)
+
+        def stuck() -> set[str]:
+            queues = boom.admin.describe_group("g").queues
+            return {queue.stuck.partition(" for ")[0] for queue in queues if queue.lag}
+
+        until(lambda: stuck() == {"not polled"})

@@ -21,8 +21,8 @@ class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
     topic_id: int
     queue: int
     state: str
-    """Why nothing moves, in a few words: "paused", "full cache", "handler running", "lock refused",
-    "draining"."""
+    """Why nothing moves, in a few words: "paused", "full cache", "handler running", "not polled",
+    "lock refused", "draining"."""
     since_ms: int
     """How long this has been so."""
     cached_messages: int = 0

@@ -20,7 +20,7 @@ from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
 from logboom.client.group_options import check_groupless, check_whole, member_options
-from logboom.client.groups.member import COMMIT_EVERY_S
+from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
 from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
@@ -166,6 +166,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> GroupConsumer: ...
@@ -185,6 +186,7 @@ class Client:
         room: str = "",
         subscription: str = "same",
         commit_every_s: float = COMMIT_EVERY_S,
+        max_poll_interval_ms: int = MAX_POLL_INTERVAL_MS,
         offsets_file: str | os.PathLike[str] | None = None,
         read_compacted: bool = False,
         **settings: Any,
@@ -220,6 +222,7 @@ class Client:
             room=room,
             subscription=subscription,
             commit_every_s=commit_every_s,
+            max_poll_interval_ms=max_poll_interval_ms,
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,

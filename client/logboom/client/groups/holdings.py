@@ -27,7 +27,8 @@ LOG = logging.getLogger("logboom.client")
 
 State: TypeAlias = Literal["reading", "draining", "lost"]
 STILL_S: Final = 5.0
-"""Seconds that a commit point may stand still before a running handler is named as the reason."""
+"""Seconds that a commit point may stand still, or a caller ask for nothing, before it is named as the
+reason."""
 UNPLACED: Final = -1
 """Commit point after a seek to an end or a time, until the first message tells the offset."""
 
@@ -216,8 +217,9 @@ class Holding:
             (progress.sparse or ranges != b"") and (progress.encode() != ranges)
         )
 
-    def status(self, now: float) -> QueueStatus | None:
-        """Why nothing moves, for the coordinator; None if the queue is simply read."""
+    def status(self, now: float, asked_at: float) -> QueueStatus | None:
+        """Why nothing moves, for the coordinator; None if the queue is simply read. `asked_at`: when
+        the reader's caller asked for messages last."""
         fetch, state = self.fetch, ""
         if self.progress.floor != self.moved[0]:
             self.moved = (self.progress.floor, now)
@@ -233,6 +235,8 @@ class Holding:
             # The leader has seen a newer owner: what other brokers call a lock that is refused.
             refused = fetch.trouble == "STALE_EPOCH"
             state = "lock refused" if refused else f"pulls fail: {fetch.trouble}"
+        elif now - asked_at >= STILL_S:
+            state, since = "not polled", asked_at
         elif fetch is not None and fetch.full:
             state = "handler running, full cache" if self.running else "full cache"
         elif self.running and now - since >= STILL_S:

@@ -20,7 +20,7 @@ from logboom.client.groups.places import Places
 from logboom.client.groups.retries import DEAD, place_of
 from logboom.client.reading.inbox import Arrival
 from logboom.client.results import ColumnBatch, Message
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, LogboomError
 
 Given: TypeAlias = Message | ColumnBatch
 HELD_BACK_S: Final = 0.1
@@ -48,6 +48,8 @@ class GroupIntake(Places):
         self._later: list[tuple[float, int, Holding, Message]] = []
         """A heap: what comes again from here, and when."""
         self._order = count()
+        self._woken_from: LogboomError | None = None
+        """Why the member was away when its core was last told of a poll."""
         member.reader = self
 
     # Handing out.
@@ -56,6 +58,7 @@ class GroupIntake(Places):
         """Up to `limit` messages, without waiting. Raises what a queue or the group came to."""
         taken: list[Message] = []
         with self._member.lock:
+            self._polled()
             self._take_due(taken, limit, now)
             while len(taken) < limit:
                 batch = self._ready() or self._open_next(calm=bool(taken))
@@ -72,6 +75,7 @@ class GroupIntake(Places):
         """All batches that have arrived, as columns, without what was finished before."""
         found: list[ColumnBatch] = []
         with self._member.lock:
+            self._polled()
             while (arrival := self._next(calm=bool(found))) is not None:
                 fetch, columns = arrival.fetch, arrival.columns
                 if columns is None or not isinstance(fetch, GroupFetch):
@@ -88,6 +92,14 @@ class GroupIntake(Places):
                     part = columns.slice(start - first, stop - first)
                     found.append(ColumnBatch(holding.topic, holding.queue, part))
         return found
+
+    def _polled(self) -> None:
+        """The caller asks for messages: a member that left since nobody did joins again."""
+        self._member.asked += 1
+        away = self._member.away
+        if away is not None and away is not self._woken_from:
+            self._call(WakeMember(self._member))
+        self._woken_from = away
 
     def due(self) -> float | None:
         """When the next message comes again from here."""
@@ -162,6 +174,7 @@ class GroupIntake(Places):
     def ack(self, given: Given | Iterable[Given]) -> None:
         """Done with a message, a batch of columns, or several of them."""
         with self._member.lock:
+            self._member.asked += 1
             for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
                 if isinstance(each, ColumnBatch):
                     columns = each.columns
@@ -190,6 +203,7 @@ class GroupIntake(Places):
     def _fail(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
         topic, queue, offset = place_of(message)
         with self._member.lock:
+            self._member.asked += 1
             holding = self._member.holding(topic, queue)
             if holding is None or offset >= holding.handed or holding.progress.is_finished(offset):
                 return  # another member has it by now, or it is done

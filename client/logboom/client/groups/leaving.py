@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logboom.client.calls import CloseMember
-from logboom.client.cluster.coordinators import Coordinator
+from logboom.client.cluster.coordinators import Asked, Coordinator
 from logboom.client.groups.committing import Committing, cut
 from logboom.client.groups.member import Member
 from logboom.client.outcome import Outcome
@@ -20,6 +20,8 @@ LOG = logging.getLogger("logboom.client")
 
 LAST_S: Final = 3.0
 """Seconds that the farewell itself gets, beyond the time for handlers."""
+STAY_S: Final = 1e9
+"""The same for a member whose process goes on: until it is heard, or somebody else gets its queues."""
 
 
 class Leaving:
@@ -31,19 +33,31 @@ class Leaving:
         coordinator: Coordinator,
         committing: Committing,
         turn: Turn,
-        call: CloseMember,
+        call: CloseMember | None,
         gone: Callable[[], None],
     ) -> None:
         self.call = call
+        """None: it comes back once its caller asks for messages again."""
         self._member = member
         self._coordinator = coordinator
         self._committing = committing
         self._turn = turn
         self._gone = gone
-        self._deadline = turn.now + call.timeout
+        self._deadline = turn.now + (0.0 if call is None else call.timeout)
         self._committed = False
-        self.said = False
-        """Whether the farewell is under way."""
+        self._over = False
+        self._farewell: Asked | None = None
+
+    @property
+    def said(self) -> bool:
+        """Whether the farewell is under way, or was."""
+        return self._farewell is not None
+
+    def stop(self) -> None:
+        """The member is out, whatever the farewell comes to."""
+        self._over = True
+        if self._farewell is not None:
+            self._farewell.cancel()
 
     def step(self) -> None:
         """Go on as far as possible now."""
@@ -71,9 +85,8 @@ class Leaving:
         return not cut(commits)[1]
 
     def _say(self) -> None:
-        if self.said:
+        if self.said or self._over:
             return
-        self.said = True
         member = self._member
         options, epoch = member.options, member.epoch
         with member.lock:
@@ -83,8 +96,9 @@ class Leaving:
         def message(left: int) -> GroupLeave:
             return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
 
-        left = max(self._deadline - self._turn.now, LAST_S)
-        self._coordinator.ask(message, self._answered, left)
+        # Who stays has the time: unheard, what it did last would be done again elsewhere.
+        left = STAY_S if self.call is None else max(self._deadline - self._turn.now, LAST_S)
+        self._farewell = self._coordinator.ask(message, self._answered, left)
 
     def _answered(self, answer: AnyMessage | LogboomError) -> None:
         if isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":

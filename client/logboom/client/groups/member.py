@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MakeFetch = Callable[[Holding, int, Inbox, int, Matching], GroupFetch]
 COMMIT_EVERY_S: Final = 5.0
 """Seconds between commits of what is finished (RocketMQ's persistConsumerOffsetInterval)."""
+MAX_POLL_INTERVAL_MS: Final = 300_000
+"""How long who polls may take between two polls (Kafka's max.poll.interval.ms)."""
 
 
 class Reader(Protocol):
@@ -58,6 +60,9 @@ class MemberOptions:
     prefetch_bytes: int = 32 * 1024 * 1024
     uncommitted: bool = False
     """Whether a part of what a queue releases for a transaction is wanted."""
+    max_poll_interval_ms: int = 0
+    """How long the caller may neither poll nor acknowledge before the member leaves; 0: for ever, as
+    a listener's, which is called."""
 
 
 class Member:
@@ -89,6 +94,10 @@ class Member:
         """Member epoch; -1: out of the group."""
         self.error: LogboomError | None = None
         """Why the group does not take this member any more, for the reader to raise."""
+        self.asked = 0
+        """Grows whenever the caller polls or acknowledges."""
+        self.away: LogboomError | None = None
+        """Why it left by itself, until its caller polls again."""
         self.joins = 0
         """How often the group took this member: more than one means it was out in between."""
         self._shares: dict[str, Share] = {}

@@ -3,7 +3,8 @@
 Unmoved queues never pause. A queue that is to be given away is drained: nothing more of it is handed
 out, and when the last message is finished, commit and release go in one request (G1); what takes
 longer than most of the group's drain time is released unfinished, before the coordinator fences us
-(G2). A member that was fenced drops everything and joins again.
+(G2). A member that was fenced drops everything and joins again. One whose caller asks for nothing any
+more leaves, and joins again when it is asked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from logboom.client.cluster.coordinators import Asked, Coordinator
 from logboom.client.groups.adopting import Adopting
 from logboom.client.groups.committing import Committing
 from logboom.client.groups.custody import Custody
-from logboom.client.groups.leaving import Leaving
+from logboom.client.groups.idling import Idling
+from logboom.client.groups.leaving import LAST_S, Leaving
 from logboom.client.groups.member import Member
 from logboom.client.groups.rejoining import GroupLook
 from logboom.client.outcome import Outcome
@@ -67,6 +69,7 @@ class Membership:
         self._asked_at = 0.0
         self._commit_at = 0.0
         self._adopting = Adopting(custody, self._committing, turn, rng)
+        self._idling = Idling(member, turn.now)
         self._leaving: Leaving | None = None
         self.ended = False
 
@@ -147,7 +150,8 @@ class Membership:
             self._turn.after(1.0, self._join_again)
 
     def _join_again(self) -> None:
-        if not self.ended and self.member.epoch < 0 and self._asked is None:
+        wanted = not self.ended and self.member.away is None
+        if wanted and self.member.epoch < 0 and self._asked is None:
             self._join()
 
     def _fenced(self, error: LogboomError) -> None:
@@ -168,15 +172,17 @@ class Membership:
     # Heartbeats.
 
     def _beat(self) -> None:
-        self._cancel()
         if self.ended or self.member.epoch < 0:
-            return
+            return  # and a join may be under way
+        self._cancel()
         member, options = self.member, self.member.options
         epoch, seen, wait_ms = member.epoch, self._seen, member.config.heartbeat_ms
 
         def message(left: int) -> GroupHeartbeat:
+            now = self._turn.now
             with member.lock:
-                told = [h.status(self._turn.now) for h in member.holdings.values()]
+                asked_at = self._idling.look(now)
+                told = [h.status(now, asked_at) for h in member.holdings.values()]
             status = [each for each in told if each is not None]
             wait = wait_ms if seen >= 0 else 0
             return GroupHeartbeat(
@@ -232,14 +238,20 @@ class Membership:
         self._coordinator.rerouted()
 
     def wake(self) -> None:
-        """Something was finished, or time has passed."""
+        """Something was finished, or a caller that had asked for nothing polls again."""
+        if self.member.away is not None and self._leaving is None:
+            if not self._idling.wanted:
+                return
+            with self.member.lock:
+                self.member.away = None
+            self._join_again()
         self._step()
 
     def commit(self, call: CommitMember) -> None:
         """Commit now; the call's outcome tells."""
         if self.member.epoch < 0:
             text = f"not in group {self.member.options.group!r} at the moment: commit again later"
-            call.outcome.fail(self.member.error or GroupError(text))
+            call.outcome.fail(self.member.error or self.member.away or GroupError(text))
             return
         self._committing.commit(call.outcome)
 
@@ -249,6 +261,8 @@ class Membership:
         every = self.member.options.commit_every_s
         busy = self._leaving is not None or self._adopting.wanted
         often = min(every or TICK_S, 0.1 if busy else TICK_S)
+        if self._idling.bound_s:
+            often = min(often, self._idling.bound_s / 4)
         self._turn.after(max(often, LEAST_TICK_S), self._tick)
         if every and self._turn.now >= self._commit_at and self.member.epoch >= 0:
             self._commit_at = self._turn.now + every
@@ -256,6 +270,8 @@ class Membership:
         if self.member.reader is not None:
             with self.member.lock:
                 self.member.reader.tick(self._turn.now)
+        if self._idling.over(self._turn.now) and self.member.epoch >= 0 and self._leaving is None:
+            self._go_away()
         self._step()
 
     def _step(self) -> None:
@@ -273,9 +289,16 @@ class Membership:
 
     def close(self, call: CloseMember) -> None:
         """Leave in good order, within the time given."""
+        if self._leaving is not None and self._leaving.call is None:
+            self._leaving.call = call  # it is on its way already, and will not come back
+            self._turn.after(call.timeout + LAST_S, self._gone)
+            return
         if self.ended or self._leaving is not None:
             call.outcome.resolve(None)
             return
+        self._leave(call)
+
+    def _leave(self, call: CloseMember | None) -> None:
         self._leaving = Leaving(
             self.member, self._coordinator, self._committing, self._turn, call, self._gone
         )
@@ -285,17 +308,37 @@ class Membership:
         self._custody.quiesce()
         self._step()
 
+    def _go_away(self) -> None:
+        """Nobody asks for messages here: others shall have the queues meanwhile."""
+        error = GroupError(self._idling.reason(), "UNKNOWN_MEMBER")
+        LOG.warning("%s", error)
+        with self.member.lock:
+            self._idling.leave()
+            self.member.away = error
+        self._adopting.stop()
+        self._leave(None)
+
     def _gone(self) -> None:
         """Out, one way or the other."""
+        leaving, self._leaving = self._leaving, None
+        if leaving is None:
+            return
+        leaving.stop()
+        call = leaving.call
+        away = self.member.away if call is None else None
         self._cancel()
-        self.ended = True
-        text = f"this member has left group {self.member.options.group!r}"
-        self._committing.stop(GroupError(text))
+        self.ended = away is None
+        error = away or GroupError(f"this member has left group {self.member.options.group!r}")
+        self._committing.stop(error)
         self._custody.lose_all()
         if self._opening is not None:
-            self._opening.fail(GroupError(text))
-        if self._leaving is not None:
-            self._leaving.call.outcome.resolve(None)
+            self._opening.fail(error)
+        if call is not None:
+            call.outcome.resolve(None)
+        if away is not None:
+            with self.member.lock:
+                self.member.epoch = -1
+            self.wake()  # somebody may have polled meanwhile
 
     def _cancel(self) -> None:
         if self._asked is not None:

@@ -20,9 +20,9 @@ def holding() -> Holding:
     return made
 
 
-def told(holding: Holding, now: float) -> tuple[str, int] | None:
+def told(holding: Holding, now: float, quiet_s: float = 0.0) -> tuple[str, int] | None:
     """State and milliseconds of it."""
-    status = holding.status(now)
+    status = holding.status(now, now - quiet_s)
     return None if status is None else (status.state, status.since_ms)
 
 
@@ -61,3 +61,15 @@ def test_a_pause_failing_pulls_and_a_full_cache_are_named_at_once(holding: Holdi
     assert told(holding, 102.0) == ("pulls fail: UNAVAILABLE", 2_000)
     holding.state, holding.since = "draining", 101.5
     assert told(holding, 102.0) == ("draining: 1 handed out", 500)
+
+
+def test_a_caller_that_asks_for_nothing_is_named_before_the_cache_that_fills(
+    holding: Holding,
+) -> None:
+    assert holding.fetch is not None
+    assert told(holding, 200.0, STILL_S - 0.1) is None
+    assert told(holding, 200.0, 60.0) == ("not polled", 60_000)
+    holding.fetch.fetched = 1_000
+    assert told(holding, 200.0, 60.0) == ("not polled", 60_000)
+    holding.fetch.paused = True
+    assert told(holding, 200.0, 60.0) == ("paused", 100_000)

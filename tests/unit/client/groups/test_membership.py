@@ -7,7 +7,13 @@ import pytest
 from logboom.client.calls import CommitMember
 from logboom.client.groups.progress import Progress
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
-from logboom.wire.group_messages import GroupCommit, GroupHeartbeat, GroupJoin, GroupRelease
+from logboom.wire.group_messages import (
+    GroupCommit,
+    GroupHeartbeat,
+    GroupJoin,
+    GroupLeave,
+    GroupRelease,
+)
 from logboom.wire.messages import AnyMessage, Failure, Pull
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers
 from tests.unit.client.scripted import BROKERS
@@ -271,14 +277,14 @@ def test_pulls_that_keep_being_refused_are_told(cluster: GroupCluster) -> None:
     cluster.intercept = refuse
     # The pull that is held ends first.
     cluster.run(25)
-    status = holding.status(cluster.now)
+    status = holding.status(cluster.now, cluster.now)
     assert status is not None
     assert status.state == "lock refused"
     cluster.intercept = lambda _, __: None
     cluster.run(10)
     fill(cluster, 0, 30, 3)
     assert numbers(reader.read(3)) == [30, 31, 32]
-    assert holding.status(cluster.now) is None
+    assert holding.status(cluster.now, cluster.now) is None
 
 
 def test_commits_are_neither_beyond_the_end_nor_back(cluster: GroupCluster) -> None:
@@ -410,3 +416,90 @@ def test_who_finds_another_process_of_its_name_stays_out(cluster: GroupCluster) 
     asked = [message for message in cluster.seen if isinstance(message, GroupJoin)]
     assert sum(join.again for join in asked) == 1
     reader.close(1)
+
+
+def idle(reader: Reader) -> list[str]:
+    """What the coordinator was told last."""
+    beats = [m for m in reader.cluster.seen if isinstance(m, GroupHeartbeat)]
+    return [each.state for each in beats[-1].status]
+
+
+def test_a_member_that_nobody_polls_leaves_and_its_next_poll_joins_again(
+    cluster: GroupCluster,
+) -> None:
+    reader = Reader(cluster, max_poll_interval_ms=60_000)
+    cluster.give(0)
+    messages = reader.read(8)
+    reader.intake.ack(messages[:5])
+    cluster.run(30)
+    assert idle(reader) == ["not polled"]
+    assert not cluster.leaves
+    cluster.run(31.5)
+    assert len(cluster.leaves) == 1
+    assert cluster.commits[0].offset == 5, "what was acknowledged is committed"
+    assert not reader.member.holdings
+    reader.intake.ack(messages[5:])  # of what others have by now: it says nothing
+    with pytest.raises(GroupError, match=r"no poll for 60 s \(max_poll_interval_ms\).*next poll"):
+        reader.commit()
+    cluster.run(300)
+    assert (len(cluster.joins), len(cluster.leaves)) == (1, 1), "it stays away by itself"
+    assert reader.read(1, seconds=5.0) == []
+    assert [join.again for join in cluster.joins] == [False, True]
+    cluster.give(0, start=5)
+    assert numbers(reader.read(4)) == [5, 6, 7, 8]
+    reader.intake.ack(messages[5:])
+    reader.commit()
+    assert cluster.commits[0].offset == 8
+
+
+def test_polls_and_acknowledgements_keep_a_member(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, max_poll_interval_ms=60_000)
+    cluster.give(0)
+    for _ in range(3):
+        messages = reader.read(4)
+        for message in messages:  # 160 s for what one poll brought
+            cluster.run(40)
+            reader.intake.ack(message)
+    cluster.run(55)
+    reader.intake.take_columns()
+    cluster.run(55)
+    reader.intake.take(1, cluster.now)
+    cluster.run(55)
+    assert not cluster.leaves
+    assert len(cluster.joins) == 1
+
+
+def test_a_poll_that_comes_while_it_leaves_joins_again(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, max_poll_interval_ms=5_000)
+    cluster.give(0)
+    reader.intake.ack(reader.read(2))
+    cluster.intercept = lambda _, message: False if isinstance(message, GroupLeave) else None
+    cluster.run(6)
+    assert not reader.member.holdings or reader.member.epoch >= 0
+    reader.intake.take(1, cluster.now)
+    cluster.intercept = lambda *_: None
+    cluster.run(10, lambda: len(cluster.joins) == 2)
+    cluster.give(0, start=2)
+    assert numbers(reader.read(2)) == [2, 3]
+
+
+@pytest.mark.parametrize("seconds", [5.6, 20])
+def test_a_member_that_left_by_itself_can_be_closed(cluster: GroupCluster, seconds: float) -> None:
+    reader = Reader(cluster, max_poll_interval_ms=5_000)
+    cluster.give(0)
+    reader.intake.ack(reader.read(2))
+    cluster.intercept = lambda _, message: False if isinstance(message, GroupLeave) else None
+    cluster.run(seconds)
+    cluster.intercept = lambda *_: None
+    reader.close(0)
+    reader.intake.take(1, cluster.now)
+    cluster.run(10)
+    assert len(cluster.joins) == 1
+
+
+def test_a_listener_needs_no_polls(cluster: GroupCluster) -> None:
+    reader = Reader(cluster)  # as a push consumer's member: no bound
+    cluster.give(0)
+    cluster.run(900)
+    assert not cluster.leaves
+    assert idle(reader) == []

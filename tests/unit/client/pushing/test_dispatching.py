@@ -482,13 +482,13 @@ def test_a_queue_that_waits_for_its_message_says_why(cluster: GroupCluster) -> N
     push = Push(cluster, listener, orderly=True, suspend_current_queue_ms=1_000)
     cluster.give(0)
     push.run(3.5)
-    status = push.fetch(0).holding.status(cluster.now)
+    status = push.fetch(0).holding.status(cluster.now, cluster.now)
     assert status is not None
     assert status.state.startswith("suspended, attempt ")
     assert status.state.endswith(" failed: OSError: the bank is closed")
     well = True
     push.run(2)
-    assert push.fetch(0).holding.status(cluster.now) is None
+    assert push.fetch(0).holding.status(cluster.now, cluster.now) is None
 
 
 def test_leaving_waits_for_the_listeners(cluster: GroupCluster) -> None:
