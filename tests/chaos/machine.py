@@ -2,7 +2,8 @@
 
 `shim.c` is built with the C compiler of this machine and loaded into the nodes. It remembers what
 each node has not synced; `cut_power` takes that away from a dead node's files, as a power failure
-would: all of it, or all but a random beginning.
+would: all of it, or all but what happened to be written by then, torn and in any order of pages. It
+also kills a node before a certain write, sync, rename or unlink, and fails a certain fsync.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +23,9 @@ from logboom.wire.errors import StartError
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 UNSYNCED: Final = "unsynced"
+PAGE: Final = 4096
+STAYS: Final = 0.5
+"""How likely it is that a page, or an overwritten place, has not been written when power goes."""
 _HEAD: Final = struct.Struct("<qq")
 _RECORD: Final = struct.Struct("<qq")
 
@@ -42,8 +48,16 @@ class Machine:
         options = ["-O2", "-shared", "-fPIC", "-o", str(self._library), str(SOURCE), "-ldl"]
         subprocess.run([compiler, *options, "-lpthread"], check=True)
 
-    def launcher(self, name: str) -> list[str]:
-        """Words before a node's command."""
+    def launcher(
+        self, name: str, die_at: int | None = None, fail_sync: int | None = None
+    ) -> list[str]:
+        """Words before a node's command.
+
+        Args:
+            name: of the node.
+            die_at: it is killed before this operation on its files, counted from 1.
+            fail_sync: this fsync of its files and all later ones fail, counted from 1.
+        """
         unsynced = self._data / name / UNSYNCED
         unsynced.mkdir(parents=True, exist_ok=True)
         clock = self._clock(name)
@@ -53,9 +67,38 @@ class Machine:
             "env",
             f"LD_PRELOAD={self._library}",
             f"CHAOS_CLOCK={clock}",
-            f"CHAOS_ROOT={self._data / name / 'data'}",
+            f"CHAOS_ROOT={self.folder(name)}",
             f"CHAOS_UNSYNCED={unsynced}",
+            *([] if die_at is None else [f"CHAOS_DIE_AT={die_at}"]),
+            *([] if fail_sync is None else [f"CHAOS_FAIL_SYNC={fail_sync}"]),
         ]
+
+    def folder(self, name: str) -> Path:
+        """The data folder of a node, whose unsynced writes are known."""
+        return self._data / name / "data"
+
+    def run(
+        self,
+        name: str,
+        code: str,
+        *words: str,
+        die_at: int | None = None,
+        fail_sync: int | None = None,
+    ) -> list[str]:
+        """Run Python code on the node's machine, with its data folder and `words` as arguments, and
+        kill it at its end, if not before; the words that it printed."""
+        code = f"{code}\nimport os, sys; sys.stdout.flush(); os.kill(os.getpid(), 9)"
+        done = subprocess.run(
+            [
+                *self.launcher(name, die_at, fail_sync),
+                *(sys.executable, "-c", code, str(self.folder(name)), *words),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return done.stdout.split()
 
     def _clock(self, name: str) -> Path:
         return self._data / name / "clock"
@@ -69,19 +112,26 @@ class Machine:
         finally:
             os.close(handle)
 
-    def cut_power(self, name: str, rng: random.Random | None = None) -> int:
+    def cut_power(
+        self, name: str, rng: random.Random | None = None, *, reordered: bool = False
+    ) -> int:
         """Take what a dead node had not synced out of its files; how many bytes it was.
 
-        With `rng` a random beginning of each file's unsynced end stays, as it may.
+        With `rng` a random beginning of each file's unsynced end stays, as it may; `reordered`: some
+        pages of that beginning were not written, though later ones were, and so were some of the
+        overwritten places.
         """
-        return cut_power(self._data / name / "data", self._data / name / UNSYNCED, rng)
+        unsynced = self._data / name / UNSYNCED
+        return cut_power(self.folder(name), unsynced, rng, reordered=reordered)
 
     def forget(self, name: str) -> None:
         """A dead node's disk is new: nothing of what it had not synced matters."""
-        shutil.rmtree(self._data / name / UNSYNCED)
+        shutil.rmtree(self._data / name / UNSYNCED, ignore_errors=True)
 
 
-def cut_power(data: Path, unsynced: Path, rng: random.Random | None = None) -> int:
+def cut_power(
+    data: Path, unsynced: Path, rng: random.Random | None = None, *, reordered: bool = False
+) -> int:
     """See `Machine.cut_power`."""
     names = unsynced / "names"
     if names.exists():
@@ -93,7 +143,7 @@ def cut_power(data: Path, unsynced: Path, rng: random.Random | None = None) -> i
             path = Path(folder) / file
             record = unsynced / f"{path.stat().st_ino}.pre"
             if record.exists():
-                lost += _restore(path, record.read_bytes(), rng)
+                lost += _restore(path, record.read_bytes(), rng, reordered=reordered)
     # From here on everything is on disk.
     shutil.rmtree(unsynced)
     unsynced.mkdir()
@@ -111,17 +161,26 @@ def _undo(kind: str, path: str, to: str, grave: str) -> None:
         os.link(buried, old)
 
 
-def _restore(path: Path, record: bytes, rng: random.Random | None) -> int:
-    """Give a file the content that it had at its last fsync; how many bytes go."""
+def _restore(path: Path, record: bytes, rng: random.Random | None, *, reordered: bool) -> int:
+    """Give a file the content that it may have had when the power went; how many bytes go."""
     synced, length = _HEAD.unpack_from(record)
     changes = _changes(record[_HEAD.size : _HEAD.size + length])
     size = path.stat().st_size
     kept = rng.randint(synced, size) if rng is not None and size > synced else synced
+    shuffled = rng if reordered else None
     with path.open("r+b") as file:
+        # Newest first: one place may have been overwritten several times.
         for at, before in reversed(changes):
-            file.seek(at)
-            file.write(before)
+            if shuffled is None or shuffled.random() < STAYS:
+                file.seek(at)
+                file.write(before)
         file.truncate(kept)
+        if shuffled is not None and shuffled.random() < STAYS:
+            for page in range(synced // PAGE * PAGE, kept, PAGE):
+                if shuffled.random() < STAYS:
+                    begin = max(page, synced)
+                    file.seek(begin)
+                    file.write(bytes(min(page + PAGE, kept) - begin))
     return max(0, size - kept) + sum(len(before) for _, before in changes)
 
 

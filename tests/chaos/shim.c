@@ -13,7 +13,10 @@
      names         lines of files created (C path), renamed (R from, to, grave) and unlinked
                    (U path, grave) since the last fsync of their folder
      grave-<n>     a link to what such a line replaced or removed
-   Bytes beyond the synced size need no record: they go by cutting the file.                   */
+   Bytes beyond the synced size need no record: they go by cutting the file.
+
+   Faults: CHAOS_DIE_AT=<n> kills the process before its n-th write, sync, rename or unlink below
+   the root; CHAOS_FAIL_SYNC=<n> lets its n-th fsync there, and all that follow, fail with EIO.  */
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -24,6 +27,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -132,6 +136,7 @@ typedef struct File { ino_t inode; Head head; int pre; struct File *next; } File
 static File *files, *opened[HANDLES];
 static char *names[LINES], root[PATH_MAX], *place;
 static int lines, graves, ready;
+static long die_at = -1, fail_sync = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define OPEN REAL("open64", int (*)(const char *, int, ...))
@@ -158,6 +163,9 @@ static void start(void) {
     if (ready) return;
     ready = 1;
     const char *below = getenv("CHAOS_ROOT");
+    const char *dies = getenv("CHAOS_DIE_AT"), *fails = getenv("CHAOS_FAIL_SYNC");
+    if (dies) die_at = atol(dies);
+    if (fails) fail_sync = atol(fails);
     place = getenv("CHAOS_UNSYNCED");
     if (!place || !below) { place = NULL; return; }
     snprintf(root, sizeof root, "%s/", below);
@@ -176,6 +184,11 @@ static void start(void) {
     }
     free(line);
     if (old) fclose(old);
+}
+
+/* An operation below the root begins; called with the lock held. */
+static void step(void) {
+    if (die_at > 0 && --die_at == 0) kill(getpid(), SIGKILL);
 }
 
 /* The absolute path if it lies below the root. */
@@ -322,6 +335,7 @@ static File *before_write(int fd, int64_t at, int64_t size) {
     File *f = fd >= 0 && fd < HANDLES ? opened[fd] : NULL;
     if (!f) return NULL;
     pthread_mutex_lock(&lock);
+    step();
     if (fcntl(fd, F_GETFL) & O_APPEND) at = f->head.synced;
     else if (at < 0) at = lseek(fd, 0, SEEK_CUR);
     if (at < f->head.synced) {
@@ -372,7 +386,9 @@ static int synced(int fd, const char *how) {
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
         ssize_t n = readlink(link, path, sizeof path - 1);
         path[n < 0 ? 0 : n] = 0;
+        if (strncmp(path, root, strlen(root) - 1)) return real(fd);
         pthread_mutex_lock(&lock);
+        step();
         int r = real(fd);
         if (!r) folder_synced(path);
         pthread_mutex_unlock(&lock);
@@ -381,9 +397,10 @@ static int synced(int fd, const char *how) {
     File *f = fd < HANDLES ? opened[fd] : NULL;
     if (!f) return real(fd);
     pthread_mutex_lock(&lock);
+    step();
     /* What is written while it runs is not covered. */
     fstat(fd, &s);
-    int r = real(fd);
+    int r = fail_sync > 0 && (fail_sync == 1 || --fail_sync == 0) ? (fail_sync = 1, errno = EIO, -1) : real(fd);
     if (!r) {
         f->head = (Head){s.st_size, 0};
         put_head(f);
@@ -401,6 +418,7 @@ int renameat(int fa, const char *a, int fb, const char *b) {
     if (!ours(fa, a, from) || !ours(fb, b, to) || stat(from, &s) || S_ISDIR(s.st_mode))
         return real(fa, a, fb, b);
     pthread_mutex_lock(&lock);
+    step();
     const char *old = access(to, F_OK) ? "" : bury(to, grave);
     int r = real(fa, a, fb, b);
     if (!r) note("R", from, to, old);
@@ -415,6 +433,7 @@ int unlinkat(int folder, const char *path, int flags) {
     if (flags & AT_REMOVEDIR || !ours(folder, path, whole) || access(whole, F_OK))
         return real(folder, path, flags);
     pthread_mutex_lock(&lock);
+    step();
     const char *old = bury(whole, grave);
     int r = real(folder, path, flags);
     if (!r) note("U", whole, "", old);

@@ -88,7 +88,9 @@ class Folder:
         return identity
 
     def _found(self) -> _Identity:
-        strangers = [entry.name for entry in self.path.iterdir()]
+        # A first start that was killed leaves an identity that was not finished.
+        names = [entry.name for entry in self.path.iterdir()]
+        strangers = [name for name in names if name != "identity.json.new"]
         if strangers:
             text = (
                 f"data folder {self.path} holds {strangers[0]!r} but no identity.json: "

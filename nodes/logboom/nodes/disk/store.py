@@ -164,16 +164,23 @@ class RocksStorage:
         if stored is not None and self._number < synced:
             lost = f"write {synced} was synced, but the store ends at {self._number}"
             self.folder.mark("suspect", lost)
-            self._database.put(_NUMBER, synced.to_bytes(8, "big"))
             _log.error("data folder %s has lost synced data: %s", self.folder.path, lost)
-        self._number = max(self._number, synced)
         if stored is None:
             self.folder.unmark("suspect")
-            self._database.put(_STORE_ID, self.store_id.encode())
-            self._database.flush()
         self.suspect = self.folder.marked("suspect")
-        # What a killed process left in the page cache counts from here on as on disk.
-        self._database.flush_wal(True)
+        try:
+            if stored is None:
+                self._database.put(_STORE_ID, self.store_id.encode())
+                self._database.flush()
+            elif self._number < synced:
+                self._database.put(_NUMBER, synced.to_bytes(8, "big"))
+            # What a killed process left in the page cache counts from here on as on disk.
+            self._database.flush_wal(True)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            text = f"{self._refused(error).text}: check the disk, then start again"
+            self._drop_handles()
+            raise StartError(text) from None
+        self._number = max(self._number, synced)
 
     # -- what the core reads --------------------------------------------------------------------
 
