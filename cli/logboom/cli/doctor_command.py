@@ -135,10 +135,14 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
     yield from _disk(name, counters)
     if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
-        yield Finding(f"store of {name}", "failed", f"{counters['damaged']} damaged queues", fix)
+        found = f"{counters['damaged']} damaged queues: {counters.get('damaged_queues', '?')}"
+        yield Finding(f"store of {name}", "failed", found, fix)
     if counters.get("stores_set_aside"):
         found = f"{counters['stores_set_aside']} damaged, kept as damaged-* in its data folder"
-        fix = "once all replicas are in sync delete it; until then it may be the only copy"
+        fix = (
+            "once all replicas are in sync and every queue has a leader delete it; until then it may be "
+            "the only copy: `logboom store inspect` lists what it holds"
+        )
         yield Finding(f"old stores of {name}", "warning", found, fix)
     if counters.get("refusal"):
         yield Finding(f"registration of {name}", "failed", str(counters["refusal"]), "see its log")

@@ -98,6 +98,8 @@ GROUP_COMMANDS_AT_ONCE: Final = 16
 """Commands of groups that are under way at the raft leader."""
 DECISIONS_AT_ONCE: Final = 32
 """Commands about transactions that are under way there."""
+NAMED_DAMAGES: Final = 20
+"""Damaged queues that STATS name."""
 LOOKED_AT_ONCE: Final = 512
 """Queues of which one turn sees whether their index is behind at all."""
 
@@ -729,6 +731,7 @@ class Broker:
                 len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
             ),
             damaged=len(self.damages),
+            damaged_queues=" ".join(self.damages.names()[:NAMED_DAMAGES]),
             copies_lacking=self.compacting.copying(),
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,

@@ -172,6 +172,8 @@ class BrokerProcess:
         self._core.sends_waiting_bytes = sockets.waiting
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
+        for note in effects.notes:
+            _log.log(logging.getLevelNamesMapping()[note.severity.upper()], "%s", note.text)
         if effects.stop:
             raise StartError(effects.stop)
         if self._suspect and self._core.registered:

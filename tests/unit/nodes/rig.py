@@ -18,7 +18,7 @@ from logboom.nodes.log.keys import Position
 from logboom.nodes.log.replica import Replica
 from logboom.nodes.subscriptions.plug_ins import DispatchFilter
 from logboom.nodes.turn import Turn
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Note, Received, Send, Synced
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.commands import AnyCommand, RegisterBroker, Result
 from logboom.wire.errors import LogboomError
@@ -140,6 +140,8 @@ class Rig:
         """Whether every write is on disk before the next event."""
         self.token = 0
         self.stop: str | None = None
+        self.notes: list[Note] = []
+        """What the broker wanted to be read."""
         self.version = 0
         self.instance_epoch = 0
         self.commands: list[tuple[Propose, AnyCommand]] = []
@@ -166,6 +168,7 @@ class Rig:
         if effects.writes is not None:
             self.storage.write(effects.writes)
         self.token = max(self.token, effects.token)
+        self.notes += effects.notes
         if effects.stop is not None:
             self.stop = effects.stop
         for send in effects.sends:

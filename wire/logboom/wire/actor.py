@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from logboom.wire.frames import Frame
 
@@ -74,6 +74,13 @@ class Send(NamedTuple):
     frames: Sequence[Frame]
 
 
+class Note(NamedTuple):
+    """Something that whoever operates the node should read; the skin logs it."""
+
+    severity: Literal["info", "warning", "error"]
+    text: str
+
+
 @dataclass(slots=True)
 class Effects:
     """What the skin is to do after one turn."""
@@ -87,6 +94,7 @@ class Effects:
     """A WriteSet of the core's own store, or None."""
     token: int = 0
     """Number of this turn's sync, growing; 0: nothing to sync."""
+    notes: list[Note] = field(default_factory=list)
     stop: str | None = None
     """Why the node must end, or "" for a graceful end."""
 

@@ -4,7 +4,8 @@
 |-----------------|------------------------------------------------------------------------------|
 | `identity.json` | format, node and cluster: readable by an operator                            |
 | `db/`           | RocksDB (`store.py`); the store id is in there, so that it goes with the data |
-| `synced`        | number of the last write that was synced, written after each sync            |
+| `synced`        | number of the last write that was synced, written after each sync; there from |
+|                 | the beginning: a store without it cannot prove that all synced data is there  |
 | `suspect`       | present from a start that could not prove that all synced data is there, until |
 |                 | the name servers know (Q13)                                                  |
 | `condemned`     | present when RocksDB found damage in itself: the next start begins anew (Q14) |
@@ -29,6 +30,7 @@ FORMAT: Final = 2
 older one becomes this one when it is opened. 2: released batches may stand without their body
 (`borrowed.py`)."""
 _SYNCED: Final = struct.Struct("<QI")
+_NOTHING_SYNCED: Final = bytes(_SYNCED.size)
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ class Folder:
             raise StartError(text, "WRONG_DATA_FOLDER")
         identity = _Identity(FORMAT, self._node_id)
         self._write_durably("identity.json", msgspec.json.encode(identity))
+        self._write_durably("synced", _NOTHING_SYNCED)
         return identity
 
     @property
@@ -123,22 +126,32 @@ class Folder:
         self._identity = msgspec.structs.replace(self._identity, cluster=cluster_id)
         self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
-    def synced(self) -> int:
-        """Number of a write that was on disk once; every later opening must find it."""
+    def synced(self) -> int | None:
+        """Number of a write that was on disk once; every later opening must find it. None: the file
+        was deleted or damaged."""
         stored = os.pread(self._synced_file, _SYNCED.size, 0)
-        if len(stored) < _SYNCED.size:
+        if stored == _NOTHING_SYNCED:
             return 0
+        if len(stored) < _SYNCED.size:
+            return None
         number, crc = _SYNCED.unpack(stored)
-        return int(number) if crc32c(stored[:8]) == crc else 0
+        return int(number) if crc32c(stored[:8]) == crc else None
 
-    def put_synced(self, number: int) -> None:
-        """Note that write `number` is on disk. Not synced itself: an older number sees less."""
+    def put_synced(self, number: int, *, durably: bool = False) -> None:
+        """Note that write `number` is on disk. After a power failure an older number may stand there,
+        which sees less; `durably`, it is there for certain."""
         head = struct.pack("<Q", number)
         os.pwrite(self._synced_file, head + struct.pack("<I", crc32c(head)), 0)
+        if durably:
+            os.fsync(self._synced_file)
+            self._sync_folder()
 
-    def marked(self, marker: str) -> bool:
-        """Whether a marker file (`suspect`, `condemned`) is there."""
-        return (self.path / marker).exists()
+    def marked(self, marker: str) -> str | None:
+        """The reason that stands in a marker file (`suspect`, `condemned`); None: it is not there."""
+        try:
+            return (self.path / marker).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
 
     def mark(self, marker: str, reason: str) -> None:
         """Make a marker file, durable on return."""
@@ -156,7 +169,7 @@ class Folder:
             number += 1
         with contextlib.suppress(FileNotFoundError):
             (self.path / "db").rename(aside)
-        os.pwrite(self._synced_file, bytes(_SYNCED.size), 0)
+        os.pwrite(self._synced_file, _NOTHING_SYNCED, 0)
         self._sync_folder()
         return aside
 

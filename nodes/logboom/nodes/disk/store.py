@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import uuid
 from collections.abc import Iterator
@@ -43,6 +44,14 @@ BLOB_FAMILIES: Final = ("log", "compact")
 """Families whose large values stand in blob files."""
 _STORE_ID: Final = b"store id"
 _NUMBER: Final = b"write number"
+_FILE: Final = re.compile(r"(\d+\.sst)|(\d+\.blob)|(MANIFEST-\d+)|(CURRENT)")
+"""RocksDB names the damaged file first; of damage in any of them it adds that the MANIFEST may be."""
+_WAL: Final = "the write-ahead log"
+_SUSPECT: Final = (
+    "Every queue of this broker may lack its newest entries here. It leaves the in-sync replicas where "
+    "there are others, and fetches from them what it lacks; a queue whose only replica is here goes on "
+    "with what is left"
+)
 _log = logging.getLogger("logboom.nodes")
 
 
@@ -153,34 +162,43 @@ class RocksStorage:
             # A store that cannot say which one it is has nothing that may be believed.
             reason = _damage_in(self.folder, error)
             self._drop_handles()
-            self.condemn(reason)
+            self.folder.mark("condemned", reason)
             stored, number = self._take_handles()
         self._removed: dict[tuple[Family, bytes], bytes] = {}
         self._removed_lock = threading.Lock()
         self._closed = self._failed = False
         self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
         self._number = int.from_bytes(number or b"", "big")
-        synced = self.folder.synced()
-        if stored is not None and self._number < synced:
-            lost = f"write {synced} was synced, but the store ends at {self._number}"
-            self.folder.mark("suspect", lost)
-            _log.error("data folder %s has lost synced data: %s", self.folder.path, lost)
-        if stored is None:
-            self.folder.unmark("suspect")
-        self.suspect = self.folder.marked("suspect")
         try:
             if stored is None:
+                self.folder.unmark("suspect")
                 self._database.put(_STORE_ID, self.store_id.encode())
                 self._database.flush()
-            elif self._number < synced:
-                self._database.put(_NUMBER, synced.to_bytes(8, "big"))
+            else:
+                self._look_for_losses()
             # What a killed process left in the page cache counts from here on as on disk.
             self._database.flush_wal(True)
+            self.folder.put_synced(self._number, durably=True)
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
             text = f"{self._refused(error).text}: check the disk, then start again"
             self._drop_handles()
             raise StartError(text) from None
-        self._number = max(self._number, synced)
+        self.suspect = self.folder.marked("suspect") is not None
+
+    def _look_for_losses(self) -> None:
+        """Compare where the store ends with what was synced once."""
+        synced = self.folder.synced()
+        if synced is None:
+            lost = "its file `synced` was deleted or damaged: nothing proves that all is there"
+        elif self._number < synced:
+            lost = f"write {synced} was synced, but the write-ahead log ends at {self._number}"
+        else:
+            return
+        self.folder.mark("suspect", lost)
+        _log.error("data folder %s has lost synced data: %s. %s", self.folder.path, lost, _SUSPECT)
+        if synced is not None:
+            self._number = synced
+            self._database.put(_NUMBER, synced.to_bytes(8, "big"))
 
     # -- what the core reads --------------------------------------------------------------------
 
@@ -285,14 +303,16 @@ class RocksStorage:
     def _refused(self, error: Exception) -> DataDamaged:
         """RocksDB failed for good. Damage in its own files would fail again at every start."""
         self._failed = True
-        if "Corruption" in str(error):
-            self.folder.mark("condemned", str(error))
-        return DataDamaged(f"the store in {self.folder.path} failed ({_line(error)})")
+        text = _line(error)
+        if "Corruption" in text:
+            text = _named(text)
+            self.folder.mark("condemned", text)
+        return DataDamaged(f"the store in {self.folder.path} failed ({text})")
 
     def condemn(self, reason: str) -> None:
         """The next opening begins anew; what is here is kept aside (Q14)."""
         self.folder.mark("condemned", reason)
-        _log.error("the store in %s is given up (%s)", self.folder.path, reason)
+        _log.error("the store in %s is given up: %s", self.folder.path, reason)
 
     def congested(self) -> bool:
         """Whether the disk is behind with full write buffers: take no more in for now."""
@@ -354,28 +374,49 @@ def _as_stored(_key: bytes, value: bytes) -> bytes:
 
 def _open_database(folder: Folder) -> Rdict:
     """The folder's database, by the rules Q13 and Q14."""
-    if folder.marked("condemned"):
-        _begin_anew(folder, "it was found damaged while it ran")
+    condemned = folder.marked("condemned")
+    if condemned is not None:
+        _begin_anew(folder, condemned)
         folder.unmark("condemned")
+    elif _has_data(folder) and not (folder.path / "db" / "CURRENT").exists():
+        # RocksDB would make a new database, and remove the files of the old one.
+        _begin_anew(folder, "its file CURRENT is missing")
     try:
         return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
     except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
         reason = _damage_in(folder, error)
-    # Marked first: were we killed behind the next line, the log would look whole ever after.
-    folder.mark("suspect", reason)
-    _log.error("the write-ahead log in %s is damaged (%s)", folder.path, reason)
-    try:
-        return _database(folder, DBRecoveryMode.point_in_time())
-    except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
-        _begin_anew(folder, _damage_in(folder, error))
+    if _in_wal(reason):
+        # Marked first: were we killed behind the next line, the log would look whole ever after.
+        folder.mark("suspect", reason)
+        _log.error("data folder %s: %s. %s", folder.path, reason, _SUSPECT)
+        try:
+            return _database(folder, DBRecoveryMode.point_in_time())
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            reason = _damage_in(folder, error)
+    _begin_anew(folder, reason)
     return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
+
+
+def _has_data(folder: Folder) -> bool:
+    """Whether files lie there that only a database which was in use can have made."""
+    kinds = (".sst", ".blob", ".log")
+    files = (folder.path / "db").glob("*")
+    return any(file.suffix in kinds and file.stat().st_size for file in files)
 
 
 def _begin_anew(folder: Folder, reason: str) -> None:
     """A new, empty store under a new id: the others have its data (Q3, Q14)."""
     aside = folder.set_aside()
     folder.unmark("suspect")
-    _log.error("the store in %s is damaged (%s); kept as %s", folder.path, reason, aside.name)
+    _log.error(
+        "data folder %s: %s. Every queue of this broker is affected: a new store begins and is filled "
+        "from the other replicas; the damaged one is kept as %s. A queue whose only replica is here stays "
+        "without a leader: `logboom store inspect %s` lists what the old store still holds of it",
+        folder.path,
+        reason,
+        aside.name,
+        aside,
+    )
 
 
 def _database(folder: Folder, mode: DBRecoveryMode) -> Rdict:
@@ -395,10 +436,25 @@ def _damage_in(folder: Folder, error: Exception) -> str:
     if "lock hold" in text or "While lock file" in text:
         text = f"data folder {folder.path} is in use: stop the other process, or set `data` apart"
         raise StartError(text, "WRONG_DATA_FOLDER") from None
-    if "Corruption" in text:
-        return text
+    if "Corruption" in text or ("MANIFEST-" in text and "No such file" in text):
+        return _named(text, _WAL)
     text = f"cannot open data folder {folder.path} ({text}): check the disk, then start again"
     raise StartError(text) from None
+
+
+def _named(text: str, otherwise: str = "a file of the store") -> str:
+    """What RocksDB says of damage, with the file that is damaged; `otherwise` if it names none."""
+    found = _FILE.search(text)
+    if found is not None:
+        kind = ("SST file ", "blob file ", "", "")[(found.lastindex or 1) - 1]
+        return f"{kind}{found[0]} is damaged ({text})"
+    if "blob" in text.lower():
+        return f"a blob file (bodies of batches) is damaged ({text})"
+    return f"{otherwise} is damaged ({text})"
+
+
+def _in_wal(reason: str) -> bool:
+    return reason.startswith(_WAL)
 
 
 def _line(error: Exception) -> str:
@@ -406,4 +462,4 @@ def _line(error: Exception) -> str:
 
 
 def _damaged(error: Exception) -> DataDamaged:
-    return DataDamaged(f"the store cannot be read ({_line(error)}): it is fetched from others")
+    return DataDamaged(f"the store cannot be read: {_named(_line(error))}")

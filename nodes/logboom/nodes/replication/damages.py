@@ -22,6 +22,7 @@ from logboom.nodes.replication.damage_marks import Mark, drop_mark, put_mark, re
 from logboom.nodes.requests.refusals import damaged
 from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import Turn
+from logboom.wire.actor import Note
 from logboom.wire.commands import ReportDamage, Result
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
 from logboom.wire.routes import Routes
@@ -66,6 +67,8 @@ class Damages:
         self._mending: dict[QueueKey, None] = {}
         self._mended: dict[QueueKey, None] = {}
         """Whole again; the name servers do not know yet."""
+        self._untold: dict[QueueKey, None] = {}
+        """Damage that the log does not tell of yet: it names topics, and waits until they are known."""
         for replica in queues:
             self._remember(replica)
 
@@ -87,6 +90,7 @@ class Damages:
         # What an opening finds at no certain place, the next one finds again: it needs no mark.
         certain = replica.damaged_at is not None and replica.damaged_at > Position(replica.start)
         self._unreported[replica.key] = UNKNOWN if certain else 0
+        self._untold[replica.key] = None
 
     def __len__(self) -> int:
         return len(self._unreported) + len(self._reported) + len(self._mending)
@@ -100,6 +104,7 @@ class Damages:
         for table in (self._mending, self._mended, self._reported):
             table.pop(replica.key, None)
         self._unreported[replica.key] = UNKNOWN
+        self._untold[replica.key] = None
         self._halt(replica)
 
     def may_move(self, replica: Replica) -> bool:
@@ -143,11 +148,19 @@ class Damages:
 
     def forget(self, replica: Replica) -> None:
         """The replica is dropped."""
-        for table in (self._unreported, self._reported, self._mending, self._mended):
+        for table in (
+            self._unreported,
+            self._reported,
+            self._mending,
+            self._mended,
+            self._untold,
+        ):
             table.pop(replica.key, None)
 
     def step(self, turn: Turn) -> None:
         """Mark and report what is new, cut what may be cut, report what is mended."""
+        if self._untold:
+            self._tell(turn)
         for key, token in self._unreported.items():
             replica = self._queues.replicas.get(key)
             if token == UNKNOWN and replica is not None:
@@ -161,6 +174,36 @@ class Damages:
             return
         if not self._asking and self._registration.registered:
             self._report_next(turn)
+
+    def _tell(self, turn: Turn) -> None:
+        """Say in the log what is damaged, and what becomes of it."""
+        for key in list(self._untold):
+            replica = self._queues.replicas.get(key)
+            topic = self._routes.topics.get(replica.topic) if replica is not None else None
+            if replica is None or topic is None or replica.queue >= len(topic.queues):
+                continue
+            del self._untold[key]
+            at = replica.damaged_at or Position(replica.start)
+            if topic.queues[replica.queue].replicas == [self._me]:
+                then = (
+                    "This is its only replica: what can be read is served, the rest is answered with "
+                    "DATA_DAMAGED; `logboom store inspect` lists what the stopped broker's folder holds"
+                )
+            else:
+                then = "It leaves the in-sync replicas and is fetched again from another broker"
+            turn.out.notes.append(
+                Note(
+                    "error",
+                    f"{_name(replica)} is damaged here from offset {at.offset} on: "
+                    f"{replica.damage}. {then}",
+                )
+            )
+
+    def names(self) -> list[str]:
+        """Topic and number of each queue that is damaged here or being mended."""
+        keys = {**self._unreported, **self._reported, **self._mending}
+        replicas = (self._queues.replicas.get(key) for key in keys)
+        return sorted(f"{each.topic}/{each.queue}" for each in replicas if each is not None)
 
     def _report_next(self, turn: Turn) -> None:
         marked = (key for key, token in self._unreported.items() if token <= self._synced)
@@ -243,3 +286,8 @@ class Damages:
                 replica.damage = replica.damaged_at = None
                 self._mended[key] = None
                 self._stats.count("mended")
+                turn.out.notes.append(Note("info", f"{_name(replica)} is whole again"))
+
+
+def _name(replica: Replica) -> str:
+    return f"queue {replica.queue} of {replica.topic!r}"

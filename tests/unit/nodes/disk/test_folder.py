@@ -70,7 +70,7 @@ def test_data_stays_with_the_cluster_it_was_first_used_in(tmp_path: Path) -> Non
     again.close()
 
 
-def test_the_synced_number_is_kept_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+def test_the_synced_number_is_kept_and_a_damaged_or_deleted_one_is_none(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "broker-1")
     assert folder.synced() == 0
     folder.put_synced(77)
@@ -78,8 +78,12 @@ def test_the_synced_number_is_kept_and_a_damaged_one_is_none(tmp_path: Path) -> 
     again = Folder(tmp_path, "broker-1")
     assert again.synced() == 77
     (tmp_path / "synced").write_bytes(os.urandom(12))
-    assert again.synced() == 0
+    assert again.synced() is None
     again.close()
+    (tmp_path / "synced").unlink()
+    last = Folder(tmp_path, "broker-1")
+    assert last.synced() is None
+    last.close()
 
 
 def test_stores_set_aside_do_not_replace_each_other(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """The RocksDB body of a broker's store: atomic writes, ordered reads, and what a bad start finds."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from logboom.wire.errors import DataDamaged, StartError
 
 WRITER = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from logboom.nodes.log.keys import log_key
 from logboom.nodes.disk.storage import WriteSet
@@ -342,4 +345,115 @@ def test_what_is_not_flushed_yet_is_no_room(
     writes.put("log", log_key(1, 0, 0), bytes(8 << 20))
     store.write(writes)
     assert 8 << 20 <= before - store.space().free < 10 << 20
+    store.close()
+
+
+def filled(path: Path) -> str:
+    """A store with tables, a blob file and a write-ahead log; its id."""
+    store = RocksStorage(path, "broker-1")
+    for number in range(3):
+        store.write(one(number))
+    store_id = store.store_id
+    store.close()
+    write_and_kill(path, 10)
+    return store_id
+
+
+def newest(path: Path, pattern: str) -> Path:
+    return max((path / "db").glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+
+
+def break_table(path: Path) -> None:
+    table = max((path / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    damage(table, table.stat().st_size - 20)
+
+
+def break_manifest(path: Path) -> None:
+    manifest = newest(path, "MANIFEST-*")
+    damage(manifest, manifest.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (break_table, r"SST file \d+\.sst is damaged"),
+        (lambda path: newest(path, "*.sst").unlink(), r"SST file \d+\.sst is damaged"),
+        (break_manifest, r"MANIFEST-\d+ is damaged"),
+        (lambda path: newest(path, "MANIFEST-*").unlink(), r"MANIFEST-\d+ is damaged"),
+        (lambda path: damage(path / "db" / "CURRENT", 12), "CURRENT is damaged"),
+        (lambda path: (path / "db" / "CURRENT").unlink(), "CURRENT is missing"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_which_file_is_damaged_and_what_to_do(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Path], None],
+    says: str,
+) -> None:
+    store_id = filled(tmp_path)
+    spoil(tmp_path)
+    data = {file.name for file in (tmp_path / "db").iterdir() if file.suffix in (".sst", ".blob")}
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.store_id != store_id
+    assert not store.suspect
+    store.close()
+    (said,) = caplog.messages
+    assert re.search(says, said)
+    assert "write-ahead log" not in said
+    assert "Every queue of this broker is affected" in said
+    assert f"logboom store inspect {tmp_path / 'damaged-1'}" in said
+    # What is left of the old one is all there.
+    assert data <= {file.name for file in (tmp_path / "damaged-1").iterdir()}
+
+
+def test_a_damaged_write_ahead_log_is_named_and_what_follows_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store_id = filled(tmp_path)
+    wal = newest_wal(tmp_path)
+    damage(wal, wal.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert store.store_id == store_id
+    store.close()
+    assert "the write-ahead log is damaged" in caplog.messages[0]
+    assert "Every queue of this broker may lack its newest entries" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("spoiled", [None, b"", b"not twelve", os.urandom(12)])
+def test_q13_a_store_whose_synced_file_is_gone_or_damaged_is_suspect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoiled: bytes | None
+) -> None:
+    """With it goes the only proof that RocksDB gave all back that was synced."""
+    store_id = filled(tmp_path)
+    file = tmp_path / "synced"
+    file.unlink() if spoiled is None else file.write_bytes(spoiled)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert store.store_id == store_id
+    assert "`synced` was deleted or damaged" in caplog.text
+    store.absolve()
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert not again.suspect
+    again.close()
+
+
+def test_a_new_store_in_a_folder_whose_old_one_was_deleted_is_not_suspect(tmp_path: Path) -> None:
+    filled(tmp_path)
+    shutil.rmtree(tmp_path / "db")
+    for _ in range(2):
+        store = RocksStorage(tmp_path, "broker-1")
+        assert not store.suspect
+        store.close()
+
+
+def test_damage_that_is_read_names_the_kind_of_file(tmp_path: Path) -> None:
+    filled(tmp_path)
+    RocksStorage(tmp_path, "broker-1").close()
+    for blob in (tmp_path / "db").glob("*.blob"):
+        damage(blob, blob.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    with pytest.raises(DataDamaged, match=r"a blob file .* is damaged"):
+        offsets(store)
     store.close()

@@ -10,7 +10,7 @@ from logboom.nodes.disk.storage import Family, WriteSet
 from logboom.nodes.log.keys import Position, log_key
 from logboom.wire.commands import ReportDamage, ReportTails
 from logboom.wire.errors import DataDamaged, Unavailable
-from logboom.wire.messages import OffsetForTime, Offsets, Replicate
+from logboom.wire.messages import OffsetForTime, Offsets, Replicate, Stats
 from logboom.wire.view import TopicConfig
 from tests.sim.storage import SimulatedStorage
 from tests.unit.nodes.replication.test_scrub import flip
@@ -293,3 +293,48 @@ def test_a_suspect_broker_reports_its_tails_in_parts() -> None:
         sizes.append(len(command.tails))
         rig.settle()
     assert sizes == [1000, 24]
+
+
+def notes(rig: Rig) -> list[str]:
+    """What the broker said since the last look."""
+    said, rig.notes = rig.notes, []
+    return [f"{note.severity}: {note.text}" for note in said]
+
+
+def test_the_log_names_the_queue_the_place_the_cause_and_what_follows() -> None:
+    rig = Rig(follower_reads=True)
+    rig.lead(epoch=1, leader="broker-2", isr=BOTH, replicas=BOTH)
+    replicated(rig, flowing(1, 4, 2), frames=[entry(0, 1, 2), entry(2, 1, 2)])
+    spoil(rig, 2)
+    rig.client().ask(pull(2))
+    rig.settle()
+    (said,) = notes(rig)
+    assert said.startswith("error: queue 0 of 'flights' is damaged here from offset 2 on: ")
+    assert said.endswith("is fetched again from another broker")
+    client = rig.client()
+    client.ask(Stats(0, 1_000))
+    assert client.answer().counters["damaged_queues"] == "flights/0"
+    # It is told once, however often it is reported.
+    rig.settle(5.0)
+    assert notes(rig) == []
+    del rig.commands[:-1]
+    rig.decide()
+    rig.lead(epoch=1, leader="broker-2", isr=("broker-2",), replicas=BOTH)
+    replicated(rig, flowing(1, 4, 1), frames=[entry(2, 1, 2)])
+    rig.settle()
+    assert notes(rig) == ["info: queue 0 of 'flights' is whole again"]
+
+
+def test_the_log_says_that_a_damaged_replica_is_the_only_one() -> None:
+    first = Rig()
+    first.lead(isr=(ME,), replicas=(ME,))
+    first.client().ask(produce(), [batch(2)])
+    spoil(first, 0)
+    rig = Rig(first.storage, incarnation="two")
+    # Nobody could name the queue yet.
+    assert notes(rig) == []
+    rig.lead(isr=(ME,), replicas=(ME,))
+    rig.settle()
+    (said,) = notes(rig)
+    assert "queue 0 of 'flights' is damaged here from offset 0 on" in said
+    assert "This is its only replica" in said
