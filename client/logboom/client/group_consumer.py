@@ -72,7 +72,10 @@ class GroupConsumer:
                 self._wait(LOOK_AGAIN_S)
 
     def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
+        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`.
+
+        None is the end of the data only for who has queues (`assigned`).
+        """
         if max_messages < 1:
             raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
         with self._read_lock:
@@ -81,6 +84,8 @@ class GroupConsumer:
                 self._check()
                 taken = self._intake.take(max_messages, time.monotonic())
                 left = deadline - time.monotonic()
+                if not taken and left <= 0:
+                    self._intake.found_nothing(time.monotonic())
                 if taken or left <= 0:
                     return taken
                 self._wait(min(left, LOOK_AGAIN_S))
@@ -92,8 +97,10 @@ class GroupConsumer:
             deadline = time.monotonic() + timeout_s
             while True:
                 self._check()
-                batches = self._intake.take_columns()
+                batches = self._intake.take_columns(time.monotonic())
                 left = deadline - time.monotonic()
+                if not batches and left <= 0:
+                    self._intake.found_nothing(time.monotonic())
                 if batches or left <= 0:
                     return batches
                 self._wait(min(left, LOOK_AGAIN_S))
@@ -175,6 +182,31 @@ class GroupConsumer:
         self._check()
         self._intake.resume(topic, queue)
         self._event.set()
+
+    @property
+    def assigned(self) -> bool:
+        """Whether this member has a queue now. It has none yet when it has just joined and all are
+        others': those of a member that died remain its own until its session ends."""
+        with self._member.lock:
+            return self._member.assigned
+
+    def wait_assigned(self, timeout_s: float | None = None) -> bool:
+        """Wait until this member has a queue, `timeout_s` seconds at most (None: as long as it
+        takes); whether it has one. The group's other queues may still come, and go.
+
+        Raises:
+            GroupError: INSTANCE_TAKEN, or why else the group does not take this member.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._check()
+            self._event.clear()
+            if self._intake.has_queue():
+                return True
+            left = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._event.wait(min(left, LOOK_AGAIN_S))
 
     @property
     def queues(self) -> list[tuple[str, int]]:

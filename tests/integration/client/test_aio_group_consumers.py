@@ -169,8 +169,11 @@ def test_who_polls_no_more_loses_its_queues_until_it_polls_again() -> None:
     async def test(boom: Client) -> None:
         await fill(boom, 0, 40)
         async with boom.consumer("t", group="g", max_poll_interval_ms=500) as hung:
+            assert await hung.wait_assigned(20)
             hung.ack(await hung.poll(10, 10.0))
-            assert hung.queues
+            assert hung.assigned
+            await until(lambda: not hung.queues)
+            assert await hung.wait_assigned()
             await until(lambda: not hung.queues)
             with pytest.raises(GroupError, match="the next poll joins again"):
                 await hung.commit()

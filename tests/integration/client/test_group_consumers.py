@@ -14,7 +14,7 @@ import pytest
 
 from logboom.client import Client, Consumer, Context, GroupConsumer, Later, Message, connect
 from logboom.deploy import Cluster, embedded
-from logboom.wire.errors import GroupError, InvalidRequest, UnknownResource
+from logboom.wire.errors import ClientClosed, GroupError, InvalidRequest, UnknownResource
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.view import TopicConfig
 
@@ -493,3 +493,19 @@ def test_a_queue_of_a_member_that_polls_no_more_says_so(boom: Client) -> None:
             return {queue.stuck.partition(" for ")[0] for queue in queues if queue.lag}
 
         until(lambda: stuck() == {"not polled"})
+
+
+def test_who_has_no_queue_yet_can_wait_for_one(boom: Client) -> None:
+    boom.admin.create_topic("one", queues=1)
+    fill(boom, 0, 10, "one")
+    with boom.consumer("one", group="g") as first:
+        assert first.wait_assigned(20)
+        with boom.consumer("one", group="g") as spare:
+            assert not spare.wait_assigned(0.2)
+            assert (spare.assigned, spare.poll(1, 0.1)) == (False, [])
+            first.close()
+            assert spare.wait_assigned()
+            assert spare.assigned
+            assert len(polled(spare, 10)) == 10
+    with pytest.raises(ClientClosed):
+        spare.wait_assigned()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +34,8 @@ with connect(sys.argv[1]) as boom:
 """
 SESSION_S = 3.0
 SETTINGS: dict[str, Any] = {"session_ms": 3_000, "heartbeat_ms": 1_000}
+EXAMPLE = re.compile(r"^```python\n((?:(?!^```).)*?send_offsets.*?)^```", re.DOTALL | re.MULTILINE)
+"""Consume, transform, produce, as CLIENT.md prints it."""
 BUSY = 4.0
 """A machine that does other things as well may take so many times as long."""
 QUEUES = 4
@@ -114,6 +118,46 @@ def test_a_killed_members_queues_are_delivered_by_another_after_its_session() ->
         assert {message.offset for message in taken[of_old:]} == {100}, "no committed one again"
         waited = max(first.values()) - killed
         assert SESSION_S / 2 < waited < BUSY * (SESSION_S + 1), waited
+
+
+def converting(cluster: Cluster, instance: str) -> list[str]:
+    """The example of CLIENT.md as a command: it takes five messages at a time, its session is short."""
+    page = Path(__file__).parents[3] / "docs" / "CLIENT.md"
+    found = EXAMPLE.search(page.read_text("utf-8"))
+    assert found is not None
+    code = found.group(1).replace("127.0.0.1:7711", cluster.endpoints[0])
+    for old, new in (
+        ("poll(timeout_s=2)", "poll(5, timeout_s=2)"),
+        ("commit_every_s=0", f"commit_every_s=0, instance={instance!r}, **{SETTINGS}"),
+    ):
+        assert code.count(old) == 1
+        code = code.replace(old, new)
+    return [sys.executable, "-W", "error", "-c", code]
+
+
+@pytest.mark.parametrize("instance", ["", "converter-1"])
+def test_what_is_killed_and_started_again_at_once_converts_each_message_once(instance: str) -> None:
+    with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+        for topic in ("celsius", "fahrenheit"):
+            boom.admin.create_topic(topic, queues=2)
+        with boom.producer() as producer:
+            producer.send_many("celsius", [b"%d" % n for n in range(300)]).result(20)
+        command = converting(cluster, instance)
+        results: list[Message] = []
+        with boom.consumer("fahrenheit") as consumer:
+            with subprocess.Popen(command) as process:
+                while len(results) < 20:
+                    results += consumer.poll(timeout_s=5)
+                process.kill()
+            assert len(results) < 300
+            done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+            assert not done.stderr
+            while some := consumer.poll(timeout_s=1):
+                results += some
+        # Each process has sent three of its own before.
+        wanted = [*range(300), 0, 100, 37, 0, 100, 37]
+        converted = Counter(bytes(message.value or b"") for message in results)
+        assert converted == Counter(b"%.1f" % (float(n) * 1.8 + 32) for n in wanted)
 
 
 def test_a_static_member_keeps_its_queues_over_a_restart() -> None:

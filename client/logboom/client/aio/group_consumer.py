@@ -85,7 +85,10 @@ class GroupConsumer:
                 await self._wait(LOOK_AGAIN_S)
 
     async def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
+        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`.
+
+        None is the end of the data only for who has queues (`assigned`).
+        """
         if max_messages < 1:
             raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
         await self.open()
@@ -94,6 +97,8 @@ class GroupConsumer:
             self._check()
             taken = self._intake.take(max_messages, time.monotonic())
             left = deadline - time.monotonic()
+            if not taken and left <= 0:
+                self._intake.found_nothing(time.monotonic())
             if taken or left <= 0:
                 return taken
             await self._wait(min(left, LOOK_AGAIN_S))
@@ -104,8 +109,10 @@ class GroupConsumer:
         deadline = time.monotonic() + timeout_s
         while True:
             self._check()
-            batches = self._intake.take_columns()
+            batches = self._intake.take_columns(time.monotonic())
             left = deadline - time.monotonic()
+            if not batches and left <= 0:
+                self._intake.found_nothing(time.monotonic())
             if batches or left <= 0:
                 return batches
             await self._wait(min(left, LOOK_AGAIN_S))
@@ -173,6 +180,29 @@ class GroupConsumer:
         await self.open()
         self._intake.resume(topic, queue)
         self._event.set()
+
+    @property
+    def assigned(self) -> bool:
+        """Whether this member has a queue now; as of the consumer for threads."""
+        with self._member.lock:
+            return self._member.assigned
+
+    async def wait_assigned(self, timeout_s: float | None = None) -> bool:
+        """Wait until this member has a queue, `timeout_s` seconds at most (None: as long as it
+        takes); whether it has one. Errors are those of the consumer for threads."""
+        await self.open()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self._check()
+            self._event.clear()
+            if self._intake.has_queue():
+                return True
+            left = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, LOOK_AGAIN_S)):
+                    await self._event.wait()
 
     @property
     def queues(self) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ acknowledged nor given back is what a queue waits for before it goes to another 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
@@ -23,6 +24,10 @@ from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import InvalidRequest, LogboomError
 
 Given: TypeAlias = Message | ColumnBatch
+LOG = logging.getLogger("logboom.client")
+
+BARE_S: Final = 1.0
+"""Seconds that a caller may ask in vain for want of a queue before it is said."""
 HELD_BACK_S: Final = 0.1
 """Seconds after which a due retry of a queue that is being drained is looked at again."""
 
@@ -48,6 +53,9 @@ class GroupIntake(Places):
         self._later: list[tuple[float, int, Holding, Message]] = []
         """A heap: what comes again from here, and when."""
         self._order = count()
+        self._bare_since: float | None = None
+        """Since when its caller asks and there is no queue; None: there is one."""
+        self._said_bare = False
         self._woken_from: LogboomError | None = None
         """Why the member was away when its core was last told of a poll."""
         member.reader = self
@@ -69,9 +77,10 @@ class GroupIntake(Places):
                 batch.place += len(some)
                 taken += some
                 batch.holding.handed = place_of(some[-1])[2] + 1
+            self._look_for_queues(bool(taken), now)
         return taken
 
-    def take_columns(self) -> list[ColumnBatch]:
+    def take_columns(self, now: float) -> list[ColumnBatch]:
         """All batches that have arrived, as columns, without what was finished before."""
         found: list[ColumnBatch] = []
         with self._member.lock:
@@ -91,15 +100,46 @@ class GroupIntake(Places):
                 for start, stop in list(holding.progress.gaps(first, columns.next_offset)):
                     part = columns.slice(start - first, stop - first)
                     found.append(ColumnBatch(holding.topic, holding.queue, part))
+            self._look_for_queues(bool(found), now)
         return found
 
     def _polled(self) -> None:
-        """The caller asks for messages: a member that left since nobody did joins again."""
+        """The caller wants messages: a member that left since nobody did joins again."""
         self._member.asked += 1
         away = self._member.away
         if away is not None and away is not self._woken_from:
             self._call(WakeMember(self._member))
         self._woken_from = away
+
+    def _look_for_queues(self, found: bool, now: float) -> None:
+        if found or self._member.assigned:
+            self._bare_since, self._said_bare = None, False
+        elif self._bare_since is None:
+            self._bare_since = now
+
+    def has_queue(self) -> bool:
+        """Whether the member has a queue; if not, its inbox's bell rings with the next change.
+        Raises why the group does not take it."""
+        with self._member.lock:
+            self._polled()
+            if self._member.error is not None:
+                raise self._member.error
+            return self._member.assigned
+
+    def found_nothing(self, now: float) -> None:
+        """The caller is told of nothing: if that is for want of a queue, say so, once."""
+        with self._member.lock:
+            bare = self._bare_since is not None and now - self._bare_since >= BARE_S
+            if not bare or self._said_bare:
+                return
+            self._said_bare = True
+            session_s = self._member.config.session_ms / 1000
+        LOG.warning(
+            "group %s: nothing to read, for this member has no queue (yet): all are other members', "
+            "and one that died keeps its own for %g s; consumer.wait_assigned() waits for one",
+            self._member.options.group,
+            session_s,
+        )
 
     def due(self) -> float | None:
         """When the next message comes again from here."""

@@ -153,6 +153,11 @@ class Member:
                 raise self._not_ours(topic, queue)
             return found.owner_epoch
 
+    @property
+    def assigned(self) -> bool:
+        """Whether any queue is read, the group's retries left out; under the lock."""
+        return any(h.state == "reading" and not h.is_retry for h in self.holdings.values())
+
     def queues(self) -> list[tuple[str, int]]:
         """(topic, queue) of all that is read, the group's retries left out."""
         with self.lock:

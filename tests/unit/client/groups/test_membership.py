@@ -351,7 +351,7 @@ def test_columns_are_handed_out_without_what_was_finished(cluster: GroupCluster)
     done.finish(4, 7)
     cluster.give(0, 2, done.encode())
     cluster.run(2)
-    batches = reader.intake.take_columns()
+    batches = reader.intake.take_columns(cluster.now)
     offsets = [n for b in batches for n in range(b.columns.base_offset, b.columns.next_offset)]
     assert offsets == [2, 3, *range(7, 30)]
     reader.intake.ack(batches)
@@ -461,7 +461,7 @@ def test_polls_and_acknowledgements_keep_a_member(cluster: GroupCluster) -> None
             cluster.run(40)
             reader.intake.ack(message)
     cluster.run(55)
-    reader.intake.take_columns()
+    reader.intake.take_columns(cluster.now)
     cluster.run(55)
     reader.intake.take(1, cluster.now)
     cluster.run(55)
@@ -503,3 +503,43 @@ def test_a_listener_needs_no_polls(cluster: GroupCluster) -> None:
     cluster.run(900)
     assert not cluster.leaves
     assert idle(reader) == []
+
+
+def test_who_has_no_queue_is_told_so_once(
+    cluster: GroupCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = Reader(cluster)
+
+    def poll(seconds: float) -> None:
+        assert reader.read(1, seconds) == []
+        reader.intake.found_nothing(cluster.now)
+
+    poll(0.5)
+    assert (reader.member.assigned, reader.intake.has_queue(), caplog.records) == (False, False, [])
+    poll(2)
+    poll(2)
+    (record,) = caplog.records
+    assert "no queue (yet)" in record.getMessage()
+    assert "wait_assigned()" in record.getMessage()
+    cluster.give(0, start=30)
+    poll(2)
+    assert reader.intake.has_queue()
+    assert len(caplog.records) == 1, "with a queue, nothing is the end"
+    cluster.revoke(0)
+    poll(2)
+    assert len(caplog.records) == 2, "another spell without"
+
+
+def test_who_waits_for_a_queue_is_told_why_none_will_come(cluster: GroupCluster) -> None:
+    reader = Reader(cluster, instance="one")
+
+    def taken(_: str, message: AnyMessage) -> Failure | None:
+        if isinstance(message, GroupJoin):
+            return Failure(0, "INSTANCE_TAKEN", "another process is it", retryable=False)
+        return None
+
+    cluster.intercept = taken
+    cluster.fence()
+    cluster.run(2)
+    with pytest.raises(GroupError, match="another process is it"):
+        reader.intake.has_queue()
