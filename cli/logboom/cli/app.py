@@ -36,6 +36,9 @@ Try it, all in this process: `logboom dev`. A cluster on this machine: `logboom 
     echo "hello" | logboom produce flights
     logboom consume flights --exit
     logboom doctor
+
+Commands talk to the nodes in `LOGBOOM_SERVERS` (or `--servers`), else to the cluster in the folder
+`LOGBOOM_DATA`, else to the one in `.logboom`, else to the only one that you have running on this machine.
 """
 
 

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from logboom.cli.catching_up import bar, commit_index, percent
-from logboom.cli.options import DATA, Data, Output
+from logboom.cli.local_cluster import cluster_folder
+from logboom.cli.options import Data, Output
 from logboom.cli.output import bytes_text, note, show
 from logboom.cli.progress import progress
 from logboom.deploy import detached
 from logboom.deploy.asking import Asker
+from logboom.deploy.detached import DATA, advice
 from logboom.deploy.identity import resident_bytes
-from logboom.deploy.ports import NAME_SERVER_PORT
 from logboom.wire.errors import InvalidRequest, StartError, Unavailable
 from logboom.wire.messages import StatsResult
 from logboom.wire.sockets import check_endpoint
@@ -33,15 +34,16 @@ LOG_PAUSE_S = 0.2
 @app.command
 def up(
     *,
-    name_servers: Annotated[int, Parameter(name=["--name-servers", "-n"])] = 3,
-    brokers: Annotated[int, Parameter(name=["--brokers", "-b"])] = 3,
-    port: Annotated[int, Parameter(name=["--port", "-p"])] = NAME_SERVER_PORT,
-    data: Data = DATA,
+    name_servers: Annotated[int | None, Parameter(name=["--name-servers", "-n"])] = None,
+    brokers: Annotated[int | None, Parameter(name=["--brokers", "-b"])] = None,
+    port: Annotated[int | None, Parameter(name=["--port", "-p"])] = None,
+    data: Data = None,
     output: Output = "table",
 ) -> None:
     """Start name servers and brokers in the background, and wait until they are ready.
 
-    What runs already stays; what does not is started again on its data.
+    What runs already stays; what does not is started again on its data, with as many nodes and at
+    the ports that it had. Commands without --servers then talk to this cluster.
 
         logboom cluster up
         logboom cluster up --name-servers 1 --brokers 1 --data /tmp/boom
@@ -49,16 +51,18 @@ def up(
     Parameters
     ----------
     name_servers
-        1, 3 or 5.
+        1, 3 or 5; 3 in a new folder.
     brokers
-        One or more; three hold three copies of everything.
+        One or more; 3 in a new folder, which hold three copies of everything.
     port
-        Of the first name server; brokers begin at 10 above (the eleventh at 30), raft at 20.
+        Of the first name server, 7701 in a new folder; brokers begin at 10 above (the eleventh at
+        30), raft at 20.
     data
-        Where everything is kept.
+        Where everything is kept: .logboom, unless said.
     output
         table or json.
     """
+    data = data or DATA
     begun = time.monotonic()
     with progress("starting", None) as bar:
         nodes = detached.up(data, name_servers, brokers, port, bar.say)
@@ -66,11 +70,12 @@ def up(
     rows = [{"node": n.id, "role": n.role, "endpoint": n.endpoint, "pid": n.pid} for n in nodes]
     show(rows, ["node", "role", "endpoint", "pid"], output)
     ends = ",".join(node.endpoint for node in nodes if node.role == "broker")
-    note(f"ready after {took:.1f} s: connect({ends!r}); stop it with `logboom cluster down`")
+    text = f"ready after {took:.1f} s: connect({ends!r})"
+    note(f"{text}; stop it with {advice('cluster down', data)}")
 
 
 @app.command
-def down(*, data: Data = DATA) -> None:
+def down(*, data: Data = None) -> None:
     """Stop the cluster, brokers first; its data stays.
 
     For example:
@@ -80,17 +85,18 @@ def down(*, data: Data = DATA) -> None:
     Parameters
     ----------
     data
-        Where the cluster is kept.
+        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     """
+    data = cluster_folder(data) or DATA
     with progress("stopping", None) as bar:
         stopped = detached.down(data, bar.say)
-    note(f"stopped {', '.join(stopped)}" if stopped else f"no cluster of {data} runs")
+    note(f"stopped {', '.join(stopped)} of {data}" if stopped else f"no cluster of {data} runs")
 
 
 @app.command
 def status(
     *,
-    data: Data = DATA,
+    data: Data = None,
     # Not from LOGBOOM_SERVERS: unless told so, this is about the cluster on this machine.
     servers: Annotated[str | None, Parameter(name=["--servers", "-s"])] = None,
     output: Output = "table",
@@ -106,7 +112,7 @@ def status(
     Parameters
     ----------
     data
-        Where the cluster is kept.
+        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     servers
         Any nodes, host:port, comma-separated, of a cluster on other machines.
     output
@@ -115,9 +121,10 @@ def status(
     if servers is not None:
         _status_from_afar(servers, output)
         return
+    data = cluster_folder(data) or DATA
     nodes = detached.status(data)
     if not nodes:
-        raise StartError(f"no cluster runs in {data}: start one with `logboom cluster up`")
+        raise StartError(f"no cluster runs in {data}: start one with {advice('cluster up', data)}")
     newest = max((n.view for n in nodes if n.view), key=lambda v: v.version, default=None)
     commit = commit_index(node.stats for node in nodes)
     rows = [_row(node, newest, commit) for node in nodes]
@@ -194,7 +201,7 @@ def logs(
     *,
     lines: Annotated[int, Parameter(name=["--lines", "-n"])] = 20,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
-    data: Data = DATA,
+    data: Data = None,
 ) -> None:
     """Show what the nodes logged.
 
@@ -212,11 +219,13 @@ def logs(
     follow
         Go on as they write, until Ctrl-C.
     data
-        Where the cluster is kept.
+        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     """
+    data = cluster_folder(data) or DATA
     paths = {path.parent.name: path for path in sorted(data.glob("*/node.log"))}
     if not paths:
-        raise StartError(f"no logs under {data}: start a cluster with `logboom cluster up`")
+        text = f"no logs under {data}: start a cluster with {advice('cluster up', data)}"
+        raise StartError(text)
     if node is not None:
         if node not in paths:
             raise InvalidRequest(f"no node {node!r} under {data}: there are {', '.join(paths)}")

@@ -18,8 +18,9 @@ from logboom.cli.flights import (
     read_airports,
     read_flights,
 )
-from logboom.cli.options import DATA, Output
+from logboom.cli.options import Output
 from logboom.cli.output import note, show, show_json
+from logboom.deploy.detached import DATA
 from logboom.deploy.installed import check_installed
 from logboom.pipeline.session import INSTALL_JAVA, check_spark
 from logboom.wire.errors import StartError

@@ -13,7 +13,7 @@ import google_crc32c
 from logboom.cli.options import Output, Servers, servers_or_default
 from logboom.cli.output import bytes_text, show
 from logboom.deploy.asking import Asker
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.messages import Stats, StatsResult
 from logboom.wire.sockets import check_endpoint
 from logboom.wire.view import QueueView, View
@@ -51,9 +51,15 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
         table or json.
     """
     findings = list(machine())
-    ends = [check_endpoint(end.strip()) for end in servers_or_default(servers).split(",")]
-    with Asker() as asker:
-        findings += cluster(asker, ends)
+    try:
+        named = servers_or_default(servers)
+    except Unavailable as error:
+        what, _, fix = str(error).partition(": ")
+        findings.append(Finding("cluster", "failed", what, fix))
+    else:
+        ends = [check_endpoint(end.strip()) for end in named.split(",")]
+        with Asker() as asker:
+            findings += cluster(asker, ends)
     rows = [
         {"check": f.check, "result": f.result, "found": f.found, "fix": f.fix} for f in findings
     ]

@@ -9,12 +9,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from logboom.deploy.detached import endpoints
-from logboom.deploy.ports import BROKER_PORT, LOOPBACK
+from logboom.cli.local_cluster import DATA_VARIABLE, local_endpoints
 from logboom.wire.errors import InvalidRequest
-
-DATA: Final = Path(".logboom")
-"""Where clusters on this machine keep everything unless told otherwise."""
 
 Servers: TypeAlias = Annotated[
     str | None,
@@ -25,7 +21,10 @@ Servers: TypeAlias = Annotated[
 Output: TypeAlias = Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])]
 """How results are printed."""
 
-Data: TypeAlias = Annotated[Path, Parameter(name=["--data", "-d"], env_var="LOGBOOM_DATA")]
+Data: TypeAlias = Annotated[
+    Path | None,
+    Parameter(name=["--data", "-d"], env_var=DATA_VARIABLE),
+]
 """The folder of a cluster on this machine."""
 
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
@@ -43,11 +42,13 @@ _UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 
 
 def servers_or_default(servers: str | None) -> str:
-    """The nodes to connect to: as asked, else the cluster in `.logboom`, else the first broker's
-    customary port."""
-    if servers:
-        return servers
-    return ",".join(endpoints(DATA)) or f"{LOOPBACK}:{BROKER_PORT}"
+    """The nodes to connect to: as asked, else of the cluster of this machine.
+
+    Raises:
+        InvalidRequest: several clusters run on this machine.
+        Unavailable: the cluster meant does not run.
+    """
+    return servers or local_endpoints()
 
 
 def duration_ms(text: str) -> int:

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.cli.options import DATA, servers_or_default
+from logboom.cli.options import servers_or_default
 from logboom.cli.output import note, show, show_json
 from logboom.cli.pipeline_options import whole
 from logboom.cli.progress import Progress, progress
+from logboom.deploy.detached import DATA
 from logboom.wire.errors import InvalidRequest, LogboomError
 
 if TYPE_CHECKING:

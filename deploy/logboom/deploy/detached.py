@@ -6,8 +6,11 @@ if its start time fits too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import fcntl
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,9 +18,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from logboom.deploy import registry
 from logboom.deploy.asking import Asker
 from logboom.deploy.installed import check_installed
-from logboom.deploy.layout import Layout, check_numbers, lay_out
+from logboom.deploy.layout import FOUNDED_FILE, Layout, Size, check_numbers, laid_out, lay_out
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
 from logboom.deploy.waiting import ask_until
@@ -25,7 +29,12 @@ from logboom.wire.errors import StartError
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import View
 
+DATA: Final = Path(".logboom")
+"""Where a cluster on this machine keeps everything unless told otherwise."""
 STATE_FILE: Final = "cluster.json"
+LOCK_FILE: Final = "cluster.lock"
+USUAL: Final = Size(3, 3, NAME_SERVER_PORT)
+"""What a new cluster is unless told otherwise."""
 READY_S: Final = 20.0
 ASK_S: Final = 1.0
 
@@ -64,37 +73,60 @@ class NodeStatus:
 
 def up(
     data: Path,
-    name_servers: int,
-    brokers: int,
-    base_port: int = NAME_SERVER_PORT,
+    name_servers: int | None = None,
+    brokers: int | None = None,
+    base_port: int | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[NodeRecord]:
     """Start what does not run yet of a cluster under `data`; return when all nodes are ready.
 
-    `progress` is told each step in a few words.
+    Args:
+        data: The cluster's folder.
+        name_servers: How many; None: as many as it has, or 3.
+        brokers: How many; None: as many as it has, or 3.
+        base_port: Of the first name server; None: where it was, or 7701.
+        progress: Told each step in a few words.
 
     Raises:
-        StartError: a node did not start, or the folder holds a cluster of other numbers.
+        StartError: a node did not start, the folder holds a cluster of other numbers, or another
+            cluster has the ports.
         InvalidRequest: the numbers make no cluster.
     """
     check_installed()
-    check_numbers(name_servers, brokers)
-    before = read(data)
-    if before is not None:
-        _check_same(before, data, name_servers, brokers, base_port)
-    layout = lay_out(data, name_servers, brokers, Ports(base_port))
-    running = {p.spec.id: p for p in processes(data) if p.alive}
+    size = _size(data, name_servers, brokers, base_port)
+    check_numbers(size.name_servers, size.brokers)
+    _check_ports(data, size)
+    with _locked(data, progress):
+        return _up(data, size, progress)
+
+
+def _size(data: Path, name_servers: int | None, brokers: int | None, port: int | None) -> Size:
+    known = laid_out(data) or USUAL
+    return Size(
+        known.name_servers if name_servers is None else name_servers,
+        known.brokers if brokers is None else brokers,
+        known.port if port is None else port,
+    )
+
+
+def _up(data: Path, size: Size, progress: Callable[[str], None]) -> list[NodeRecord]:
+    _check_same(data, size)
+    layout = lay_out(data, size.name_servers, size.brokers, Ports(size.port))
+    running = [p for p in processes(data) if p.alive]
     started: list[NodeProcess] = []
     create = not layout.founded
+    ids = {process.spec.id for process in running}
     try:
         for spec in layout.nodes:
-            if spec.id not in running:
+            if spec.id not in ids:
                 progress(f"starting {spec.id}")
                 started.append(NodeProcess.start(spec, attached=False, create=create))
+                # At once: if this process is killed, `down` still finds who was started.
+                _write(data, [*running, *started], size.port)
         for process in started:
             process.wait_listening()
         progress("waiting until all nodes see each other")
-        _wait_ready(layout)
+        _wait_ready(layout, [*running, *started])
         layout.mark_founded()
     # Ctrl-C too: nothing half-started stays behind. It is raised on.
     except BaseException:
@@ -102,42 +134,78 @@ def up(
             process.kill()
         raise
     finally:
-        every = [*running.values(), *(p for p in started if p.alive)]
-        _write(data, every, base_port)
+        alive = [p for p in (*running, *started) if p.alive]
+        _write(data, alive, size.port)
+        if alive:
+            registry.remember(data)
     known = read(data)
     return [] if known is None else known.nodes
 
 
-def _check_same(
-    before: ClusterRecord, data: Path, name_servers: int, brokers: int, base_port: int
-) -> None:
+@contextmanager
+def _locked(data: Path, progress: Callable[[str], None]) -> Iterator[None]:
+    """Let one command at a time start and stop the nodes under `data`."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / LOCK_FILE).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("waiting for another command on this cluster")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _check_ports(data: Path, size: Size) -> None:
+    """Refuse ports that another cluster of this user listens at, before anything is made."""
+    ours = Ports(size.port)
+    wanted = {ours.name_server() for _ in range(size.name_servers)}
+    wanted |= {ours.broker() for _ in range(size.brokers)}
+    for other in running():
+        if other == data.absolute():
+            continue
+        for process in processes(other):
+            if process.alive and process.spec.endpoint in wanted:
+                raise StartError(
+                    f"{process.spec.id} of the cluster in {other} listens at "
+                    f"{process.spec.endpoint}: choose other ports with --port, or stop it with "
+                    f"{advice('cluster down', other)}",
+                    "PORT_IN_USE",
+                )
+
+
+def _check_same(data: Path, size: Size) -> None:
     # A raft group does not grow by a config file, and brokers hold data.
     held = sum(1 for folder in data.glob("name-*") if (folder / "data").is_dir())
-    if held and held != name_servers:
+    if held and held != size.name_servers:
         raise StartError(
-            f"{data} holds a cluster of {held} name servers, not {name_servers}: "
+            f"{data} holds a cluster of {held} name servers, not {size.name_servers}: "
             f"ask for {held}, or give another folder with --data"
         )
     holders = sum(1 for folder in data.glob("broker-*") if (folder / "data").is_dir())
-    if holders > brokers:
+    if holders > size.brokers:
         raise StartError(
-            f"{data} holds the data of {holders} brokers, more than {brokers}: "
+            f"{data} holds the data of {holders} brokers, more than {size.brokers}: "
             f"ask for {holders}, or give another folder with --data"
         )
-    runs = any(process.alive for process in _processes(before, data))
-    if runs and before.base_port != base_port:
+    before = read(data)
+    if before is None or before.base_port == size.port:
+        return
+    if any(process.alive for process in _processes(before, data)):
         raise StartError(
-            f"the cluster in {data} runs at port {before.base_port}, not {base_port}: "
-            "stop it first with `logboom cluster down`"
+            f"the cluster in {data} runs at port {before.base_port}, not {size.port}: "
+            f"stop it first with {advice('cluster down', data)}"
         )
 
 
-def _wait_ready(layout: Layout) -> None:
+def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
     ends = {spec.endpoint: spec.id for spec in layout.nodes}
     brokers = {spec.id for spec in layout.brokers}
     with Asker() as asker:
 
         def ask() -> list[str]:
+            for process in nodes:
+                # Whoever answers in the place of one that has ended is another cluster's.
+                process.check()
             views = asker.views(list(ends), ASK_S, topics=[])
             return [
                 name
@@ -148,21 +216,25 @@ def _wait_ready(layout: Layout) -> None:
         silent = ask_until(ask, lambda silent: not silent, READY_S)
     if silent:
         text = f"not ready after {READY_S:.0f} s: {', '.join(silent)}"
-        raise StartError(f"{text}; look at `logboom cluster logs`")
+        raise StartError(f"{text}; look at {advice('cluster logs', layout.data)}")
 
 
 def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[str]:
     """Stop a detached cluster, brokers first; their data stays. Returns who was stopped."""
-    ours = [process for process in processes(data) if process.alive]
-    for role in ("broker", "name-server"):
-        group = [process for process in ours if process.spec.role == role]
-        for process in group:
-            process.ask_to_stop()
-        for process in group:
-            progress(f"stopping {process.spec.id}")
-            process.stop()
-    with suppress(FileNotFoundError):
-        (data / STATE_FILE).unlink()
+    if not data.is_dir():
+        return []
+    with _locked(data, progress):
+        ours = [process for process in processes(data) if process.alive]
+        for role in ("broker", "name-server"):
+            group = [process for process in ours if process.spec.role == role]
+            for process in group:
+                process.ask_to_stop()
+            for process in group:
+                progress(f"stopping {process.spec.id}")
+                process.stop()
+        with suppress(FileNotFoundError):
+            (data / STATE_FILE).unlink()
+        registry.forget(data)
     return [process.spec.id for process in ours]
 
 
@@ -240,5 +312,28 @@ def _boot_id() -> str:
 
 
 def endpoints(data: Path) -> list[str]:
-    """The brokers of the detached cluster under `data`; empty if none runs."""
-    return [p.spec.endpoint for p in processes(data) if p.spec.role == "broker" and p.alive]
+    """Where the detached cluster under `data` answers: its brokers that run, else its name servers;
+    empty if none runs."""
+    alive = [process.spec for process in processes(data) if process.alive]
+    brokers = [spec.endpoint for spec in alive if spec.role == "broker"]
+    return brokers or [spec.endpoint for spec in alive]
+
+
+def is_cluster(data: Path) -> bool:
+    """Whether a cluster was ever started in this folder, and its data not deleted since."""
+    return (data / FOUNDED_FILE).exists() or (data / STATE_FILE).exists()
+
+
+def running() -> list[Path]:
+    """The folders of all clusters that run and that this user started."""
+    return [data for data in registry.folders() if endpoints(data)]
+
+
+def advice(command: str, data: Path) -> str:
+    """The command, such as "cluster down", as one has to give it for the cluster under `data`."""
+    usual = data.absolute() == DATA.absolute() and "LOGBOOM_DATA" not in os.environ
+    return f"`logboom {command}`" if usual else f"`logboom {command} --data {_quoted(data)}`"
+
+
+def _quoted(data: Path) -> str:
+    return shlex.quote(str(data.absolute()))

@@ -10,16 +10,17 @@ An operator lays three machines out by hand in the same way (docs/OPERATING.md).
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from logboom.deploy.config_files import write
 from logboom.deploy.keys import ensure_key
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeSpec
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, StartError
 
 KEY_FILE: Final = "cluster.key"
 FOUNDED_FILE: Final = "founded"
@@ -63,6 +64,32 @@ class Layout:
                 return spec
         known = ", ".join(spec.id for spec in self.nodes)
         raise InvalidRequest(f"no node {name!r} in this cluster: it has {known}")
+
+
+class Size(NamedTuple):
+    """How many nodes a cluster has, and where the first of them listens."""
+
+    name_servers: int
+    brokers: int
+    port: int
+
+
+def laid_out(data: Path) -> Size | None:
+    """What the cluster under `data` was when it was last started; None if none was ever ready.
+
+    Raises:
+        StartError: its config files cannot be read.
+    """
+    if not (data / FOUNDED_FILE).exists():
+        return None
+    first = data / "name-1" / "node.toml"
+    try:
+        listens = tomllib.loads(first.read_text(encoding="utf-8"))["listen"]
+        port = int(listens.rpartition(":")[2])
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        text = f"cannot read {first} ({error}): bring it back"
+        raise StartError(f"{text}, or give another folder with --data") from None
+    return Size(len(list(data.glob("name-*"))), len(list(data.glob("broker-*"))), port)
 
 
 def lay_out(

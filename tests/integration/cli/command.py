@@ -31,6 +31,8 @@ class Done(NamedTuple):
 def environment(servers: str | None = None) -> Mapping[str, str]:
     """The environment of a command, with the cluster it talks to."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOGBOOM_")}
+    # Nowhere can anything be written: the clusters of tests are not this user's.
+    kept["XDG_STATE_HOME"] = "/dev/null"
     return kept | ({"LOGBOOM_SERVERS": servers} if servers is not None else {})
 
 
@@ -43,14 +45,15 @@ def logboom(
     servers: str | None = None,
     stdin: bytes = b"",
     cwd: Path | None = None,
+    also: Mapping[str, str] | None = None,
     timeout_s: float = 45.0,
 ) -> Done:
-    """Run the command to its end."""
+    """Run the command to its end; `also` in its environment."""
     done = subprocess.run(
         [sys.executable, "-m", "logboom.cli", *map(_word, arguments)],
         input=stdin,
         capture_output=True,
-        env=environment(servers),
+        env={**environment(servers), **(also or {})},
         cwd=cwd,
         timeout=timeout_s,
         check=False,

@@ -1,14 +1,20 @@
-"""`logboom cluster`: up, status, logs, down; what runs stays, what is down comes back."""
+"""`logboom cluster`: up, status, logs, down; what runs stays, what is down comes back; and commands
+find what runs, and nothing else."""
 
 import os
+import re
+import shlex
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from logboom.deploy import detached
 from logboom.deploy.identity import start_ticks
-from tests.integration.cli.command import complaint, logboom, succeed
+from logboom.wire.errors import StartError
+from tests.integration.cli.command import Done, complaint, logboom, succeed
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -84,3 +90,140 @@ def test_a_folder_of_other_numbers_is_refused(tmp_path: Path) -> None:
 def test_an_unreadable_state_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text("{")
     assert "cluster.json" in complaint(logboom("cluster", "status", "-d", tmp_path))
+
+
+class Somebody:
+    """A user with a home, who gives commands in some folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / "work"
+        self.folder.mkdir()
+
+    def tries(self, *words: str | int | Path, **variables: str) -> Done:
+        """A command, however it ends."""
+        also = {"XDG_STATE_HOME": str(self.home / "state"), **variables}
+        return logboom(*words, cwd=self.folder, also=also)
+
+    def does(self, *words: str | int | Path, **variables: str) -> Done:
+        """A command that must not fail."""
+        done = self.tries(*words, **variables)
+        assert done.code == 0, done.err
+        return done
+
+    def topics(self, **variables: str) -> list[str]:
+        """The topics of the cluster that he talks to."""
+        rows = self.does("topic", "list", "-o", "json", **variables).json
+        return [row["name"] for row in rows]
+
+    def follows(self, text: str, command: str) -> Done:
+        """Does as a text says: the command in backticks, as it stands there."""
+        (said,) = re.findall(f"`logboom ({command}[^`]*)`", text)
+        return self.does(*shlex.split(said))
+
+
+@pytest.fixture
+def somebody(tmp_path: Path) -> Somebody:
+    """A user."""
+    return Somebody(tmp_path)
+
+
+def test_commands_find_the_cluster_that_runs(somebody: Somebody) -> None:
+    first, second = somebody.home / "first of two", somebody.home / "second"
+    ports = {first: free_base(), second: free_base()}
+    size = ["-n", "1", "-b", "1"]
+    try:
+        up = somebody.does("cluster", "up", *size, "-p", ports[first], "--data", first)
+        # Wherever one is, while there is only one.
+        somebody.does("topic", "create", "in-first", "-q", 1)
+        assert somebody.topics() == ["in-first"]
+        assert somebody.topics(LOGBOOM_DATA=str(first)) == ["in-first"]
+        rows = somebody.does("cluster", "status", "-o", "json").json
+        assert {row["state"] for row in rows} == {"up"}
+        assert "broker-1" in somebody.does("cluster", "logs").out.decode()
+
+        # A port that another has: told before anything is made.
+        said = complaint(somebody.tries("cluster", "up", "-p", ports[first], "--data", second))
+        assert str(first) in said
+        assert "--port" in said
+        assert not second.exists()
+
+        somebody.does("cluster", "up", *size, "-p", ports[second], "--data", second)
+        for command in (["topic", "list"], ["cluster", "status"], ["cluster", "down"], ["doctor"]):
+            said = complaint(somebody.tries(*command))
+            assert str(first) in said
+            assert str(second) in said
+            assert "LOGBOOM_DATA" in said
+        assert somebody.topics(LOGBOOM_DATA=str(first)) == ["in-first"]
+        assert somebody.topics(LOGBOOM_DATA=str(second)) == []
+        servers = f"127.0.0.1:{ports[first] + 10}"
+        assert somebody.topics(LOGBOOM_DATA=str(second), LOGBOOM_SERVERS=servers) == ["in-first"]
+
+        # What it advised works.
+        assert "stopped name-1, broker-1" in somebody.follows(up.err, "cluster down").err
+        for data in (first, somebody.home / "nowhere"):
+            said = complaint(somebody.tries("topic", "list", LOGBOOM_DATA=str(data)))
+            assert str(data) in said
+            assert "does not run" in said
+        assert somebody.topics() == []  # of the second: it is the only one now
+
+        # Neither how many nodes it has nor their ports need to be said again.
+        said = complaint(somebody.tries("topic", "list", LOGBOOM_DATA=str(first)))
+        again = somebody.follows(said, "cluster up")
+        assert f"'127.0.0.1:{ports[first] + 10}'" in again.err
+        assert somebody.topics(LOGBOOM_DATA=str(first)) == ["in-first"]
+        said = complaint(somebody.tries("cluster", "up", "-n", 3, "--data", first))
+        assert "1 name servers, not 3" in said
+    finally:
+        for data in (first, second):
+            somebody.does("cluster", "down", "--data", data)
+    said = complaint(somebody.tries("cluster", "up", "-n", 3, "--data", first))
+    assert "1 name servers, not 3" in said, "also when it is down"
+
+
+def test_a_cluster_that_lost_its_ports_is_not_taken_for_the_winner(somebody: Somebody) -> None:
+    base = free_base()
+    here = somebody.folder / ".logboom"
+    size = ["-n", "1", "-b", "1", "-p", str(base)]
+    (somebody.home / "other").mkdir()
+    winner = Somebody(somebody.home / "other")
+    try:
+        winner.does("cluster", "up", *size)
+        winner.does("topic", "create", "the-winners", "-q", 1)
+        # Another user, who does not know of the first.
+        assert "in use" in complaint(somebody.tries("cluster", "up", *size))
+        for variables in ({}, {"LOGBOOM_DATA": str(here)}):
+            said = complaint(somebody.tries("topic", "create", "ours", "-q", 1, **variables))
+            assert "does not run" in said
+        assert winner.topics() == ["the-winners"]
+        assert somebody.topics(LOGBOOM_SERVERS=f"127.0.0.1:{base + 10}") == ["the-winners"]
+    finally:
+        winner.does("cluster", "down")
+
+
+def test_two_that_start_one_cluster_at_once(somebody: Somebody) -> None:
+    size = ["-n", "1", "-b", "1", "-p", str(free_base()), "-o", "json"]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(somebody.does, "cluster", "up", *size) for _ in range(2)]
+            one, other = (each.result().json for each in both)
+        assert one == other
+        assert all(start_ticks(row["pid"]) is not None for row in one)
+    finally:
+        somebody.does("cluster", "down")
+    assert all(start_ticks(row["pid"]) is None for row in one)
+
+
+def test_a_node_that_ends_while_the_cluster_starts_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+
+    def progress(step: str) -> None:
+        if step.startswith("waiting"):
+            (broker,) = (p for p in detached.processes(tmp_path) if p.spec.id == "broker-1")
+            broker.kill()
+
+    with pytest.raises(StartError, match="broker-1 ended"):
+        detached.up(tmp_path, 1, 1, free_base(), progress)
+    assert detached.endpoints(tmp_path) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from logboom.deploy import detached
 from tests.integration.cli.command import Done, complaint, environment
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -53,9 +54,14 @@ def run(path: list[str], cwd: Path, *words: str) -> Done:
 def test_what_starts_nodes_names_their_extra(tmp_path: Path, words: list[str]) -> None:
     path = without("node", tmp_path)
     (tmp_path / "cwd").mkdir()
-    line = complaint(run(path, tmp_path / "cwd", "-m", "logboom", *words))
-    assert "pip install 'logboom[node]'" in line
-    assert list((tmp_path / "cwd").iterdir()) == []
+    try:
+        line = complaint(run(path, tmp_path / "cwd", "-m", "logboom", *words))
+        assert "pip install 'logboom[node]'" in line
+        assert list((tmp_path / "cwd").iterdir()) == []
+    finally:
+        # Whatever was started all the same.
+        for data in (tmp_path / "cwd" / ".logboom", tmp_path / "cwd" / "here"):
+            detached.down(data)
 
 
 def test_a_program_that_starts_nodes_is_told_too(tmp_path: Path) -> None:

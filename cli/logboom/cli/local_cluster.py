@@ -1,0 +1,52 @@
+"""Which cluster of this machine a command is about, unless it is told nodes by `--servers`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from logboom.deploy import detached
+from logboom.deploy.detached import DATA, advice
+from logboom.deploy.ports import BROKER_PORT, LOOPBACK
+from logboom.wire.errors import InvalidRequest, Unavailable
+
+DATA_VARIABLE: Final = "LOGBOOM_DATA"
+
+
+def cluster_folder(said: Path | None) -> Path | None:
+    """The folder of the cluster: the one said, else that of LOGBOOM_DATA, else `.logboom` if a cluster
+    was started there, else that of the only one that this user has running; None if there is none.
+
+    Raises:
+        InvalidRequest: several run; the text names them.
+    """
+    if said is not None:
+        return said
+    if variable := os.environ.get(DATA_VARIABLE):
+        return Path(variable)
+    if detached.is_cluster(DATA):
+        return DATA
+    running = detached.running()
+    if len(running) > 1:
+        names = ", ".join(map(str, running))
+        text = f"{len(running)} clusters run on this machine, in {names}"
+        raise InvalidRequest(f"{text}: name one of them by {DATA_VARIABLE}, --data or --servers")
+    return running[0] if running else None
+
+
+def local_endpoints() -> str:
+    """Nodes of that cluster, comma-separated; without one, where a broker listens by custom.
+
+    Raises:
+        InvalidRequest: several run.
+        Unavailable: it does not run. Whoever listens in its place is another.
+    """
+    data = cluster_folder(None)
+    if data is None:
+        return f"{LOOPBACK}:{BROKER_PORT}"
+    ends = detached.endpoints(data)
+    if not ends:
+        text = f"the cluster in {data} does not run: start it with {advice('cluster up', data)}"
+        raise Unavailable(f"{text}, or name nodes of another by --servers")
+    return ",".join(ends)

@@ -1,0 +1,50 @@
+"""Which clusters this user has running on this machine, so that commands find them from any folder.
+
+One file for each in `$XDG_STATE_HOME/logboom/clusters`, named after the cluster's folder and holding
+its path. It is a hint: whether the nodes run is for who reads it to find out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def remember(data: Path) -> None:
+    """Note a cluster that runs in the folder `data`. Without a home that can be written to, commands
+    find it by `--data` or `--servers` alone."""
+    with suppress(OSError, RuntimeError):
+        path = _file(data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(data.absolute()), encoding="utf-8")
+
+
+def forget(data: Path) -> None:
+    """Take the note away."""
+    with suppress(OSError, RuntimeError):
+        _file(data).unlink(missing_ok=True)
+
+
+def folders() -> list[Path]:
+    """The folders of the clusters that are noted, in the order of their names."""
+    try:
+        notes = list(_home().iterdir())
+        return sorted(Path(note.read_text(encoding="utf-8")) for note in notes)
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        return []
+
+
+def _file(data: Path) -> Path:
+    return _home() / hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:16]
+
+
+def _home() -> Path:
+    """Where the notes are.
+
+    Raises:
+        RuntimeError: this user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    return Path(state) / "logboom" / "clusters"
