@@ -19,6 +19,7 @@ from tests.sim.history import History, Queue
 NEVER = 1e6
 """Seconds: longer than any run."""
 RETRY_S = 0.2
+BATCH_BYTES = 1024
 SHARE_BYTES = 2_000
 """Of a queue that may wait unread: little, so that reading stalls and goes on."""
 
@@ -47,7 +48,7 @@ class ApiClient:
         self._config = ClientConfig(tuple(endpoints), name)
         self._rng = rng
         self._core: ClientCore | None = None
-        options = ProducerOptions(acks, delivery_timeout_s=NEVER, max_batch_bytes=1024)
+        options = ProducerOptions(acks, delivery_timeout_s=NEVER, max_batch_bytes=BATCH_BYTES)
         self._buffer: SendBuffer[None] = SendBuffer(
             options, _no_future, nullcontext(), lambda: self._now.mono, _ignore
         )

@@ -223,6 +223,17 @@ def followers_hear_no_hw(patch: Patch) -> None:
     patch.setattr(Feeder, "hw_moved", lambda _self, _replica, _now: None)
 
 
+def what_has_no_room_is_forgotten(patch: Patch) -> None:
+    """Q8: of a queue that had no room in an answer nothing more is said until something is new."""
+    told = vars(Feeder)["_told"]
+
+    def forget(self: Feeder, follower: Follower, answer: QueueAnswer) -> None:
+        told(self, follower, answer)
+        follower.news.pop((answer.topic_id, answer.queue), None)
+
+    patch.setattr(Feeder, "_told", forget)
+
+
 def producers_without_windows(patch: Patch) -> None:
     """Q9: nothing is remembered, a retry is appended once more."""
     patch.setattr(ProducerWindows, "find", lambda _self, _head: None)

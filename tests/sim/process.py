@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from logboom.wire.actor import Core, Effects, Event, Synced, SyncFailed
+from logboom.wire.actor import Core, Effects, Event, Inbound, Received, Synced, SyncFailed
 from tests.sim.network import GIVE_UP, Network
 from tests.sim.raft_disk import PowerLossError
 from tests.sim.scheduler import Clock, Scheduler, Timer
@@ -55,7 +55,10 @@ class Process:
         trace: Trace,
         ended: Ended,
         storage: SimulatedStorage | None = None,
+        max_unsynced_bytes: int | None = None,
     ) -> None:
+        """`max_unsynced_bytes`: while more is written and not synced, nothing is taken of those who
+        dialled; None: whatever is."""
         self.name = name
         self.core = core
         self.clock = clock
@@ -81,6 +84,11 @@ class Process:
         self._free_at = scheduler.now
         self._pauses = 0
         self._spins = 0
+        self._max_unsynced_bytes = max_unsynced_bytes
+        self._unsynced: deque[tuple[int, int]] = deque()
+        """(token, bytes) of turns that are not synced yet."""
+        self._put_off: deque[Event] = deque()
+        """What came meanwhile of those who dialled."""
         self._sync_wanted = 0
         self._syncing = False
         self.wake()
@@ -115,6 +123,7 @@ class Process:
         """kill -9, or the end of the process for any reason: what was in memory is gone."""
         self.running = False
         self._inbox.clear()
+        self._put_off.clear()
         self._network.gone(self)
 
     # -- the loop ---------------------------------------------------------------------------
@@ -156,6 +165,8 @@ class Process:
         if not self.running or self.paused:
             return
         inbox = self._inbox
+        if self._max_unsynced_bytes is not None:
+            self._put_some_off(self._max_unsynced_bytes)
         if len(inbox) <= TURN_EVENTS:
             events = list(inbox)
             inbox.clear()
@@ -179,10 +190,24 @@ class Process:
         elif deadline is not None:
             self._sleep(self.clock.true_time(deadline) + 1e-6)
 
+    def _put_some_off(self, most: int) -> None:
+        """Let who dialled wait while too much is unsynced, as a broker's skin does."""
+        inbox = self._inbox
+        if sum(size for _, size in self._unsynced) <= most:
+            inbox.extendleft(reversed(self._put_off))
+            self._put_off.clear()
+            return
+        for _ in range(len(inbox)):
+            event = inbox.popleft()
+            dialled = isinstance(event, Received) and isinstance(event.peer, Inbound)
+            (self._put_off if dialled else inbox).append(event)
+
     def _perform(self, effects: Effects) -> None:
         if effects.writes is not None and self.storage is not None:
             self.storage.write(effects.writes)
         if effects.token:
+            if self._max_unsynced_bytes is not None and effects.writes is not None:
+                self._unsynced.append((effects.token, effects.writes.size))
             self._sync_wanted = max(self._sync_wanted, effects.token)
             self._sync()
         for endpoint in effects.redials:
@@ -213,6 +238,8 @@ class Process:
             self.deliver(SyncFailed(token, IO_ERROR))
             return
         self.storage.sync_to(mark)
+        while self._unsynced and self._unsynced[0][0] <= token:
+            self._unsynced.popleft()
         self.deliver(Synced(token))
         if self._sync_wanted > token:
             self._sync()

@@ -18,6 +18,7 @@ from tests.sim.api_client import ApiClient
 from tests.sim.faults import Faults
 from tests.sim.garbage import collected_between_runs
 from tests.sim.history import History, Queue
+from tests.sim.limits import Limits
 from tests.sim.looks import Looks
 from tests.sim.moments import Moment
 from tests.sim.observer import Observer
@@ -89,12 +90,14 @@ class Scenario:
         self.options = " --rot" if rot else f' --single "{single}"' if single else ""
         shape = random.Random(f"shape of {seed}")
         follower_reads = shape.random() < 0.3
+        self.limits = Limits(seed)
         self.world = world = World(
             seed,
             name_servers=shape.choice((3, 3, 3, 5)),
             brokers=shape.choice((3, 3, 3, 4, 5)),
             scrub_every_s=1.0 if rot else 3_600.0,
             follower_reads=follower_reads,
+            limits=self.limits,
         )
         self.history = History(world.trace, lambda: world.scheduler.now)
         self.history.kept_bytes["brief"] = KEPT_BYTES
@@ -148,7 +151,8 @@ class Scenario:
 
     def _client(self, name: str, make: Callable[[str, list[str], random.Random], Client]) -> Client:
         rng = random.Random(self.world.rng.random())
-        core = make(name, self._endpoints, rng)
+        with self.limits.hold():
+            core = make(name, self._endpoints, rng)
         self.world.add(name, "client", {}, lambda: core)
         return core
 
@@ -160,7 +164,8 @@ class Scenario:
     def run(self) -> Outcome:
         """All acts; raises `Failed`."""
         try:
-            with collected_between_runs(), self.world.complaints:
+            with collected_between_runs(), self.limits.hold(), self.world.complaints:
+                self.world.trace.note("world", f"limits: {self.limits}")
                 self.come_up()
                 self.work()
                 self.heal()
@@ -266,10 +271,34 @@ class Scenario:
         self._until("everything is read", HEALED_S, self._all_read)
         self._until("what operators began has ended", HEALED_S, self._settled)
         self._until("every replica is in sync again", HEALED_S, self._in_sync)
+        self._replace_idle_disk()
         self._until("name servers become alike", HEALED_S, self.world.compare_name_servers)
         # Last: a moment later a leader's retention may have removed what its followers still hold.
         self._until("replicas become alike", HEALED_S, self._alike)
         self.world.trace.count("healed")
+
+    def _replace_idle_disk(self) -> None:
+        """In every other run a broker gets an empty disk while nobody sends anything: what it lacks
+        is old, and must come all the same."""
+        dice = random.Random(f"idle disk of {self.seed}")
+        topics = self.observer.routes.topics.values()
+        queues = [queue for topic in topics for queue in topic.queues]
+        only = {queue.replicas[0] for queue in queues if len(queue.replicas) == 1}
+        held = {name for queue in queues for name in queue.replicas} - only
+        if self._single or not held or dice.random() < 0.5:
+            return
+        world, name = self.world, dice.choice(sorted(held))
+        before = self.observer.routes.brokers[name].instance_epoch
+        world.kill(name)
+        world.replace_storage(world.machines[name])
+        world.boot_later(name, dice.uniform(0.1, 1.0))
+        self._until(
+            "a broker with an empty disk registers",
+            UP_S,
+            lambda: self.observer.routes.brokers[name].instance_epoch != before,
+        )
+        self._until("an empty disk is filled though nothing is sent", HEALED_S, self._in_sync)
+        world.trace.count("idle disks replaced")
 
     def _rest(self) -> None:
         if sum(n for name, n in self._sent.items() if name != "loose-1") < LEAST_SENT:

@@ -41,6 +41,7 @@ COUNTED: Final = (
     "full disks",
     "damaged logs",
     "replaced disks",
+    "idle disks replaced",
     "name servers replaced",
     "operations",
     "queues trimmed",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from logboom.nodes.disk.storage import WriteSet
-from logboom.wire.actor import Call, Effects, Event, Instant, Received, Send, Synced
+from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
 from tests.sim.network import GIVE_UP, Network
 from tests.sim.process import Process
 from tests.sim.scheduler import Clock, Scheduler
@@ -101,6 +101,22 @@ def test_a_write_during_a_sync_waits_for_the_next_one() -> None:
     assert rig.tokens() == [1]
     rig.run(0.1)
     assert rig.tokens() == [1, 2]
+
+
+def test_who_dialled_waits_while_too_much_is_unsynced() -> None:
+    rig = Rig()
+    vars(rig.a)["_max_unsynced_bytes"] = 1
+    writes = WriteSet()
+    writes.put("log", b"a", b"v")
+    rig.a.deliver(Call(Effects(writes=writes, token=1)))
+    rig.run(0.000_07)
+    caller = Inbound("main", b"c")
+    rig.a.deliver(Received(caller, [b"first"]))
+    rig.a.deliver(Received("b:1", [b"an answer"]))
+    rig.a.deliver(Received(caller, [b"second"]))
+    rig.run(0.1)
+    taken = [e.frames[0] if isinstance(e, Received) else e for _, e in rig.script.got[1:]]
+    assert taken == [b"an answer", b"first", b"second", Synced(1)]
 
 
 def test_a_killed_process_hears_of_no_sync_and_loses_its_writes() -> None:

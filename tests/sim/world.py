@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -27,6 +28,7 @@ from logboom.wire.messages import AnyMessage, Message
 from logboom.wire.routes import Routes
 from tests.sim.complaints import Complaints
 from tests.sim.journal_disk import JournalDisk
+from tests.sim.limits import Limits
 from tests.sim.machine import OLD_UNTIL, Kind, Machine
 from tests.sim.moments import Moment, moment_of
 from tests.sim.network import Frames, Host, Network
@@ -56,8 +58,11 @@ class World:
         *,
         scrub_every_s: float = 3_600.0,
         follower_reads: bool = False,
+        limits: Limits | None = None,
     ) -> None:
+        """`limits` None: as the program is shipped."""
         self.seed = seed
+        self._limits = limits
         self._scrub_every_s = scrub_every_s
         self._follower_reads = follower_reads
         self.rng = random.Random(seed)
@@ -77,6 +82,7 @@ class World:
         """An operator's client sends a request to the name servers."""
         self.bad_disk = ""
         """The broker whose disk may lose what it had synced."""
+        self._max_unsynced_bytes: int | None = None
         self.observer = Routes()
         """The metadata as some client knows it."""
         self.complaints = Complaints()
@@ -114,6 +120,8 @@ class World:
     def _add_name_server(self, member: NameServerMember, *, founder: bool) -> None:
         journal = JournalDisk(self.rng)
         journal.on_snapshot = lambda: self._snapshot(member.id)
+        settings: dict[str, Any] = dict(self._limits.raft) if self._limits is not None else {}
+        raft = replace(RAFT, **settings)
         config = NameServerConfig(
             id=member.id,
             listen=member.endpoint,
@@ -124,7 +132,7 @@ class World:
 
         def build() -> Core:
             rng = random.Random(self.rng.random())
-            return NameServer(config, journal, rng, CLUSTER_KEY, machine.clock.instant(), RAFT)
+            return NameServer(config, journal, rng, CLUSTER_KEY, machine.clock.instant(), raft)
 
         listeners = {"main": member.endpoint, "raft": member.raft_endpoint}
         machine = self.add(member.id, "name-server", listeners, build)
@@ -157,6 +165,9 @@ class World:
             retention_check_ms=700,
             follower_reads=self._follower_reads,
         )
+        if self._limits is not None:
+            config = self._limits.broker(config)
+            self._max_unsynced_bytes = self._limits.settings.get("max_unsynced_bytes")
 
         def build() -> Core:
             rng = random.Random(self.rng.random())
@@ -222,6 +233,7 @@ class World:
             self.trace,
             self._ended,
             machine.storage,
+            self._max_unsynced_bytes if machine.kind == "broker" else None,
         )
         process.lost_power = lambda _process: self.kill(name)
         if machine.kind == "name-server":
