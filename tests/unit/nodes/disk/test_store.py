@@ -420,7 +420,7 @@ def test_a_damaged_write_ahead_log_is_named_and_what_follows_from_it(
     assert "Every queue of this broker may lack its newest entries" in caplog.messages[0]
 
 
-@pytest.mark.parametrize("spoiled", [None, b"", b"not twelve", os.urandom(12)])
+@pytest.mark.parametrize("spoiled", [None, b"", b"not twelve", bytes(range(12))])
 def test_q13_a_store_whose_synced_file_is_gone_or_damaged_is_suspect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoiled: bytes | None
 ) -> None:
