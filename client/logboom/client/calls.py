@@ -43,12 +43,14 @@ class Connect:
 class FindTopic:
     """Load a topic, or fail with UnknownResource once the name server knows of none.
 
-    With `create` it is made if it does not exist.
+    With `create` it is made if it does not exist. One with fewer than `queues` queues is looked up
+    in the name servers' log: it may have been given more.
     """
 
     topic: str
     timeout: float
     create: bool = False
+    queues: int = 0
     outcome: Outcome[TopicView] = field(default_factory=Outcome)
 
 
@@ -115,11 +117,12 @@ class OpenProducer:
 
 @dataclass(slots=True)
 class OpenTopic:
-    """Let `buffer` take messages for a topic."""
+    """Let `buffer` take messages for a topic; of `queues` as for `FindTopic`."""
 
     buffer: SendBuffer[Any]
     topic: str
     timeout: float
+    queues: int = 0
     outcome: Outcome[None] = field(default_factory=Outcome)
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from logboom.client.calls import (
     AskNode,
+    FindTopic,
     ProposeCommand,
     WholeView,
 )
@@ -99,6 +100,8 @@ def alter_topic(
         topic = yield from describe_topic(name, timeout)
         config = changed_config(topic.config, changes)
     yield ProposeCommand(AlterTopic(name, queues, config, wall_ms), timeout)
+    if queues is not None:
+        yield FindTopic(name, timeout, queues=queues)  # who goes on here may name them
 
 
 def changed_config(config: TopicConfig, changes: dict[str, Any]) -> TopicConfig:

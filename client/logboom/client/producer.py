@@ -242,6 +242,10 @@ class _Buffer(SendBuffer[SendFuture]):
             if lane is not None:
                 return lane
 
+    def find_queue(self, lane: TopicLane, queue: int) -> TopicLane:
+        self._io.run(OpenTopic(self, lane.name, self._timeout_s, queue + 1))
+        return self.topics.get(lane.name) or self.find_topic(lane.name)
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

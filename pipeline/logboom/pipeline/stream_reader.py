@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
 
 from logboom.client import Client
 from logboom.client.reading.lookout import Lookout
-from logboom.client.reading.ranges import NEWS_S
 from logboom.pipeline.clients import client
 from logboom.pipeline.cluster import Bounds, Cluster
 from logboom.pipeline.group_marks import marked
@@ -33,6 +32,8 @@ from logboom.pipeline.reading import read
 from logboom.pipeline.rows import Field
 from logboom.pipeline.source_options import SourceOptions
 
+NEWS_S: Final = 2.0
+"""How long a queue that is not known here may be news on its way: nodes answer WATCH each second."""
 WAIT_S: Final = 0.5
 """How long a look for news waits for some: Spark asks again at once, up to a hundred times a
 second."""

@@ -141,3 +141,18 @@ def test_nothing_is_left_behind(node: Embedded) -> None:
     asyncio.run(main())
     gc.collect()
     assert not [t for t in threading.enumerate() if t.name == "logboom-client"]
+
+
+def test_queues_that_were_added_can_be_named_at_once(node: Embedded) -> None:
+    async def main() -> None:
+        async with connect(node.endpoints) as boom, connect(node.endpoints) as other:
+            await boom.admin.create_topic("grew", queues=1)
+            async with other.producer() as producer:
+                await producer.send("grew", b"0")
+                for count in range(2, 8):
+                    await boom.admin.alter_topic("grew", queues=count)
+                    assert (await producer.send("grew", b"x", queue=count - 1)).queue == count - 1
+                with pytest.raises(UnknownResource, match="has queues 0 to 6, not 7"):
+                    await producer.send("grew", b"x", queue=7)
+
+    asyncio.run(main())

@@ -481,3 +481,22 @@ def test_ctrl_c_ends_a_wait(node: Embedded) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=10)
     assert (out, err, process.returncode) == ("interrupted\n", "", 0)
+
+
+def test_queues_that_were_added_can_be_named_at_once(node: Embedded) -> None:
+    with connect(node.endpoints) as boom, connect(node.endpoints) as other:
+        boom.admin.create_topic("grows", queues=1)
+        with boom.producer() as producer, other.producer() as beside:
+            beside.send("grows", b"0").result()
+            for count in range(2, 12):
+                boom.admin.alter_topic("grows", queues=count)
+                newest = count - 1
+                assert len(boom.admin.offsets("grows")) == count
+                assert producer.send("grows", b"x", queue=newest).result().queue == newest
+                assert beside.send_many("grows", [b"y"], queue=newest).result() == [(newest, 1, 1)]
+                assert boom.pull("grows", queue=newest, offset=0).status == "FOUND"
+                with other.consumer("grows", queues=[newest]) as consumer:
+                    assert consumer.poll(2, 5.0)[0].queue == newest
+            for send in (producer.send, beside.send):
+                with pytest.raises(UnknownResource, match="has queues 0 to 10, not 11"):
+                    send("grows", b"x", queue=11)

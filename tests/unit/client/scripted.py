@@ -141,6 +141,11 @@ class Cluster:
         self.topics[name] = [QueueLog() for _ in range(queues)]
         self.topic_ids[name] = next(self._ids)
 
+    def grow(self, name: str) -> None:
+        """One more queue."""
+        self.version += 1
+        self.topics[name].append(QueueLog())
+
     def drop_topic(self, name: str) -> None:
         self.version += 1
         del self.topics[name]

@@ -35,7 +35,9 @@ from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
 Sent: TypeAlias = "asyncio.Future[SendResult]"
-_Late: TypeAlias = tuple[str, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"]
+_Late: TypeAlias = tuple[
+    str, int | None, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"
+]
 
 
 class _Buffer(SendBuffer[Sent]):
@@ -88,7 +90,7 @@ class Producer:
             delay_s=delay_s,
             deliver_at=deliver_at,
         )
-        return self._now_or_late(topic, send, asyncio.Future)
+        return self._now_or_late(topic, queue, send, asyncio.Future)
 
     def send_many(
         self,
@@ -120,7 +122,7 @@ class Producer:
             )
             return many(piles)
 
-        return self._now_or_late(topic, send, ManyFuture)
+        return self._now_or_late(topic, queue, send, ManyFuture)
 
     def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Beginning:
         """Begin a transaction: `async with producer.transaction() as txn: txn.send(…)` commits at
@@ -170,8 +172,7 @@ class Producer:
         await self.hurried()
         piles: list[Pile] = []
         for each in batches:
-            if each[0] not in self._buffer.topics:
-                await run(self._io, OpenTopic(self._buffer, each[0], self._timeout_s))
+            await self._find(each[0], each[1])
             await self._room()
             piles += send_all(self._buffer, [each], parks, now_ms)
         return piles
@@ -210,7 +211,7 @@ class Producer:
                 await self.flush(timeout_s)
         finally:
             self._buffer.topics.clear()
-            for _, _, future in self._late:
+            for *_, future in self._late:
                 future.cancel()
             if self._io.running and self._opening is not None:
                 await run(self._io, CloseProducer(self._buffer))
@@ -235,15 +236,26 @@ class Producer:
             self._opening = asyncio.create_task(run(self._io, call))
         await asyncio.shield(self._opening)
 
-    def _now_or_late(self, topic: str, send: Callable[[], F], kind: type[F]) -> F:
+    def _now_or_late(
+        self, topic: str, queue: int | None, send: Callable[[], F], kind: type[F]
+    ) -> F:
         self._check()
-        if not self._late and topic in self._buffer.topics and not self._buffer.full:
+        if not self._late and self._knows(topic, queue) and not self._buffer.full:
             return send()
         future = kind(loop=asyncio.get_running_loop())
-        self._late.append((topic, send, future))
+        self._late.append((topic, queue, send, future))
         if self._hurrying is None or self._hurrying.done():
             self._hurrying = asyncio.create_task(self._hurry())
         return future
+
+    def _knows(self, topic: str, queue: int | None) -> bool:
+        lane = self._buffer.topics.get(topic)
+        return lane is not None and (queue is None or queue < len(lane.queues))
+
+    async def _find(self, topic: str, queue: int | None) -> None:
+        if not self._knows(topic, queue):
+            least = 0 if queue is None else queue + 1
+            await run(self._io, OpenTopic(self._buffer, topic, self._timeout_s, least))
 
     def _check(self) -> None:
         self._io.check()
@@ -253,11 +265,10 @@ class Producer:
     async def _hurry(self) -> None:
         """Give the late ones to the buffer, one after the other."""
         while self._late:
-            topic, send, future = self._late[0]
+            topic, queue, send, future = self._late[0]
             try:
                 await self._open()
-                if topic not in self._buffer.topics:
-                    await run(self._io, OpenTopic(self._buffer, topic, self._timeout_s))
+                await self._find(topic, queue)
                 await self._room()
                 sent = send()
             except LogboomError as error:

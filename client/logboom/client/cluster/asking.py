@@ -46,7 +46,7 @@ class _Question:
         self.ticket: Ticket | None = None
         self.expiry: Timer | None = None
         self.waiting = False
-        """A back-off runs."""
+        """A back-off runs, or the topic is looked for."""
         self.last_error: LogboomError | None = None
 
 
@@ -81,7 +81,8 @@ class Asking:
             else:
                 self._try(question)
 
-        self._watching.want(call.topic, found, call.timeout)
+        question.waiting = True
+        self._watching.want(call.topic, found, call.timeout, call.queue + 1)
 
     def ask_node(self, call: AskNode) -> None:
         """Ask one node, once."""

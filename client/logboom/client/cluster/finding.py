@@ -56,7 +56,7 @@ class Finding:
                     else:
                         call.outcome.resolve(topic)
 
-                self.topic(call.topic, found, call.timeout, create=call.create)
+                self.topic(call.topic, found, call.timeout, call.queues, create=call.create)
             case WholeView():
                 deadline = self._turn.now + call.timeout
                 self._whole(call, deadline, 0)
@@ -70,17 +70,18 @@ class Finding:
             else:
                 producing.open_topic(call)
 
-        self.topic(call.topic, found, call.timeout, create=self._create)
+        self.topic(call.topic, found, call.timeout, call.queues, create=self._create)
 
     def topic(
         self,
         name: str,
         done: Callable[[TopicView | LogboomError], None],
         timeout: float,
+        queues: int = 0,
         *,
         create: bool,
     ) -> None:
-        """Load a topic; with `create` make it if it is unknown."""
+        """Load a topic, as `Watching.want` does; with `create` make it if it is unknown."""
         deadline = self._turn.now + timeout
 
         def created(result: Result | LogboomError) -> None:
@@ -98,7 +99,7 @@ class Finding:
             else:
                 done(topic)
 
-        self._watching.want(name, found, timeout)
+        self._watching.want(name, found, timeout, queues)
 
     def _connect(self, call: Connect) -> None:
         if self._watching.ready:

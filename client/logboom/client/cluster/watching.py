@@ -2,7 +2,7 @@
 
 A held WATCH is answered within `WAIT`; a node that is silent for longer is left for another. The
 copy covers the topics that were asked for; a topic that a node does not know is looked for in the
-name server's log (a barrier) before it is called unknown.
+name server's log (a barrier) before it is called unknown, and so is one with too few queues.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ class Barriers(Protocol):
 class _Wish:
     """Somebody waits for a topic."""
 
-    __slots__ = ("done", "expiry", "least_version", "probing", "topic")
+    __slots__ = ("done", "expiry", "least_version", "probing", "queues", "topic")
 
-    def __init__(self, topic: str, done: OnTopic) -> None:
+    def __init__(self, topic: str, queues: int, done: OnTopic) -> None:
         self.topic = topic
+        self.queues = queues
+        """How many it is expected to have."""
         self.done = done
         self.expiry: Timer | None = None
         self.least_version = -1
-        """A view without the topic counts from this version on, -1: not known yet."""
+        """A view without the topic, or without its queues, counts from this version on, -1: not
+        known yet."""
         self.probing = False
 
 
@@ -105,15 +108,20 @@ class Watching:
         if self._ticket is None:
             self._ask()
 
-    def want(self, topic: str, done: OnTopic, timeout: float) -> None:
-        """Load a topic and follow it from now on; `done` gets it, or an error."""
+    def want(self, topic: str, done: OnTopic, timeout: float, queues: int = 0) -> None:
+        """Load a topic and follow it from now on; `done` gets it, or an error. It has `queues` queues
+        or more, unless the name servers' log knows of fewer too."""
         known = self.routes.topics.get(topic)
-        if known is not None and topic in self._covered:
+        covered = known is not None and topic in self._covered
+        if known is not None and covered and len(known.queues) >= queues:
             done(known)
             return
-        wish = _Wish(topic, done)
+        wish = _Wish(topic, queues, done)
         self._wishes.append(wish)
         wish.expiry = self._turn.after(timeout, lambda: self._expire(wish))
+        if covered:
+            self._missing(wish)
+            return
         self._interest.add(topic)
         # Only a whole view says that a topic is missing.
         self._covered.discard(topic)
@@ -211,15 +219,19 @@ class Watching:
         """Give wishes what came; look deeper for what a whole view did not have."""
         for wish in list(self._wishes):
             topic = self.routes.topics.get(wish.topic)
-            if topic is not None and wish.topic in self._covered:
+            if wish.topic not in self._covered:
+                continue
+            if topic is not None and len(topic.queues) >= wish.queues:
                 self._end(wish, topic)
-            elif whole and wish.topic in self._covered:
+            elif whole:
                 self._missing(wish)
 
     def _missing(self, wish: _Wish) -> None:
+        known = self.routes.topics.get(wish.topic)
         if 0 <= wish.least_version <= self.routes.version:
-            self._interest.discard(wish.topic)
-            self._end(wish, unknown_topic(wish.topic))
+            if known is None:
+                self._interest.discard(wish.topic)
+            self._end(wish, unknown_topic(wish.topic) if known is None else known)
         elif not wish.probing:
             wish.probing = True
             self._barriers.barrier(lambda version: self._probed(wish, version), PATIENCE)
@@ -237,6 +249,10 @@ class Watching:
             return
         if not self.ready:
             self._end(wish, self.unreachable())
+            return
+        known = self.routes.topics.get(wish.topic)
+        if known is not None:
+            self._end(wish, known)
             return
         text = (
             f"topic {wish.topic!r} is not known here and no name server says whether it exists: "

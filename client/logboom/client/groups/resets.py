@@ -148,7 +148,8 @@ def _plan(asked: Reset, timeout: float) -> Flow[tuple[list[OffsetReset], dict[st
     ids: dict[str, int] = {}
     plan: list[OffsetReset] = []
     for name in sorted(topics):
-        view: TopicView = yield FindTopic(name, timeout)
+        most = max(asked.queues or (), default=-1) + 1
+        view: TopicView = yield FindTopic(name, timeout, queues=most)
         ids[name] = view.id
         plan += yield from _lines(asked, view, known.get(name), other, timeout)
     if other is not None and asked.from_group is None:

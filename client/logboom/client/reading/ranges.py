@@ -6,7 +6,6 @@ For readers that know what they want, such as a task of a batch job: no group, n
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,8 +24,6 @@ PULL_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one pull of a range asks for."""
 LOOK_AGAIN_S: Final = 1.0
 """How often a waiting reader looks whether the client still lives."""
-NEWS_S: Final = 2.0
-"""How long a queue that is not known here may be news on its way: nodes answer WATCH each second."""
 
 
 class RangeFetch(QueueFetch):
@@ -110,19 +107,14 @@ def read_range(
 
 
 def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> TopicView:
-    """The topic, once it is known to have this queue: whoever asks may have heard of it before us.
+    """The topic, which has this queue.
 
     Raises:
         UnknownResource: there is no such topic or queue.
     """
-    deadline = time.monotonic() + min(timeout_s, NEWS_S)
-    while True:
-        view: TopicView = io.run(FindTopic(topic, timeout_s))
-        if 0 <= queue < len(view.queues) or time.monotonic() >= deadline:
-            check_queues(view, [queue])
-            return view
-        # News of the topic comes by itself, and rings for nobody here.
-        time.sleep(0.02)
+    view: TopicView = io.run(FindTopic(topic, timeout_s, queues=queue + 1))
+    check_queues(view, [queue])
+    return view
 
 
 def _next(

@@ -44,7 +44,8 @@ class Subscription:
 
     def finds(self, timeout: float, *, create: bool = False) -> list[FindTopic]:
         """The calls that load the topics; give each one's value to `found`."""
-        return [FindTopic(topic, timeout, create) for topic in self._topics]
+        most = 0 if self._queues is None else self._queues[-1] + 1
+        return [FindTopic(topic, timeout, create, most) for topic in self._topics]
 
     def found(self, topic: TopicView) -> None:
         """A topic exists; its given queues are checked."""

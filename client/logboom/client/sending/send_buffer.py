@@ -74,6 +74,10 @@ class SendBuffer(Generic[F]):
         text = f"topic {topic!r} was not opened for this producer"
         raise UnknownResource(text, "UNKNOWN_TOPIC", topic=topic)
 
+    def find_queue(self, lane: TopicLane, queue: int) -> TopicLane:
+        """Called for a queue that the topic is not known to have: it may have got more of them."""
+        return lane
+
     def wait_for_room(self) -> None:
         """Called when more than `buffer_bytes` wait; returns when there is room."""
         text = f"{self._buffer_bytes} bytes wait for acknowledgement: send again later"
@@ -119,6 +123,8 @@ class SendBuffer(Generic[F]):
         lane = self.topics.get(topic)
         if lane is None:
             lane = self.find_topic(topic)
+        if queue is not None and queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
         size = OVERHEAD
         if type(value) is bytes:
             size += len(value)
@@ -220,6 +226,8 @@ class SendBuffer(Generic[F]):
         lane = self.topics.get(topic)
         if lane is None:
             lane = self.find_topic(topic)
+        if queue is not None and queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
         columns = Rows(values, keys, tags, headers, timestamps_ms)
         columns.check(lane)
         due_ms = AT_ONCE
@@ -244,6 +252,8 @@ class SendBuffer(Generic[F]):
             UnknownResource: no such topic or queue.
         """
         lane = self.topics.get(topic) or self.find_topic(topic)
+        if queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
         line = lane.pick(queue)
         if self.added - self.freed >= self._buffer_bytes:
             self.wait_for_room()

@@ -173,7 +173,7 @@ def _there(
     there = yield from subscriptions(topic, name, timeout)
     if queues is None:
         return there
-    view: TopicView = yield FindTopic(topic, timeout)
+    view: TopicView = yield FindTopic(topic, timeout, queues=max(queues, default=0) + 1)
     check_queues(view, queues)
     found = [each for each in there if each.queue in queues]
     missing = set(queues) - {each.queue for each in found}

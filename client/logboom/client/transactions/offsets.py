@@ -121,7 +121,7 @@ class ConsumedOffsets:
         for group, offsets in self._groups.items():
             queues = []
             for (topic, queue), offset in offsets.items():
-                view: TopicView = yield FindTopic(topic, timeout)
+                view: TopicView = yield FindTopic(topic, timeout, queues=queue + 1)
                 check_queues(view, [queue])
                 bounds = yield from message_flows.offsets(topic, [queue], timeout)
                 if offset > bounds[queue][1]:

@@ -8,7 +8,7 @@ from logboom.client.calls import AskLeader, AskNode
 from logboom.wire.batch import check, encode_batch
 from logboom.wire.errors import LogboomError, TimedOut, UnknownResource
 from logboom.wire.messages import Failure, Pull, Pulled, Stats
-from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
+from tests.unit.client.scripted import BROKERS, NAME_SERVER, WALL_MS, Cluster
 
 
 @pytest.fixture
@@ -23,9 +23,14 @@ def store(cluster: Cluster, value: bytes) -> None:
     cluster.log("t").append(entry, check(entry, stamped=False))
 
 
-def ask(cluster: Cluster, wait_ms: int = 0, timeout: float = 5.0, topic: str = "t") -> AskLeader:
+def ask(
+    cluster: Cluster, wait_ms: int = 0, timeout: float = 5.0, topic: str = "t", queue: int = 0
+) -> AskLeader:
     call = AskLeader(
-        topic, 0, lambda left: Pull(0, left, topic, 0, 0, 1 << 20, min(wait_ms, left)), timeout
+        topic,
+        queue,
+        lambda left: Pull(0, left, topic, queue, 0, 1 << 20, min(wait_ms, left)),
+        timeout,
     )
     cluster.call(call)
     return call
@@ -135,3 +140,30 @@ def test_an_idle_connection_is_hung_up(cluster: Cluster) -> None:
     again = ask(cluster)
     assert cluster.run(2, lambda: again.outcome.done)
     assert again.outcome.error is None
+
+
+def test_a_queue_that_is_not_known_yet_is_looked_up_before_it_is_refused(cluster: Cluster) -> None:
+    known = ask(cluster)
+    assert cluster.run(1, lambda: known.outcome.done)
+    cluster.grow("t")
+    call = ask(cluster, queue=1)
+    assert cluster.run(1, lambda: call.outcome.done)
+    call.outcome.get()
+
+
+def test_a_queue_that_nobody_knows_is_refused_soon(cluster: Cluster) -> None:
+    known = ask(cluster)
+    assert cluster.run(1, lambda: known.outcome.done)
+    for queue in (1, 7, -1):
+        error = error_of(cluster, ask(cluster, queue=queue), 0.5)
+        assert isinstance(error, UnknownResource)
+        assert f"has queues 0 to 0, not {queue}" in str(error)
+
+
+def test_without_name_servers_a_queue_is_refused_by_what_is_known(cluster: Cluster) -> None:
+    known = ask(cluster)
+    assert cluster.run(1, lambda: known.outcome.done)
+    cluster.dead.add(NAME_SERVER)
+    call = ask(cluster, queue=1, timeout=3.0)
+    assert cluster.run(4, lambda: call.outcome.done)
+    assert call.outcome.error is not None

@@ -377,3 +377,16 @@ def test_what_is_given_up_doubles_and_reorders_nothing(seed: int) -> None:
         for n, pile in enumerate(piles[queue]):
             if pile.error is None:
                 assert number(n) in values
+
+
+def test_a_producer_learns_of_queues_that_its_topic_got(cluster: Cluster) -> None:
+    buffer = producer(cluster)
+    cluster.grow("t")
+    with pytest.raises(UnknownResource, match="queues 0 to 0"):
+        buffer.send("t", b"x", queue=1)  # the pure buffer does not wait: its skins do
+    again = OpenTopic(buffer, "t", 5.0, 2)
+    cluster.call(again)
+    assert cluster.run(5, lambda: again.outcome.done)
+    pile, _ = buffer.send("t", b"x", queue=1)
+    assert cluster.run(5, lambda: pile.done)
+    assert cluster.log("t", 1).values() == [b"x"]
