@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from logboom.client.groups.idling import Idling
+from logboom.metadata.allocate import allocate_topics
 from logboom.metadata.groups import offset_commands as group_offset_commands
+from logboom.metadata.groups import targets
 from logboom.metadata.groups.offset_commands import release_queues
 from logboom.metadata.groups.target_commands import set_target
 from logboom.metadata.state import state
@@ -19,13 +21,14 @@ from tests.sim.breaks_queues import Patch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.metadata.groups.groups import Group, Member
+    from logboom.metadata.groups.groups import Group, GroupTopic, Member
     from logboom.metadata.state.cluster import Cluster
     from logboom.metadata.state.outcome import Outcome
     from logboom.nodes.groups.commits import Codes
     from logboom.nodes.turn import Turn
     from logboom.wire.group_commands import QueueCommit
     from logboom.wire.group_routes import KnownGroup
+    from logboom.wire.group_view import QueueKey
 
 
 def releases_do_not_commit(patch: Patch) -> None:
@@ -128,3 +131,28 @@ def new_coordinators_grant_nothing(patch: Patch) -> None:
 def the_silence_is_the_members(patch: Patch) -> None:
     """R13: a coordinator that was away, or had no lease, blames its members for not being heard."""
     patch.setattr(Sessions, "grant", lambda _self, _now: None)
+
+
+def strategies_deal_the_retries(patch: Patch) -> None:
+    """G5: a group's retries are given as its strategy says, and by_config does not know them."""
+    ours = targets.allocate_retries
+
+    def by_strategy(
+        cluster: Cluster, group: Group, retries: GroupTopic, found: dict[QueueKey, str]
+    ) -> None:
+        if group.config.strategy != "by_config":
+            ours(cluster, group, retries, found)
+
+    patch.setattr(targets, "allocate_retries", by_strategy)
+
+
+def all_topics_are_dealt_together(patch: Patch) -> None:
+    """G5: the queues of all topics are dealt as if they were one topic's."""
+
+    def together(
+        strategy: str, topics: list[list[QueueKey]], members: list[str], **options: Any
+    ) -> dict[str, list[QueueKey]]:
+        every = [queue for queues in topics for queue in queues]
+        return allocate_topics(strategy, [every], members, **options)
+
+    patch.setattr(targets, "allocate_topics", together)

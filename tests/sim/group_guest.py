@@ -137,6 +137,8 @@ class Groups:
         for core in self._cores.values():
             core.hurry = True
             core.wake()
+        for group in self.topics:
+            self._operator.rest(group)
         for name in self._members:
             process = self._world.machines[name].process
             if process is None and self._members[name].group == "late":

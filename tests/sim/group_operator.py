@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Literal
 
@@ -12,7 +12,7 @@ import msgspec
 from logboom.wire.actor import Call
 from logboom.wire.commands import AnyCommand, Result
 from logboom.wire.group_commands import AlterGroup, ResetOffsets
-from logboom.wire.group_view import GroupConfig
+from logboom.wire.group_view import GroupConfig, StrategyOptions
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.history import Queue
 from tests.sim.observer import Observer
@@ -29,7 +29,10 @@ CONFIG: Final = GroupConfig(
 GROUPS: Final = {"billing": ["safe", "pair"], "audit": ["safe", "alone"], "late": ["safe"]}
 """Group → its topics. Offsets of "audit" are reset now and then; "late" comes in the middle, and
 starts at the end."""
-STRATEGIES: Final = ("sticky", "averagely", "averagely_by_circle", "consistent_hash")
+STRATEGIES: Final = (
+    *("sticky", "averagely", "averagely_by_circle", "consistent_hash"),
+    "by_config",
+)
 QUEUES: Final = {"safe": 3, "pair": 1, "alone": 1}
 
 
@@ -60,6 +63,8 @@ class GroupOperator:
             return
         if group != "audit" or self._rng.random() < 0.3:
             config = config_of(group, self._rng.choice(STRATEGIES))
+            if config.strategy == "by_config":
+                config = msgspec.structs.replace(config, options=self._written(group, known.names))
             self._propose(AlterGroup(group, config, None, False, 1), lambda _result: None)
             self._world.trace.count("strategies changed")
             return
@@ -75,6 +80,18 @@ class GroupOperator:
                 self._ledger.was_reset(group, queue, offset, result.version)
 
         self._propose(ResetOffsets(group, [(topic.id, queue.number, offset)], 1), done)
+
+    def rest(self, group: str) -> None:
+        """Nobody waits any more for members that an operator has named, and that are gone."""
+        self._propose(AlterGroup(group, config_of(group), None, False, 1), lambda _result: None)
+
+    def _written(self, group: str, members: Iterable[str]) -> StrategyOptions:
+        """Somebody who is there now for each queue; who is gone later leaves them to nobody."""
+        names = sorted(members) or ["nobody"]
+        config: dict[str, list[tuple[str, int]]] = {}
+        for queue in queues_of(GROUPS[group]):
+            config.setdefault(self._rng.choice(names), []).append((queue.topic, queue.number))
+        return StrategyOptions(config)
 
     def _propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
         process = self._world.machines["observer"].process

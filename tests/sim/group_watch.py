@@ -10,8 +10,9 @@ from logboom.metadata.state.cluster import Cluster
 from logboom.wire.actor import Address
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.frames import decode
-from logboom.wire.group_commands import ExpireMembers
+from logboom.wire.group_commands import ExpireMembers, JoinGroup
 from logboom.wire.messages import Propose
+from logboom.wire.names import RETRY_PREFIX
 from tests.sim.group_ledger import GroupLedger
 from tests.sim.group_member import GroupMember
 from tests.sim.history import Queue
@@ -20,6 +21,8 @@ from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
 
 LOOK_S: Final = 0.15
+EVEN: Final = ("sticky", "averagely", "averagely_by_circle")
+"""Strategies that give each member as many queues of a topic as any other, or one more."""
 
 
 class GroupWatch:
@@ -36,15 +39,22 @@ class GroupWatch:
         world.network.on_arrival = partial(self._overhear, world.network.on_arrival)
 
     def _overhear(self, arrived: Watcher, host: Host, peer: Address, frames: Frames) -> None:
-        """Whose expiry a coordinator asks for: what those finished may come again."""
-        if b"expiremembers" in frames[0]:
+        """Whose expiry a coordinator asks for, or whose name another process takes (perhaps one
+        that began before it, and was held up): what those finished may come again."""
+        if b"expiremembers" in frames[0] or b"joingroup" in frames[0]:
             try:
                 message = decode(frames)
             except InvalidRequest:
                 message = None
-            if isinstance(message, Propose) and isinstance(message.command, ExpireMembers):
-                for member, _ in message.command.members:
+            command = message.command if isinstance(message, Propose) else None
+            if isinstance(command, ExpireMembers):
+                for member, _ in command.members:
                     self._world.trace.count("members expired", self._ledger.lost(member, "expired"))
+            elif isinstance(command, JoinGroup) and command.instance:
+                for core in self._cores.values():
+                    named = (core.of.group, core.of.instance) == (command.group, command.instance)
+                    if named and core.id != command.member and core.joined and not core.leaving:
+                        self._ledger.lost(core.id, "replaced")
         arrived(host, peer, frames)
 
     def begin(self) -> None:
@@ -63,6 +73,7 @@ class GroupWatch:
         self._count_moves(newest.cluster)
         self._ledger.look(newest.cluster)
         self._look_at_owners(newest.cluster)
+        self._look_at_targets(newest.cluster)
 
     def _count_moves(self, cluster: Cluster) -> None:
         for group in cluster.groups.by_name.values():
@@ -99,3 +110,26 @@ class GroupWatch:
                     where = f"{core.of.group} {holding.topic}/{holding.queue}"
                     detail = f"{where}: {core.id} and {owner.id}"
                     raise BrokenProperty("one owner at a time", detail)
+
+    def _look_at_targets(self, cluster: Cluster) -> None:
+        """Every queue is somebody's once it is allocated, or it is said why not; a topic's queues
+        are spread evenly, whatever else its group reads."""
+        for group in cluster.groups.by_name.values():
+            if group.target_epoch != group.group_epoch or not group.members:
+                continue
+            if group in cluster.groups.pending:
+                continue
+            strategy = group.config.strategy
+            for topic in group.topics.values():
+                if not topic.subscribed:
+                    continue
+                name = cluster.topics_by_id[topic.id].name
+                left = topic.targets.count(None)
+                if left and (name == RETRY_PREFIX + group.name or not group.fault):
+                    detail = f"{left} of {group.name} in {name}, strategy {strategy}"
+                    raise BrokenProperty("every queue has a member or a reason", detail)
+                self._world.trace.count("queues that nobody gets", left)
+                sizes = [topic.targets.count(member) for member in group.members.values()]
+                if strategy in EVEN and max(sizes) - min(sizes) > 1:
+                    detail = f"{group.name} in {name}, strategy {strategy}: {sizes}"
+                    raise BrokenProperty("each topic's queues are spread evenly", detail)

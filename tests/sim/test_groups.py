@@ -32,6 +32,7 @@ COUNTED = (
     "coordinators moved",
     "offsets reset",
     "strategies changed",
+    "queues that nobody gets",
     "handlers failed",
     "retries finished",
 )

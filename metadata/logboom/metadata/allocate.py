@@ -2,7 +2,8 @@
 
 `sticky` is what a group gets unless it asks for another. Behaviour and vectors of the others are
 RocketMQ's, as is that nobody and nothing to allocate are errors: a caller asks only when there is
-somebody and something. Nothing here depends on the order in which queues and members are named.
+somebody and something. Each topic is allocated by itself; only sticky looks at the others, for who
+has one queue more. Nothing here depends on the order in which queues and members are named.
 It is computed outside apply and proposed with the version of the group that it saw (DESIGN §7);
 1,000 members and 10,000 queues take less than 100 ms.
 """
@@ -26,7 +27,15 @@ from logboom.metadata.allocation.sticky import sticky
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["DEFAULT", "STRATEGIES", "InvalidAllocation", "Sortable", "allocate", "owners"]
+__all__ = [
+    "DEFAULT",
+    "STRATEGIES",
+    "InvalidAllocation",
+    "Sortable",
+    "allocate",
+    "allocate_topics",
+    "owners",
+]
 
 STRATEGIES: Final = (
     "averagely",
@@ -54,7 +63,7 @@ def allocate(
     virtual_nodes: int = VIRTUAL_NODES,
     previous: Mapping[str, Iterable[Q]] | None = None,
 ) -> dict[str, list[Q]]:
-    """The queues of each member; a member without any has an empty list.
+    """The queues of one topic that each member has; a member without any has an empty list.
 
     Members are in order, and so are the queues of each, but for by_config's. Each queue has exactly one owner, but under `machine_room`, where queues of other rooms have
     none, and `by_config`, which is taken as it is written.
@@ -75,27 +84,66 @@ def allocate(
         InvalidAllocation: unknown strategy, no queues, no members, either twice, or an option
             that is missing or does not fit.
     """
+    return allocate_topics(
+        strategy,
+        [queues],
+        members,
+        config=config,
+        rooms=rooms,
+        room_of=room_of,
+        virtual_nodes=virtual_nodes,
+        previous=previous,
+    )
+
+
+def allocate_topics(
+    strategy: str,
+    topics: Iterable[Iterable[Q]],
+    members: Iterable[str],
+    *,
+    config: Mapping[str, Iterable[Q]] | Iterable[Q] | None = None,
+    rooms: Iterable[str] | None = None,
+    room_of: Callable[[Q | str], str | None] | None = None,
+    virtual_nodes: int = VIRTUAL_NODES,
+    previous: Mapping[str, Iterable[Q]] | None = None,
+) -> dict[str, list[Q]]:
+    """The queues of all topics that each member has: those of each topic as `allocate` gives them.
+
+    `config` names queues of any topic. All but by_config's are in order, topic by topic.
+
+    Raises:
+        InvalidAllocation: as `allocate`; of any topic.
+    """
     if strategy not in STRATEGIES:
         raise InvalidAllocation(
             f"there is no strategy {strategy!r}: choose from {', '.join(STRATEGIES)}"
         )
-    queues = ordered_queues(queues)
+    ordered = [ordered_queues(queues) for queues in topics]
     members = ordered_members(members)
     match strategy:
-        case "averagely":
-            return averagely(queues, members)
-        case "averagely_by_circle":
-            return averagely_by_circle(queues, members)
         case "by_config":
-            return by_config(queues, members, config)
+            # As it is written, whichever topics it names.
+            return by_config(
+                sorted(queue for queues in ordered for queue in queues), members, config
+            )
         case "consistent_hash":
-            return consistent_hash(queues, members, virtual_nodes)
-        case "machine_room":
-            return machine_room(queues, members, rooms, room_of)
-        case "machine_room_nearby":
-            return machine_room_nearby(queues, members, room_of)
-        case _:
-            return sticky(queues, members, previous)
+            return consistent_hash(ordered, members, virtual_nodes)
+        case "sticky":
+            return sticky(ordered, members, previous)
+    allocation: dict[str, list[Q]] = {member: [] for member in members}
+    for queues in ordered:
+        match strategy:
+            case "averagely":
+                found = averagely(queues, members)
+            case "averagely_by_circle":
+                found = averagely_by_circle(queues, members)
+            case "machine_room":
+                found = machine_room(queues, members, rooms, room_of)
+            case _:
+                found = machine_room_nearby(queues, members, room_of)
+        for member, own in found.items():
+            allocation[member] += own
+    return allocation
 
 
 def owners(allocation: Mapping[str, Iterable[Q]]) -> dict[Q, str]:

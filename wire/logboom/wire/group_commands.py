@@ -82,7 +82,7 @@ class SetTarget(Command, frozen=True, array_like=True):
     """Who shall have which queue, as allocated for the group as it was at `group_epoch`.
 
     In parts if it is large: each names some topics, `last` ends them. `fault`: the strategy could
-    not allocate, all stays as it is.
+    not allocate, and without rows all stays as it is; or it gives some queues to nobody.
     """
 
     group: str

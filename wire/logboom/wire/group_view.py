@@ -36,7 +36,7 @@ class StrategyOptions(Struct, frozen=True, array_like=True, gc=False):
     """by_config: member (its instance name if it is static) → (topic, number) of its queues."""
     rooms: list[str] = []
     """machine_room: the rooms whose queues are consumed."""
-    virtual_nodes: int = 10
+    virtual_nodes: int = 100
     """consistent_hash: points of a member on the ring."""
 
 
@@ -125,7 +125,8 @@ class GroupView(Struct, frozen=True, array_like=True, gc=False):
     target_epoch: int
     """Group epoch that the members' queues lead to; smaller: an allocation is under way."""
     fault: str
-    """Why the strategy could not allocate, in one line; "" if it could."""
+    """Why the strategy could not allocate, or which queues it gives to nobody, in one line; ""
+    if it gives each to somebody."""
     version: int
     member_count: int
     full: bool

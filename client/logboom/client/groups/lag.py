@@ -16,6 +16,7 @@ from logboom.client.reading.message_flows import EVERYTHING, offsets, pull
 from logboom.wire.errors import DamagedBatch, InvalidRequest, LogboomError
 from logboom.wire.filters import Filter
 from logboom.wire.group_messages import MemberStatus, QueueStatus
+from logboom.wire.group_owners import why_unowned
 from logboom.wire.group_view import UNKNOWN_START, GroupOffsets, GroupView, OwnedQueue
 
 QUEUE_S: Final = 2.0
@@ -49,6 +50,16 @@ class Standing:
                 key = (status.topic_id, status.queue)
                 if self.owners.get(key, ("",))[0] == member.member:
                     self.status[key] = status
+
+    def unowned(self, topic: str, key: tuple[int, int]) -> str:
+        """Why the strategy gives a queue to nobody of those who are there; "": it gives it."""
+        group = self.group
+        if self.broadcasting or key in self.owners or key in group.unstarted or group.config.paused:
+            return ""
+        if not group.members or group.target_epoch < group.group_epoch:
+            return ""
+        names = {member.instance or member.id for member in group.members}
+        return why_unowned(group.config, names, topic, key[1])
 
     def stuck(self, key: tuple[int, int]) -> str:
         """Why a queue with a lag does not move, as far as anybody said."""
@@ -105,7 +116,9 @@ def queues(standing: Standing, found: GroupOffsets, timeout: float) -> Flow[list
         except LogboomError as error:
             lines.append(_line(standing, found, queue, None, None, None, True, None, error.text))
             continue
-        stuck = standing.stuck(key) if lag is None or lag else ""
+        stuck = standing.unowned(found.topic, key)
+        if not stuck and (lag is None or lag):
+            stuck = standing.stuck(key)
         lines.append(_line(standing, found, queue, first, end, lag, exact, age, stuck))
     return lines
 

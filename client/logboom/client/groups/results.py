@@ -32,7 +32,8 @@ class GroupQueue(Struct, frozen=True):
     owner: str
     """Id of the member that has the queue; "": nobody."""
     stuck: str
-    """Why nothing moves although there is a lag, in a few words; "": nothing says so."""
+    """Why nothing moves although there is a lag, or why nobody gets the queue, in a few words; "":
+    nothing says so."""
 
 
 class GroupMember(Struct, frozen=True):
@@ -66,7 +67,7 @@ class GroupDescription(Struct, frozen=True):
     target_epoch: int
     """Smaller than `group_epoch`: an allocation is under way."""
     fault: str
-    """Why the strategy could not allocate; "" if it could."""
+    """Why the strategy could not allocate, or which queues it gives to nobody; "" if to somebody."""
     members: list[GroupMember]
     queues: list[GroupQueue]
 

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 def averagely(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
-    """Runs of neighbouring queues; the first members have one more where it does not divide."""
+    """Runs of neighbouring queues; the first members have one more where it does not divide.
+
+    Who has none is left out."""
     size, larger = divmod(len(queues), len(members))
     allocation: dict[str, list[Q]] = {}
     start = 0
-    for rank, member in enumerate(members):
+    for rank, member in enumerate(members[: len(queues)]):
         end = start + size + (rank < larger)
         allocation[member] = list(queues[start:end])
         start = end
@@ -27,8 +29,11 @@ def averagely(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]
 
 
 def averagely_by_circle(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
-    """Dealt out in turn: the member of rank i has every queue k with k mod members = i."""
-    return {member: list(queues[rank :: len(members)]) for rank, member in enumerate(members)}
+    """Dealt out in turn: the member of rank i has every queue k with k mod members = i.
+
+    Who has none is left out."""
+    some = members[: len(queues)]
+    return {member: list(queues[rank :: len(members)]) for rank, member in enumerate(some)}
 
 
 def by_config(

@@ -1,74 +1,165 @@
-"""Sticky: even, and as little moves as being even allows.
+"""Sticky: even in each topic and in all, and as little moves as being even allows.
 
-With n queues and c members everybody has n // c or one more, and exactly n mod c have one more.
-A member that had at least so many keeps as many, and gets one of the places for one more first;
-any further move would be one too many. What nobody keeps goes to whoever has least.
+Of a topic with n queues, c members have n // c or one more each, and exactly n mod c have one more.
+Who has one more is chosen over all topics, so that the sums differ by at most one too: topics of
+one queue each would otherwise all go to the same member. A member that had one more keeps it as far
+as that allows; any further move would be one too many. What nobody keeps goes to whoever has least.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heapreplace
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Generic
 
-from logboom.metadata.allocation.inputs import InvalidAllocation, Q, find, hash_of
+from logboom.metadata.allocation.inputs import InvalidAllocation, Q, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
 def sticky(
-    queues: Sequence[Q], members: Sequence[str], previous: Mapping[str, Iterable[Q]] | None
+    topics: Sequence[Sequence[Q]],
+    members: Sequence[str],
+    previous: Mapping[str, Iterable[Q]] | None,
 ) -> dict[str, list[Q]]:
-    """Sizes that differ by at most one, with the least queues moved from `previous`.
+    """Sizes that differ by at most one, in each topic and in all, with few queues moved.
 
     Members and queues that `previous` names and that are gone do not matter; a queue that had no
-    owner among the members moves to nobody's loss.
+    owner among the members moves to nobody's loss. Of one topic the fewest possible move.
 
     Raises:
         InvalidAllocation: `previous` gives one queue to two members.
     """
-    held = _held(queues, members, previous or {})
-    _let_go(queues, held)
-    kept = {at for own in held.values() for at in own}
-    least = [(len(held[member]), member) for member in members]
-    heapify(least)
-    for at in range(len(queues)):
-        if at not in kept:
-            count, member = least[0]
-            held[member].append(at)
-            heapreplace(least, (count + 1, member))
-    return {member: [queues[at] for at in sorted(held[member])] for member in members}
+    held = _held(topics, members, previous or {})
+    shares = [_Share(queues, members, had) for queues, had in zip(topics, held, strict=True)]
+    _spread(shares, members)
+    allocation: dict[str, list[Q]] = {member: [] for member in members}
+    for share in shares:
+        for member, own in share.deal().items():
+            allocation[member] += own
+    return allocation
+
+
+class _Share(Generic[Q]):
+    """One topic: who has what of it, and who shall have one queue more than the least."""
+
+    __slots__ = ("extras", "held", "members", "places", "queues", "size")
+
+    def __init__(
+        self, queues: Sequence[Q], members: Sequence[str], held: dict[str, list[int]]
+    ) -> None:
+        self.queues = queues
+        self.members = members
+        self.held = held
+        """Member → places of its queues among the topic's; only who has some."""
+        self.size, self.places = divmod(len(queues), len(members))
+        """What everybody has; how many have one more."""
+        self.extras: set[str] = set()
+        """Who has one more."""
+
+    def wants(self, member: str) -> bool:
+        """Whether one more spares this member a move."""
+        return len(self.held.get(member, ())) > self.size
+
+    def deal(self) -> dict[str, list[Q]]:
+        """The queues of everybody who gets some."""
+        found: dict[str, list[int]] = {}
+        kept: set[int] = set()
+        for member in self.members if self.size else sorted(self.extras):
+            found[member] = own = self.held.get(member, [])[: self.size + (member in self.extras)]
+            kept.update(own)
+        least = [(len(own), member) for member, own in found.items()]
+        least = [each for each in least if each[0] < self.size + (each[1] in self.extras)]
+        heapify(least)
+        for at in range(len(self.queues)):
+            if at not in kept:
+                count, member = least[0]
+                found[member].append(at)
+                if count + 1 < self.size + (member in self.extras):
+                    heapreplace(least, (count + 1, member))
+                else:
+                    heappop(least)
+        return {member: [self.queues[at] for at in sorted(own)] for member, own in found.items()}
 
 
 def _held(
-    queues: Sequence[Q], members: Sequence[str], previous: Mapping[str, Iterable[Q]]
-) -> dict[str, list[int]]:
-    """What each member had of the queues that exist, as places among them."""
-    owner: dict[int, str] = {}
+    topics: Sequence[Sequence[Q]], members: Sequence[str], previous: Mapping[str, Iterable[Q]]
+) -> list[dict[str, list[int]]]:
+    """By topic: what each member had of the queues that exist, as places among them, in order."""
+    places = [(topic, at) for topic, queues in enumerate(topics) for at in range(len(queues))]
+    places.sort(key=lambda place: topics[place[0]][place[1]])
+    every = [topics[topic][at] for topic, at in places]
+    owner: dict[tuple[int, int], str] = {}
     for member in members:
         for queue in previous.get(member, ()):
-            at = find(queues, queue)
-            if at is not None and owner.setdefault(at, member) != member:
+            found = find(every, queue)
+            if found is not None and owner.setdefault(places[found], member) != member:
                 raise InvalidAllocation(
-                    f"previous gives queue {queue!r} to {owner[at]!r} and to {member!r}: "
-                    "name one owner"
+                    f"previous gives queue {queue!r} to {owner[places[found]]!r} and to "
+                    f"{member!r}: name one owner"
                 )
-    held: dict[str, list[int]] = {member: [] for member in members}
-    for at, member in owner.items():
-        held[member].append(at)
+    held: list[dict[str, list[int]]] = [{} for _ in topics]
+    for topic, at in sorted(owner):
+        held[topic].setdefault(owner[topic, at], []).append(at)
     return held
 
 
-def _let_go(queues: Sequence[Q], held: dict[str, list[int]]) -> None:
-    """Take from each member what it has too many."""
-    size, larger = divmod(len(queues), len(held))
-    # Whoever is over by least first: with one place more it has nothing to drain at all.
-    for own in sorted(held.values(), key=len):
-        quota = size
-        if larger and len(own) > size:
-            quota += 1
-            larger -= 1
-        if len(own) > quota:
-            # By hash, so that a newcomer is not given the tail of everybody, all of one topic.
-            own.sort(key=lambda at: (hash_of(queues[at]), at))
-            del own[quota:]
+def _spread(shares: Sequence[_Share[Q]], members: Sequence[str]) -> None:
+    """Choose who has one more in which topic."""
+    load = dict.fromkeys(members, 0)
+    """Topics in which a member has one more."""
+    wanted = [(share, [m for m in share.held if share.wants(m)]) for share in shares]
+    # First where there is no choice; then whoever has least, and is over by least: it drains nothing.
+    wanted.sort(key=lambda each: len(each[1]) > each[0].places)
+    for share, wanters in wanted:
+        if len(wanters) > share.places:
+            wanters.sort(key=lambda member: (load[member], len(share.held[member]), member))
+        for member in wanters[: share.places]:
+            share.extras.add(member)
+            load[member] += 1
+    least = [(count, member) for member, count in load.items()]
+    heapify(least)
+    for share in shares:
+        passed: list[tuple[int, str]] = []
+        while len(share.extras) < share.places:
+            count, member = heappop(least)
+            if member not in share.extras:
+                share.extras.add(member)
+                count = load[member] = count + 1
+            passed.append((count, member))
+        for each in passed:
+            heappush(least, each)
+    _level(shares, load)
+
+
+def _level(shares: Sequence[_Share[Q]], load: dict[str, int]) -> None:
+    """Move places for one more from who has most to who has least, until they differ by one."""
+    most = [(-count, member) for member, count in load.items()]
+    least = [(count, member) for member, count in load.items()]
+    heapify(most)
+    heapify(least)
+    of: dict[str, list[_Share[Q]]] = {member: [] for member in load}
+    for share in shares:
+        for member in share.extras:
+            of[member].append(share)
+    while True:
+        high, heavy = most[0]
+        low, light = least[0]
+        if load[heavy] != -high:
+            heapreplace(most, (-load[heavy], heavy))
+        elif load[light] != low:
+            heapreplace(least, (load[light], light))
+        elif -high - low <= 1:
+            return
+        else:
+            # Who has two more places has one in a topic where the other has none.
+            share = min(
+                (share for share in of[heavy] if light not in share.extras),
+                key=lambda share: share.wants(heavy) - share.wants(light),
+            )
+            share.extras.remove(heavy)
+            share.extras.add(light)
+            of[heavy].remove(share)
+            of[light].append(share)
+            load[heavy] -= 1
+            load[light] += 1

@@ -105,7 +105,7 @@ class Group:
     group_epoch: int = 0
     target_epoch: int = 0
     fault: str = ""
-    """Why the strategy could not allocate."""
+    """Why the strategy could not allocate, or which queues it gives to nobody."""
     version: int = 0
     created_version: int = 0
     members: dict[str, Member] = field(default_factory=dict)

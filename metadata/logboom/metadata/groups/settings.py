@@ -11,7 +11,7 @@ from logboom.metadata.groups.subscriptions import subscribe, subscription_fault
 from logboom.metadata.state.names import MAX_GROUPS, group_name_fault
 from logboom.metadata.state.outcome import DONE, Outcome, refused, unknown_group
 from logboom.metadata.state.topic_commands import remove_topic
-from logboom.wire.group_view import GroupConfig
+from logboom.wire.group_view import GroupConfig, StrategyOptions
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 LONGEST_MS: Final = 40 * 86_400_000
 """No setting waits longer."""
-DEFAULTS: Final = GroupConfig()
+DEFAULTS: Final = GroupConfig(options=StrategyOptions(virtual_nodes=10))
+"""Of a group that an operator makes without settings. Name servers of all versions apply the same
+commands to the same state, so these stay as the first version had them."""
 
 
 def make_group(cluster: Cluster, name: str, config: GroupConfig) -> Group | Outcome:

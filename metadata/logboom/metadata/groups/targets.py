@@ -7,16 +7,20 @@ so, and no turn of the loop allocates more than one large group.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from logboom.metadata.allocate import InvalidAllocation, allocate, owners
+from logboom.metadata.allocate import InvalidAllocation, allocate_topics, owners
 from logboom.metadata.groups.target_commands import pack_places
 from logboom.wire.group_commands import NOBODY, SetTarget
+from logboom.wire.group_owners import strategy_fault, why_unowned
+from logboom.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from logboom.metadata.groups.groups import Group, GroupTopic
     from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.standing import Standing
     from logboom.wire.group_view import QueueKey
 
 PACE: Final = 10_000.0
@@ -25,6 +29,8 @@ MAX_PER_TURN: Final = 5_000
 """Queues and members after which the rest waits for the next turn."""
 MAX_ROW_BYTES: Final = 40_000
 """Of rows in one command, which must stay below `MAX_COMMAND_BYTES`."""
+NAMED: Final = 3
+"""Queues without an owner that a fault names."""
 
 
 class GroupTargets:
@@ -81,7 +87,7 @@ def targets_of(cluster: Cluster, group: Group, wall_ms: int) -> list[SetTarget]:
     """The target of a group by its strategy, in as many commands as it takes."""
     part = partial(SetTarget, group.name, group.group_epoch)
     try:
-        rows = _rows(cluster, group)
+        rows, fault = _rows(cluster, group)
     except InvalidAllocation as error:
         return [part([], last=True, fault=error.text, time_ms=wall_ms)]
     parts: list[list[tuple[int, bytes]]] = [[]]
@@ -93,18 +99,22 @@ def targets_of(cluster: Cluster, group: Group, wall_ms: int) -> list[SetTarget]:
         parts[-1].append(row)
         # Its array and topic id take a few bytes more.
         size += len(row[1]) + 16
-    return [part(some, last=some is parts[-1], fault="", time_ms=wall_ms) for some in parts]
+    return [
+        part(some, last=some is parts[-1], fault=fault * (some is parts[-1]), time_ms=wall_ms)
+        for some in parts
+    ]
 
 
-def _rows(cluster: Cluster, group: Group) -> list[tuple[int, bytes]]:
+def _rows(cluster: Cluster, group: Group) -> tuple[list[tuple[int, bytes]], str]:
+    """A row per topic, and which queues have no owner by the strategy, and why."""
     topics = [group.topics[number] for number in sorted(group.topics)]
     topics = [topic for topic in topics if topic.subscribed and len(topic)]
     if not topics:
-        return []
+        return [], ""
     owner_of = {} if group.config.paused else _allocate(cluster, group, topics)
     places = {member.name: place for place, member in enumerate(group.ordered)}
     places[""] = NOBODY
-    return [
+    rows = [
         (
             topic.id,
             pack_places(
@@ -113,45 +123,140 @@ def _rows(cluster: Cluster, group: Group) -> list[tuple[int, bytes]]:
         )
         for topic in topics
     ]
+    return rows, "" if group.config.paused else _unowned(cluster, group, topics, owner_of)
+
+
+def _unowned(
+    cluster: Cluster, group: Group, topics: list[GroupTopic], owner_of: dict[QueueKey, str]
+) -> str:
+    """The queues that nobody gets, the first with the reason; "" if there are none."""
+    left = [
+        (cluster.topics_by_id[topic.id].name, queue)
+        for topic in topics
+        for queue in range(len(topic))
+        if (topic.id, queue) not in owner_of
+    ]
+    if not left:
+        return ""
+    named = [
+        f"{topic}/{queue} ({why_unowned(group.config, group.names, topic, queue)})"
+        for topic, queue in left[:NAMED]
+    ]
+    more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
+    return f"no member gets {', '.join(named)}{more}: see `logboom group alter --strategy`"
 
 
 def _allocate(cluster: Cluster, group: Group, topics: list[GroupTopic]) -> dict[QueueKey, str]:
-    queues = [(topic.id, queue) for topic in topics for queue in range(len(topic))]
-    previous: dict[str, list[QueueKey]] = {}
+    """Topic by topic; the group's own retries by themselves, whatever the strategy says."""
+    own = cluster.topics.get(RETRY_PREFIX + group.name)
+    data = [topic for topic in topics if own is None or topic.id != own.id]
+    fault = strategy_fault(group.config)
+    if fault is not None:
+        # Of a group that was altered before this was refused: all stays as it is.
+        raise InvalidAllocation(fault)
+    found: dict[QueueKey, str] = {}
+    if data:
+        options = group.config.options
+        allocation = allocate_topics(
+            group.config.strategy,
+            [[(topic.id, queue) for queue in range(len(topic))] for topic in data],
+            list(group.names),
+            config=_configured(cluster, group, data),
+            rooms=options.rooms,
+            room_of=partial(_room_of, cluster, group),
+            virtual_nodes=options.virtual_nodes,
+            previous=_previous(data),
+        )
+        found = owners(allocation)
+    if own is not None and own.id in group.topics:
+        allocate_retries(cluster, group, group.topics[own.id], found)
+    return found
+
+
+def allocate_retries(
+    cluster: Cluster, group: Group, retries: GroupTopic, found: dict[QueueKey, str]
+) -> None:
+    """Every member can serve them: who has them keeps them, else they go to who has least."""
+    if not retries.subscribed:
+        return
+    load = Counter(found.values())
+    written = owners(_configured(cluster, group, [retries]))
+    members = _retry_members(cluster, group, retries)
+    for queue in range(len(retries)):
+        holder = retries.targets[queue] or retries.owners[queue]
+        owner = written.get((retries.id, queue), "")
+        if owner and group.config.strategy == "by_config":
+            pass
+        elif holder is not None and holder.name in members:
+            owner = holder.name
+        else:
+            owner = min(members, key=lambda name: (load[name], name))
+        found[retries.id, queue] = owner
+        load[owner] += 1
+
+
+def _retry_members(cluster: Cluster, group: Group, retries: GroupTopic) -> list[str]:
+    """Who may get the retries: whom by_config names at all, who is in their room, else everybody."""
+    config, names = group.config, list(group.names)
+    some: list[str] = []
+    if config.strategy == "by_config":
+        some = [name for name in names if config.options.config.get(name)]
+    elif config.strategy == "machine_room_nearby":
+        room = _zone(cluster, (retries.id, 0))
+        some = [name for name in names if group.names[name].room == room]
+    return some or names
+
+
+def _previous(topics: list[GroupTopic]) -> dict[str, list[QueueKey]]:
+    """Who has, or is about to get, which queue."""
+    found: dict[str, list[QueueKey]] = {}
     for topic in topics:
         for queue, (target, owner) in enumerate(zip(topic.targets, topic.owners, strict=True)):
             holder = target or owner
             if holder is not None:
-                previous.setdefault(holder.name, []).append((topic.id, queue))
-    options = group.config.options
-    allocation = allocate(
-        group.config.strategy,
-        queues,
-        list(group.names),
-        config=_configured(cluster, group, set(queues)),
-        rooms=options.rooms,
-        room_of=partial(_room_of, cluster, group),
-        virtual_nodes=options.virtual_nodes,
-        previous=previous,
-    )
-    return owners(allocation)
-
-
-def _configured(cluster: Cluster, group: Group, queues: set[QueueKey]) -> dict[str, list[QueueKey]]:
-    """What by_config is told: only members that are here, and queues that exist."""
-    found: dict[str, list[QueueKey]] = {}
-    for name, chosen in group.config.options.config.items():
-        topics = [(cluster.topics.get(topic), queue) for topic, queue in chosen]
-        keys = [(topic.id, queue) for topic, queue in topics if topic is not None]
-        if name in group.names:
-            found[name] = [key for key in keys if key in queues]
+                found.setdefault(holder.name, []).append((topic.id, queue))
     return found
 
 
-def _room_of(cluster: Cluster, group: Group, value: QueueKey | str) -> str | None:
+def _configured(
+    cluster: Cluster, group: Group, among: list[GroupTopic]
+) -> dict[str, list[QueueKey]]:
+    """What by_config is told of these topics: only members that are here, and queues that exist."""
+    counts = {topic.id: len(topic) for topic in among}
+    found: dict[str, list[QueueKey]] = {}
+    for name, chosen in group.config.options.config.items():
+        topics = [(cluster.topics.get(topic), queue) for topic, queue in chosen]
+        keys = dict.fromkeys((topic.id, queue) for topic, queue in topics if topic is not None)
+        if name in group.names:
+            found[name] = [key for key in keys if 0 <= key[1] < counts.get(key[0], 0)]
+    return found
+
+
+def _room_of(cluster: Cluster, group: Group, value: QueueKey | str) -> str:
     """Zone of a queue's leader (or first replica), or the room that a member said."""
+    strategy = group.config.strategy
     if isinstance(value, str):
-        return group.names[value].room
-    topic_id, queue = value
-    standing = cluster.topics_by_id[topic_id].queues[queue].standing
+        room = group.names[value].room
+        if not room:
+            text = f"member {value!r} has no room, which {strategy} needs: start it with room="
+            raise InvalidAllocation(text)
+        return room
+    zone = _zone(cluster, value)
+    if not zone:
+        topic, standing = cluster.topics_by_id[value[0]], _standing(cluster, value)
+        broker = standing.leader or standing.replicas[0]
+        text = (
+            f"broker {broker}, which has {topic.name}/{value[1]}, is in no zone, which {strategy} "
+            "needs: set zone in its file"
+        )
+        raise InvalidAllocation(text)
+    return zone
+
+
+def _zone(cluster: Cluster, key: QueueKey) -> str:
+    standing = _standing(cluster, key)
     return cluster.brokers[standing.leader or standing.replicas[0]].zone
+
+
+def _standing(cluster: Cluster, key: QueueKey) -> Standing:
+    return cluster.topics_by_id[key[0]].queues[key[1]].standing

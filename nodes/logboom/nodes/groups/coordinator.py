@@ -8,6 +8,7 @@ that changes. Without its lease a broker coordinates nothing (Q11).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -34,6 +35,9 @@ from logboom.wire.group_messages import (
     GroupStatusTold,
     MemberStatus,
 )
+from logboom.wire.group_view import GroupView
+
+LOG = logging.getLogger("logboom.nodes")
 
 AWAY: Final = 1.5
 """Seconds between two turns after which nobody counts as silent (R13): less than a lease."""
@@ -149,11 +153,13 @@ class Coordinator:
         self._topics.ensure(head, turn)
         self._starts.update(head, turn.mono)
         circle = self.sessions.circles.get(name)
+        self._say(head, "" if circle is None else circle.fault)
         if circle is None or circle.epoch != head.coordinator_epoch:
             self._stats.count("coordinations")
             self.sessions.begin(known, turn.mono)
             self._wake_all(name, turn)
             return
+        circle.fault = head.fault
         gone = [*head.gone]
         if head.full:
             gone += [member for member in circle.seats if member not in known.members]
@@ -167,6 +173,14 @@ class Coordinator:
             return
         for member in [*gone, *(view.id for view in head.members)]:
             self._wake((name, member), turn)
+
+    @staticmethod
+    def _say(head: GroupView, before: str) -> None:
+        """Whether a group's strategy leaves queues alone, to the log."""
+        if head.fault and head.fault != before:
+            LOG.warning("group %s, strategy %s: %s", head.name, head.config.strategy, head.fault)
+        elif before and not head.fault:
+            LOG.info("group %s: every queue has a member again", head.name)
 
     def fenced(self, turn: Turn) -> None:
         """This broker's instance epoch is over: what it proposed may or may not be done."""

@@ -48,6 +48,8 @@ class Circle:
     config: GroupConfig
     subscribed: int
     """Version of the subscription."""
+    fault: str = ""
+    """Why the strategy leaves queues alone, as last said in the log."""
     seats: dict[str, Seat] = field(default_factory=dict)
 
 
@@ -67,7 +69,7 @@ class Sessions:
         """Coordinate a group from now on, or in a new epoch: everybody has a full session (R13)."""
         head = known.head
         self.circles[head.name] = Circle(
-            head.coordinator_epoch, head.version, head.config, head.subscription_version
+            head.coordinator_epoch, head.version, head.config, head.subscription_version, head.fault
         )
         for member in known.members.values():
             self.seat(head.name, member, now)

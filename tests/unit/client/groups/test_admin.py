@@ -36,6 +36,7 @@ from logboom.wire.group_view import (
     GroupView,
     MemberView,
     OwnedQueue,
+    StrategyOptions,
 )
 from logboom.wire.messages import (
     DescribeGroup,
@@ -308,6 +309,24 @@ def test_a_paused_group_says_so(words: Words) -> None:
     words.members, words.config = [member("m1")], GroupConfig(paused=True)
     (queue,) = words.drive(describe_group("billing", NOW, 5.0)).queues
     assert (queue.lag, queue.stuck) == (3, "the group is paused")
+
+
+def test_what_a_strategy_gives_to_nobody_is_said_even_without_a_lag(words: Words) -> None:
+    for queue in range(3):
+        words.store("orders", queue, values(3))
+    words.committed["orders"] = [3, 3, 3]
+    words.members = [member("m1", (0, False))]
+    written = {"m1": [("orders", 0)], "m9": [("orders", 1)]}
+    words.config = GroupConfig(strategy="by_config", options=StrategyOptions(written))
+    found = words.drive(describe_group("billing", NOW, 5.0)).queues
+    assert [queue.stuck for queue in found] == [
+        "",
+        "by_config gives it to 'm9', who is not in the group",
+        "by_config gives it to nobody",
+    ]
+    words.config = GroupConfig(strategy="machine_room", options=StrategyOptions(rooms=["north"]))
+    found = words.drive(describe_group("billing", NOW, 5.0)).queues
+    assert found[1].stuck == "its leader is in none of the rooms that machine_room consumes: north"
 
 
 def test_a_queue_without_leader_or_start_has_no_lag(words: Words) -> None:

@@ -93,9 +93,9 @@ def test_a_strategy_that_cannot_allocate_says_why_and_leaves_all_as_it_is() -> N
     tables = GroupTables()
     tables.join("m1", config=GroupConfig(strategy="machine_room_nearby"))
     part = target(tables)
-    assert (part.rows, "has no room" in part.fault) == ([], True)
+    assert (part.rows, "member 'm1' has no room, which" in part.fault) == ([], True)
     tables.done(part)
-    assert "has no room" in tables.group.fault
+    assert "start it with room=" in tables.group.fault
     assert tables.group not in tables.state.cluster.groups.pending
     tables.done(AlterGroup("g", GroupConfig(), None, False, 0))
     tables.settle()
@@ -124,15 +124,50 @@ def test_rooms_are_zones_of_leaders_and_what_members_said() -> None:
     tables.settle()
     held = tables.owned("m1") + tables.owned("m2")
     assert held == [tables.key(zones["north"], "u")], "the other room's queue has no owner"
+    left = (
+        f"u/{zones['south']} (its leader is in none of the rooms that machine_room consumes: north)"
+    )
+    assert left in tables.group.fault
 
 
-def test_by_config_may_name_who_and_what_is_not_there() -> None:
+def test_by_config_says_which_queues_nobody_gets_and_why() -> None:
     chosen = {"m1": [("t", 2), ("t", 9), ("none", 0)], "m9": [("t", 0)]}
     tables = GroupTables()
     config = GroupConfig(strategy="by_config", options=StrategyOptions(config=chosen))
     tables.join("m1", config=config)
     tables.settle()
-    assert (tables.group.fault, tables.owned("m1")) == ("", [tables.key(2)])
+    assert tables.owned("m1") == [tables.key(2)]
+    assert tables.group.fault == (
+        "no member gets t/0 (by_config gives it to 'm9', who is not in the group), "
+        "t/1 (by_config gives it to nobody), t/3 (by_config gives it to nobody): "
+        "see `logboom group alter --strategy`"
+    )
+    assert tables.group.target_epoch == tables.group.group_epoch
+    tables.join("m9")
+    tables.settle()
+    assert tables.owned("m9") == [tables.key(0)]
+    assert "t/0" not in tables.group.fault
+
+
+def test_by_config_without_a_configuration_leaves_all_as_it_is() -> None:
+    tables = GroupTables()
+    tables.join("m1")
+    tables.settle()
+    tables.done(AlterGroup("g", GroupConfig(strategy="by_config"), None, False, 0))
+    tables.settle()
+    assert "by_config needs a configuration" in tables.group.fault
+    assert len(tables.owned("m1")) == 4
+
+
+def test_one_queue_for_two_members_is_named() -> None:
+    tables = GroupTables()
+    options = StrategyOptions(config={"m1": [("t", 0)], "m2": [("t", 0)]})
+    tables.join("m1", config=GroupConfig(strategy="by_config", options=options))
+    (part,) = targets_of(tables.state.cluster, tables.group, 0)
+    assert (part.rows, part.fault) == (
+        [],
+        "by_config gives t/0 to 'm1' and to 'm2': give it to one of them",
+    )
 
 
 def test_a_large_target_goes_in_parts_and_counts_with_the_last() -> None:

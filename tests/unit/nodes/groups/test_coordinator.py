@@ -16,7 +16,7 @@ from logboom.wire.errors import (
 )
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ExpireMembers, JoinGroup
 from logboom.wire.group_messages import GroupJoined, GroupStatus, GroupStatusTold, QueueStatus
-from logboom.wire.group_view import GroupConfig
+from logboom.wire.group_view import GroupConfig, StrategyOptions
 from tests.unit.nodes.groups.group_rig import GROUP, GroupRig, Member
 from tests.unit.nodes.rig import ME
 
@@ -512,3 +512,24 @@ def test_a_broker_that_stops_hands_its_groups_over_though_it_leads_nothing() -> 
         member.told()
     assert caught.value.fields["coordinator"] == rig.group.coordinator
     assert rig.stop == ""
+
+
+def test_queues_that_a_strategy_gives_to_nobody_are_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = alone()
+    written = {"a": [("flights", 0), ("flights", 1), ("flights", 2)], "b": [("flights", 3)]}
+    by_config = GroupConfig(strategy="by_config", options=StrategyOptions(written))
+    with caplog.at_level("INFO", "logboom.nodes"):
+        rig.coordinate_or_create(by_config)
+        rig.join("a")
+        rig.tell()
+        said = (
+            "group billing, strategy by_config: no member gets flights/3 (by_config gives it to 'b', "
+            "who is not in the group): see `logboom group alter --strategy`"
+        )
+        assert [record.message for record in caplog.records] == [said]
+        rig.join("b")
+        assert [record.message for record in caplog.records[1:]] == [
+            "group billing: every queue has a member again"
+        ]
