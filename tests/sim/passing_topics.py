@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from logboom.nodes.disk.storage import FAMILIES
-from logboom.nodes.log.keys import queue_of
+from logboom.nodes.log.keys import queue_key, queue_of
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
@@ -152,6 +152,8 @@ def left_behind(world: World) -> list[str]:
     for machine in world.nodes("broker"):
         assert machine.storage is not None
         for family in FAMILIES:
-            queues = {queue_of(key) for key in machine.storage.content(family)}
+            # What is shorter is the broker's own, of no queue.
+            content = machine.storage.content(family)
+            queues = {queue_of(key) for key in content if len(key) >= len(queue_key(0, 0))}
             found |= {f"{machine.name} {family} {t}/{q}" for t, q in queues if t not in known}
     return sorted(found)
