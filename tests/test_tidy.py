@@ -89,7 +89,7 @@ SKINS: dict[str, set[str]] = {
         "stream_reader",
         "worker_daemon",
     },
-    "wire": {"sockets"},
+    "wire": {"connections", "sockets"},
 }
 """Portion → modules that may touch the outside world.  No core imports one of them."""
 

@@ -26,7 +26,7 @@ class Scripted:
         self.cluster_id = ""
         self.registered = False
         self.dropped = self.waiting = 0
-        self.sends_dropped = self.sends_waiting_bytes = 0
+        self.sends_dropped = self.sends_waiting_bytes = self.connections_closed = 0
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
         """All of it."""

@@ -99,7 +99,7 @@ class NameServer:
         self._now = now
         self._rng = rng
         self._founders = config.members()
-        self._gate = Gate(config.id, cluster_key, rng)
+        self.gate = Gate(config.id, cluster_key, rng)
         self.raft = RaftNode(
             config.id,
             list(self._founders),
@@ -126,6 +126,8 @@ class NameServer:
         self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
         self.sends_dropped = self.sends_waiting_bytes = 0
         """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
+        self.connections_closed = 0
+        """Connections closed for the unfinished messages that they sent. (The skin's.)"""
 
     @property
     def serving(self) -> bool:
@@ -169,7 +171,7 @@ class NameServer:
             return Effects(stop=str(error))
         self._follow(out)
         self._desk.end_due(out, now.mono)
-        self._desk.watches.forget(self._gate.sweep(now.mono))
+        self._desk.watches.forget(self.gate.sweep(now.mono))
         self._end(out)
         return out
 
@@ -187,7 +189,7 @@ class NameServer:
     def _take(self, event: Event, out: Effects) -> None:
         match event:
             case Received(peer=Inbound() as address, frames=frames):
-                admitted = self._gate.admit(address, frames, out, self._now.mono)
+                admitted = self.gate.admit(address, frames, out, self._now.mono)
                 if admitted is not None:
                     self._serve(*admitted, out)
             case Received(peer=str() as endpoint, frames=frames):
@@ -257,8 +259,8 @@ class NameServer:
             return
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
-        self._gate.cluster_id = cluster.cluster_id
-        self._gate.expel(gone(cluster))
+        self.gate.cluster_id = cluster.cluster_id
+        self.gate.expel(gone(cluster))
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
         everybody = restored or shown <= 0 or views != self._desk.members
@@ -388,11 +390,12 @@ class NameServer:
         figures.update(figures_of(self.state))
         figures.update(
             watches_held=len(self._desk.watches),
-            sessions=len(self._gate),
+            sessions=len(self.gate),
             raft_links_up=self.links.up_count(),
             raft_link_gaps=self.links.gaps,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
+            connections_closed=self.connections_closed,
         )
         figures.update({f"raft_{name}": value for name, value in self.raft.status().items()})
         return figures

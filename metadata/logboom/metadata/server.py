@@ -21,11 +21,19 @@ from logboom.metadata.raft.journal_store import JournalError
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.sockets import Sockets
+from logboom.wire.unfinished import UnfinishedLimits
 
 logger = logging.getLogger("logboom.metadata.server")
 
 FLUSH_MS: Final = 200
 """What answers just sent get to leave when the node ends."""
+MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
+"""Largest frame that is received: requests of metadata are small, and snapshots travel in chunks."""
+LIMITS: Final = UnfinishedLimits(
+    message_bytes=2 * MAX_FRAME_BYTES,
+    strangers_bytes=16 * 1024 * 1024,
+    clients_bytes=64 * 1024 * 1024,
+)
 
 
 class NameServerProcess:
@@ -46,7 +54,7 @@ class NameServerProcess:
         if not config.data:
             raise StartError("data is empty: name the folder of the raft journal")
         listeners = {"main": config.listen, "raft": config.raft_listen}
-        self._sockets = Sockets(listeners)
+        self._sockets = Sockets(listeners, max_frame_bytes=MAX_FRAME_BYTES, limits=LIMITS)
         self._stopping = False
         try:
             self.config = _bound(config, self._sockets.endpoints)
@@ -56,6 +64,7 @@ class NameServerProcess:
                 self.core = NameServer(
                     self.config, self._journal, rng, cluster_key, _now(), raft_config
                 )
+                self._sockets.kind_of = self.core.gate.kind_of
             # Ctrl-C too: what was opened is given back. It is raised on.
             except BaseException:
                 self._journal.close()
@@ -121,6 +130,7 @@ class NameServerProcess:
                 sockets.hang_up(endpoint)
             core.sends_dropped = sockets.dropped
             core.sends_waiting_bytes = sockets.waiting
+            core.connections_closed = sockets.connections_closed
             if effects.stop is not None:
                 return effects.stop
 

@@ -130,6 +130,8 @@ class Broker:
         """Damaged stores kept in the data folder, for STATS. (The skin knows.)"""
         self.sends_dropped = self.sends_waiting_bytes = 0
         """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
+        self.connections_closed = 0
+        """Connections closed for the unfinished messages that they sent. (The skin's.)"""
         self.routes = Routes()
         self.queues = Queues(storage, config.cache_bytes)
         self.gate = Gate(config.id, cluster_key, rng)
@@ -736,6 +738,7 @@ class Broker:
             stores_set_aside=self.stores_set_aside,
             sends_dropped=self.sends_dropped,
             sends_waiting_bytes=self.sends_waiting_bytes,
+            connections_closed=self.connections_closed,
             parked=sum(replica.parked.count for replica in led),
             parked_bytes=sum(replica.parked.size for replica in led),
             parked_oldest_due_ms=self.releasing.oldest_due_ms(led),

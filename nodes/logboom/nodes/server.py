@@ -63,6 +63,7 @@ class BrokerProcess:
         except BaseException:
             self._sockets.close()
             raise
+        self._sockets.kind_of = self._core.gate.kind_of
         self._stopping = False
         self._asked_to_stop = False
         self._suspect = self._storage.suspect
@@ -170,6 +171,7 @@ class BrokerProcess:
         sockets.send(effects.sends)
         self._core.sends_dropped = sockets.dropped
         self._core.sends_waiting_bytes = sockets.waiting
+        self._core.connections_closed = sockets.connections_closed
         for endpoint in effects.hangups:
             sockets.hang_up(endpoint)
         for note in effects.notes:

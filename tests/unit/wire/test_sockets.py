@@ -1,11 +1,12 @@
 """Sockets over loopback: what the skin promises to every loop."""
 
+import socket as tcp
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 import zmq
@@ -21,6 +22,8 @@ from logboom.wire.sockets import (
     Sockets,
     check_endpoint,
 )
+from logboom.wire.unfinished import UnfinishedLimits
+from tests.chaos.fuzz_peers import HANDSHAKE
 
 
 @pytest.fixture
@@ -142,6 +145,75 @@ def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
     assert list(later.frames) == [b"data"]
     node.close()
     other.close()
+
+
+MIB = 1024 * 1024
+TIGHT = UnfinishedLimits(message_bytes=9 * MIB, strangers_bytes=16 * MIB, clients_bytes=16 * MIB)
+"""A message of 8 MiB just fits."""
+
+
+@contextmanager
+def tight_node() -> Iterator[Sockets]:
+    """One that takes little of unfinished messages."""
+    sockets = Sockets({"main": "127.0.0.1:0"}, limits=TIGHT)
+    try:
+        yield sockets
+    finally:
+        sockets.close()
+
+
+def test_large_messages_that_wait_for_a_busy_node_all_arrive() -> None:
+    with tight_node() as node, ExitStack() as closing:
+        diallers = [Sockets() for _ in range(3)]
+        for dialler in diallers:
+            closing.callback(dialler.close)
+            dialler.send([Send(node.endpoints["main"], [b"x", bytes(8 * MIB)])] * 5)
+        # Busy: it takes nothing, while far more than any limit comes in.
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            node.poll(0.01, listening=False)
+            for dialler in diallers:
+                dialler.poll(0)
+        assert len(gather(node, 15, *diallers)) == 15
+        assert node.connections_closed == 0
+
+
+@contextmanager
+def stranger(node: Sockets) -> Iterator[tcp.socket]:
+    """A bare connection whose handshake is done."""
+    host, port = node.endpoints["main"].split(":")
+    with tcp.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(HANDSHAKE)
+        heard = b""
+        while b"READY" not in heard:
+            node.poll(0)
+            heard += connection.recv(4096)
+        yield connection
+
+
+def test_one_who_never_ends_a_message_is_hung_up_on_and_others_are_served(
+    dialler: Sockets, caplog: pytest.LogCaptureFixture
+) -> None:
+    piece = (b"\x03" + (1_000).to_bytes(8, "big") + bytes(1_000)) * 64
+    with tight_node() as node, stranger(node) as endless:
+        endless.setblocking(False)
+        sent, left = 0, b""
+        while not node.connections_closed:
+            assert sent < 200 * MIB
+            left = left or piece
+            with suppress(BlockingIOError, ConnectionError):
+                taken = endless.send(left)
+                sent, left = sent + taken, left[taken:]
+            node.poll(0)
+        assert sent > 9 * MIB
+        assert node.poll(0.3) == []
+        dialler.send([Send(node.endpoints["main"], [b"hello"])])
+        assert len(gather(node, 1, dialler)) == 1
+        with pytest.raises(ConnectionError):
+            endless.send(b"x")
+        (line,) = caplog.messages
+        assert "without its end" in line
+        assert endless.getsockname()[0] in line
 
 
 BIG = 15_000_000

@@ -117,6 +117,11 @@ class Gate:
         """The session at an address, if there is one."""
         return self._peers.get(address)
 
+    def kind_of(self, address: Inbound) -> Kind | None:
+        """The kind of the session at an address, if there is one."""
+        peer = self._peers.get(address)
+        return None if peer is None else peer.kind
+
     def admit(
         self, address: Inbound, frames: Sequence[Frame], out: Effects, now: float
     ) -> tuple[Peer, AnyMessage, Sequence[Frame]] | None:

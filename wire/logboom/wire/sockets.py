@@ -4,7 +4,8 @@ Owned by one thread; only `wake` may be called from others. Sends never block: w
 take yet waits in an outbox of its own with a bound, and a peer past the bound loses what is newest
 (its requests end by their deadlines, and are sent again). All who dialled us share one more bound:
 past it, whoever has more than one message waiting gets BUSY for an answer until it reads, and whoever
-takes nothing for `UNTAKEN_S` is hung up on. One `poll` hands out at most `TURN_MESSAGES` messages or
+takes nothing for `UNTAKEN_S` is hung up on. What connections send without ending a message is bounded
+too (`wire.unfinished`). One `poll` hands out at most `TURN_MESSAGES` messages or
 `TURN_BYTES`, so that no peer starves timers and heartbeats.
 """
 
@@ -12,17 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from logboom.wire.actor import Address, Inbound, Received, Send
+from logboom.wire.connections import LOOK_S, AcceptedConnections
 from logboom.wire.errors import StartError, Unavailable
 from logboom.wire.frames import Frame, id_of
 from logboom.wire.gate import refusal
+from logboom.wire.hello import Kind
 from logboom.wire.messages import MAX_BATCH_BYTES
+from logboom.wire.unfinished import UnfinishedLimits
 
 TURN_MESSAGES: Final = 256
 TURN_BYTES: Final = 2 * 1024 * 1024
@@ -52,6 +58,19 @@ CALLERS_WAITING: Final = 4_096
 """Connections that the system keeps for a listener that has not come to them yet (listen(2); the
 system's own bound, net.core.somaxconn, may be lower). ZeroMQ's 100 are soon passed when all clients
 come back at once after a restart; whoever finds no room tries again after 1, 3, 7, 15 seconds."""
+MAX_FRAME_BYTES: Final = MAX_BATCH_BYTES + 4096
+"""Largest frame that is received: a batch."""
+REQUEST_ROOM_BYTES: Final = 1024 * 1024
+"""What a request may hold beside its largest frame."""
+STRANGERS_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of unfinished messages of all connections without a session: two of the largest."""
+CLIENTS_BYTES: Final = 512 * 1024 * 1024
+"""The same of all connections with the session of a client."""
+LIMITS: Final = UnfinishedLimits(
+    MAX_FRAME_BYTES + REQUEST_ROOM_BYTES, STRANGERS_BYTES, CLIENTS_BYTES
+)
+HANDSHAKE_MS: Final = 5_000
+"""What the ZMTP handshake of an accepted connection may take."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -60,8 +79,16 @@ RECONNECT_LAST_MS: Final = 2_000
 class Sockets:
     """All sockets of one node or client."""
 
-    def __init__(self, listeners: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        listeners: Mapping[str, str] | None = None,
+        *,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        limits: UnfinishedLimits = LIMITS,
+    ) -> None:
         """Bind `listeners` (name → "host:port"; port 0 takes a free one).
+
+        `max_frame_bytes` and `limits` hold for those who dial us.
 
         Raises:
             StartError: PORT_IN_USE, or BAD_CONFIG for an address that is not of this machine.
@@ -84,6 +111,12 @@ class Sockets:
         self._reaped = False
         """Whether this turn has looked for what ZeroMQ has sent."""
         self._more: list[zmq.Socket[bytes]] = []
+        self._max_frame_bytes = max_frame_bytes
+        self._connections = AcceptedConnections(limits)
+        self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
+        """What tells of the connections of a listener → its name and port."""
+        self.kind_of: Callable[[Inbound], Kind | None] = _nobody
+        """The kind of the session behind an address, as the core knows it."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -108,9 +141,13 @@ class Sockets:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.BACKLOG, CALLERS_WAITING)
         socket.setsockopt(zmq.TCP_MAXRT, UNTAKEN_S * 1000)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._max_frame_bytes)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        monitor = self._monitor(socket, name)
         try:
             socket.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
+            self._stop_monitor(socket, monitor)
             socket.close(linger=0)
             if error.errno == zmq.EADDRINUSE:
                 text = (
@@ -124,8 +161,27 @@ class Sockets:
         bound = socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
         self.endpoints[name] = bound
         self._listening[name] = socket
+        self._monitors[monitor] = (name, int(bound.rpartition(":")[2]))
         self._sources[socket] = name
         self._poller.register(socket, zmq.POLLIN)
+
+    def _monitor(self, socket: zmq.Socket[bytes], name: str) -> zmq.Socket[bytes]:
+        """Let ZeroMQ tell of the connections that a listener accepts and loses."""
+        address = f"inproc://connections-of-{name}"
+        events = zmq.EVENT_ACCEPTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+        socket.monitor(address, events)
+        monitor: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
+        monitor.setsockopt(zmq.LINGER, 0)
+        # Without a bound: at one ZeroMQ's I/O thread would wait for us.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.connect(address)
+        self._poller.register(monitor, zmq.POLLIN)
+        return monitor
+
+    def _stop_monitor(self, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+        self._poller.unregister(monitor)
+        socket.disable_monitor()
+        monitor.close(linger=0)
 
     def _socket(self, kind: int) -> zmq.Socket[bytes]:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
@@ -142,28 +198,85 @@ class Sockets:
 
         `listening` False leaves alone whoever dialled us: their messages wait, and at last they do.
         """
+        now = time.monotonic()
+        until = None if timeout is None else now + timeout
+        while True:
+            wait = None if until is None else max(0.0, until - now)
+            if self._listening:
+                # A connection that never ends a message wakes nobody.
+                wait = LOOK_S if wait is None else min(wait, LOOK_S)
+                if self._connections.due(now):
+                    self._look(now)
+            ready, received = self._poll_once(wait, now, listening=listening)
+            if self._listening:
+                self._connections.close_excess(self.kind_of, now)
+            now = time.monotonic()
+            if ready or not self._listening or (until is not None and until <= now):
+                return received
+
+    def _look(self, now: float) -> None:
+        """See what connections received. What is complete of it is taken before it is judged."""
+        self._follow_connections(now)
+        self._connections.look(now)
+
+    def _follow_connections(self, now: float) -> None:
+        """Hear of connections that were accepted or ended."""
+        for monitor, (name, port) in self._monitors.items():
+            while True:
+                try:
+                    told = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+                except zmq.Again:
+                    break
+                if told["event"] == zmq.EVENT_ACCEPTED:
+                    self._connections.accepted(told["value"], name, port, now)
+                else:
+                    self._connections.gone(told["value"])
+
+    def _poll_once(
+        self, wait: float | None, now: float, *, listening: bool
+    ) -> tuple[bool, list[Received]]:
+        """Whether anything came, `wake` included, and the messages."""
         self._reaped = False
         self._flush()
-        wait = 0 if self._more else timeout
+        if self._more:
+            wait = 0
         if self._outboxes:
             wait = 0.002 if wait is None else min(wait, 0.002)
         poller = self._poller if listening else self._own
         ready = poller.poll(None if wait is None else max(0, int(wait * 1000 + 0.999)))
-        sockets = [s for s, _ in ready if isinstance(s, zmq.Socket)]
-        if len(sockets) < len(ready):
+        sockets: list[zmq.Socket[bytes]] = []
+        woken = accepted = False
+        for socket, _ in ready:
+            if not isinstance(socket, zmq.Socket):
+                woken = True
+            elif socket in self._monitors:
+                accepted = True
+            else:
+                sockets.append(socket)
+        if woken:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
-        self._more.clear()
-        return self._drain(sockets)
+        if accepted:
+            # Before their messages are taken.
+            self._follow_connections(now)
+        if listening:
+            for name, listener in self._listening.items():
+                if listener not in sockets:
+                    self._connections.account.taken(name, 0, dry=True)
+        more = self._more
+        self._more = []
+        return woken or bool(sockets or more or self._outboxes), self._drain(sockets)
 
     def _drain(self, sockets: list[zmq.Socket[bytes]]) -> list[Received]:
         received: list[Received] = []
         messages, size = TURN_MESSAGES, TURN_BYTES
         for socket in sockets:
             source = self._sources[socket]
-            listening = source in self._listening
             # A fair share for each socket that is ready.
             share = max(16, messages // len(sockets))
+            if source in self._listening:
+                size -= self._drain_listener(socket, source, share, size, received)
+                continue
             while share and size > 0:
                 try:
                     frames = socket.recv_multipart(zmq.NOBLOCK)
@@ -171,14 +284,41 @@ class Sockets:
                     break
                 share -= 1
                 size -= sum(map(len, frames))
-                if listening:
-                    peer = self._peer(source, frames[0])
-                    received.append(Received(peer, frames[1:], self.untaken(peer)))
-                else:
-                    received.append(Received(source, frames))
+                received.append(Received(source, frames))
             else:
                 self._more.append(socket)
         return received
+
+    def _drain_listener(
+        self,
+        socket: zmq.Socket[bytes],
+        name: str,
+        share: int,
+        room: int,
+        received: list[Received],
+    ) -> int:
+        """Take up to `share` messages, or some more than `room` bytes; the bytes taken."""
+        account = self._connections.account
+        size = taken = 0
+        dry = False
+        while taken < share and size < room:
+            try:
+                # The first frame, which ZeroMQ adds, knows the connection that the message came by.
+                routing = socket.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                dry = True
+                break
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+            taken += 1
+            length = sum(map(len, frames))
+            size += length
+            peer = self._peer(name, routing.bytes)
+            account.delivered(int(routing.get(zmq.SRCFD)), peer, len(frames), length)
+            received.append(Received(peer, frames, self.untaken(peer)))
+        account.taken(name, taken, dry=dry)
+        if not dry:
+            self._more.append(socket)
+        return size
 
     def _peer(self, listener: str, routing_id: bytes) -> Inbound:
         key = (listener, routing_id)
@@ -309,6 +449,11 @@ class Sockets:
         self._outbox_bytes[peer] -= size
         self._count(peer, -size)
 
+    @property
+    def connections_closed(self) -> int:
+        """Connections that were closed for what they left unfinished."""
+        return self._connections.closed
+
     def backlog(self, peer: Address) -> int:
         """Bytes that wait for a peer in its outbox."""
         return self._outbox_bytes.get(peer, 0)
@@ -368,6 +513,10 @@ class Sockets:
 
     def close(self, flush_ms: int = 0) -> None:
         """Close everything; answers just sent get up to `flush_ms` to leave."""
+        for monitor, (name, _) in self._monitors.items():
+            self._stop_monitor(self._listening[name], monitor)
+        self._monitors.clear()
+        self._connections.close()
         for socket in (*self._listening.values(), *self._dialled.values()):
             socket.close(linger=flush_ms)
         self._listening.clear()
@@ -378,6 +527,10 @@ class Sockets:
             os.close(self._wake_write)
             self._wake_read = self._wake_write = -1
         self._context.term()
+
+
+def _nobody(_address: Inbound) -> None:
+    return None
 
 
 def check_endpoint(text: str) -> str:

@@ -1,0 +1,180 @@
+"""Accepted TCP connections of a node, below ZeroMQ: what they received, and how to close one.
+
+ZeroMQ owns the descriptors. They are looked at and reset here, never closed, and a socket cookie
+tells whether a descriptor is still the same connection. Linux only: elsewhere nothing is watched.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import logging
+import os
+import select
+import socket
+import struct
+import termios
+from collections.abc import Iterator
+from typing import Final
+
+from logboom.wire.unfinished import Excess, Standing, UnfinishedLimits, UnfinishedMessages
+
+LOOK_S: Final = 0.05
+"""Seconds between two looks at what connections received."""
+ROTATED: Final = 32
+"""Connections that are sampled in each look, whatever is reported of them."""
+LOG_S: Final = 10.0
+"""Seconds between two log lines about closed connections."""
+SO_COOKIE: Final = 57
+"""socket(7): a number that no other socket of this machine has had (asm-generic/socket.h)."""
+BYTES_RECEIVED: Final = 128
+"""Offset of tcpi_bytes_received in struct tcp_info (linux/tcp.h)."""
+_log = logging.getLogger("logboom.wire")
+
+
+class AcceptedConnections:
+    """The connections that the listeners of one node accepted, with their unfinished messages."""
+
+    def __init__(self, limits: UnfinishedLimits) -> None:
+        self.account = UnfinishedMessages(limits)
+        self.closed = 0
+        """Connections closed for what they left unfinished."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._cookies: dict[int, int] = {}
+        self._rotation: list[int] = []
+        """Descriptors that are still to be sampled in this rotation."""
+        self._next_look = 0.0
+        self._next_line = 0.0
+        self._untold = 0
+        """Connections closed since the last log line."""
+
+    def accepted(self, descriptor: int, listener: str, port: int, now: float) -> None:
+        """A listener on `port` accepted a connection; it may be gone already."""
+        if self._epoll is None:
+            return
+        self.gone(descriptor)
+        with contextlib.suppress(OSError):
+            # An old event: the number may be something else by now, such as a dialled connection.
+            with _borrowed(descriptor) as connection:
+                if connection.getsockname()[1] != port:
+                    return
+                self._cookies[descriptor] = _cookie(connection)
+            # Edge-triggered: who sends nothing costs nothing. Also for being writable, since what
+            # has arrived may have been read by ZeroMQ when we look: then only this is reported.
+            self._epoll.register(descriptor, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+            self.account.opened(descriptor, listener, now)
+
+    def gone(self, descriptor: int) -> None:
+        """A connection ended."""
+        if self._cookies.pop(descriptor, None) is not None:
+            self.account.closed(descriptor)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for `look`, at most every `LOOK_S` seconds."""
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_S
+        return True
+
+    def look(self, now: float) -> None:
+        """Sample all connections that received something since the last look.
+
+        Those with an unfinished message, and some of all others in rotation, are sampled in any
+        case: a peer that never reads is not writable, and may send without being reported.
+        """
+        if self._epoll is None or not self._cookies:
+            return
+        found = {fd for fd, _ in self._epoll.poll(0, len(self._cookies))}
+        found.update(self.account.unfinished())
+        found.update(self._in_rotation())
+        for descriptor in found:
+            total = self._read_by_zeromq(descriptor)
+            if total is not None:
+                self.account.sampled(descriptor, total, now)
+        self.account.begin_rounds()
+
+    def _in_rotation(self) -> list[int]:
+        if not self._rotation:
+            self._rotation = list(self._cookies)
+        chosen = self._rotation[-ROTATED:]
+        del self._rotation[-ROTATED:]
+        return chosen
+
+    def _read_by_zeromq(self, descriptor: int) -> int | None:
+        """Bytes that ZeroMQ has read from a connection."""
+        info = ctypes.create_string_buffer(BYTES_RECEIVED + 8)
+        size = ctypes.c_uint32(len(info))
+        failed = self._libc.getsockopt(
+            descriptor, socket.IPPROTO_TCP, socket.TCP_INFO, info, ctypes.byref(size)
+        )
+        if failed or size.value < len(info):
+            return None
+        received: int = struct.unpack_from("<Q", info.raw, BYTES_RECEIVED)[0]
+        waiting = array.array("i", [0])
+        try:
+            fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
+        except OSError:
+            return None
+        return received - waiting[0]
+
+    def close_excess(self, standing: Standing, now: float) -> None:
+        """Shut down every connection that is past a limit."""
+        for excess in self.account.excess(standing):
+            address = self._shut_down(excess.connection)
+            if address is not None:
+                self.closed += 1
+                self._untold += 1
+                self._tell(address, excess, now)
+
+    def _shut_down(self, descriptor: int) -> str | None:
+        """Reset a connection; ZeroMQ finds it broken and closes it. Returns who it was."""
+        cookie = self._cookies.pop(descriptor, None)
+        with contextlib.suppress(OSError), _borrowed(descriptor) as connection:
+            # The number may have been given to another connection meanwhile.
+            if cookie == _cookie(connection):
+                host, port = connection.getpeername()[:2]
+                self._abort(connection)
+                return f"{host}:{port}"
+        return None
+
+    def _abort(self, connection: socket.socket) -> None:
+        """Reset a connection: connect(2) to no address. After a mere shutdown(2) the system would go
+        on to receive, and ZeroMQ to read, for as long as the peer sends."""
+        address = struct.pack("=H14x", socket.AF_UNSPEC)
+        self._libc.connect(connection.fileno(), address, len(address))
+
+    def _tell(self, address: str, excess: Excess, now: float) -> None:
+        if now < self._next_line:
+            return
+        self._next_line = now + LOG_S
+        shared = "all such connections together" if excess.shared else "a connection"
+        more = f" ({self._untold - 1} more since the last line)" if self._untold > 1 else ""
+        self._untold = 0
+        _log.warning(
+            "closed the connection from %s: %d bytes of a message without its end; %s may have "
+            "at most %d%s",
+            address,
+            excess.unfinished_bytes,
+            shared,
+            excess.limit_bytes,
+            more,
+        )
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            self._epoll.close()
+
+
+@contextlib.contextmanager
+def _borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A second descriptor of a connection, which nobody can close under us."""
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        yield connection
+
+
+def _cookie(connection: socket.socket) -> int:
+    return int.from_bytes(connection.getsockopt(socket.SOL_SOCKET, SO_COOKIE, 8), "little")
