@@ -40,6 +40,13 @@ class PushOptions:
     await_termination_s: float = 30.0
     """How long `close` waits for running listeners (awaitTerminationMillisWhenShutdown)."""
 
+    @property
+    def has_topic_bound(self) -> bool:
+        """Whether queues of one topic share a threshold."""
+        return self.pull_threshold_for_topic != NO_BOUND or (
+            self.pull_threshold_size_for_topic != NO_BOUND
+        )
+
     def validate(self) -> None:
         """Raises InvalidRequest for what cannot work."""
         if not 1 <= self.threads <= 1_000:

@@ -114,6 +114,8 @@ class Cluster:
         """Where every answer to a pull sends its reader."""
         self.passed_over = False
         """Whether no batch matches any pull."""
+        self.as_asked = False
+        """Whether a pull brings what it asks for; else three batches at most."""
         self.matches: list[bytes] | None = None
         """What every answer to a pull says of its batches."""
         self.proposed: dict[tuple[str, int], Result] = {}
@@ -339,13 +341,26 @@ class Cluster:
         if at == log.end:
             self._holds.append((self.now + message.wait_ms / 1000, endpoint, message))
             return None, ()
-        found = [e for e in log.entries if open_batch(e).next_offset > at][:3]
+        found = self._some([e for e in log.entries if open_batch(e).next_offset > at], message)
         last = open_batch(found[-1]).next_offset
         if self.passed_over:
             none = Pulled(0, "NO_MATCHED_MESSAGE", last, log.start, log.end, self.suggested)
             return none, ()
         matches = None if self.matches is None else self.matches[: len(found)]
         return Pulled(0, "FOUND", last, log.start, log.end, self.suggested, matches), found
+
+    def _some(self, entries: list[bytes], message: Pull) -> list[bytes]:
+        if not self.as_asked:
+            return entries[:3]
+        count = size = 0
+        for place, entry in enumerate(entries):
+            if place and (
+                size + len(entry) > message.max_bytes or count >= message.max_messages > 0
+            ):
+                return entries[:place]
+            count += open_batch(entry).count
+            size += len(entry)
+        return entries
 
     def _transacting(
         self, endpoint: str, message: AwaitDecided | CheckParked | EndHalf | CheckHalves

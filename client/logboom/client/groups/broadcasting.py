@@ -16,6 +16,7 @@ from logboom.client.groups.custody import Reads
 from logboom.client.groups.holdings import UNPLACED, Holding
 from logboom.client.groups.member import Member
 from logboom.client.groups.progress import Progress
+from logboom.client.reading.inbox import QueueFetch
 from logboom.client.turn import Turn
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_view import OwnedQueue, QueueKey
@@ -117,6 +118,7 @@ class Broadcasting:
 
     def _read_new(self) -> None:
         member, topics = self._member, self._watching.routes.topics
+        begun: list[QueueFetch] = []
         with member.lock:
             for holding in list(member.holdings.values()):
                 topic = topics.get(holding.topic)
@@ -128,16 +130,22 @@ class Broadcasting:
                 known = self._known.get(name)
                 if topic is None:
                     continue
-                for queue in range(known or 0, len(topic.queues)):
+                begun += [
                     self._read(topic, queue, later=known is not None)
+                    for queue in range(known or 0, len(topic.queues))
+                ]
                 self._known[name] = len(topic.queues)
             share = member.share_bytes()
             for holding in member.holdings.values():
                 if holding.fetch is not None:
                     holding.fetch.share_bytes = share
+                    self._reads.curb(holding.fetch)
+            # Each asks when all are known that share a bound with it.
+            for fetch in begun:
+                self._reads.open(fetch)
         member.changed()
 
-    def _read(self, topic: TopicView, queue: int, *, later: bool) -> None:
+    def _read(self, topic: TopicView, queue: int, *, later: bool) -> QueueFetch:
         member = self._member
         key = (topic.id, queue)
         start: Start = 0
@@ -157,7 +165,7 @@ class Broadcasting:
         fetch.start, fetch.group = start, ""
         fetch.uncommitted = member.options.uncommitted
         holding.fetch = fetch
-        self._reads.open(fetch)
+        return fetch
 
     # Offsets.
 

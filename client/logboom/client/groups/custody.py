@@ -28,6 +28,10 @@ class Reads(Protocol):
         """Begin to read."""
         ...
 
+    def curb(self, fetch: QueueFetch) -> None:
+        """There is less room: ask for no more than that."""
+        ...
+
     def close(self, fetch: QueueFetch) -> None:
         """Read no longer."""
         ...
@@ -58,6 +62,7 @@ class Custody:
         """Make the member's queues what the coordinator lists. `quiet`: begin nothing new, and go
         on with nothing that is being drained."""
         member = self._member
+        begun: list[Holding] = []
         listed = {(owned.topic_id, owned.queue): owned for owned in assigned.queues}
         with member.lock:
             for key, holding in list(member.holdings.items()):
@@ -66,20 +71,24 @@ class Custody:
             for key, owned in listed.items():
                 known = member.holdings.get(key)
                 if known is not None and owned.owner_epoch == known.owner_epoch:
-                    self._keep(known, owned, quiet=quiet)
+                    self._keep(known, owned, begun, quiet=quiet)
                 elif known is not None and owned.owner_epoch < known.owner_epoch:
                     continue  # an answer from before a reset
                 elif owned.owner_epoch > released.get(key, -1):
                     topic = assigned.topics.get(owned.topic_id)
                     if topic is not None:
-                        self._take(topic, owned, quiet=quiet)
+                        self._take(topic, owned, begun, quiet=quiet)
+            # Each is told what it may fetch when all are known that share a bound with it.
             share = member.share_bytes()
             for holding in member.holdings.values():
                 if holding.fetch is not None:
                     holding.fetch.share_bytes = share
+                    self._reads.curb(holding.fetch)
+            for holding in begun:
+                self._begin(holding, holding.handed)
         member.changed()
 
-    def _take(self, topic: str, owned: OwnedQueue, *, quiet: bool) -> None:
+    def _take(self, topic: str, owned: OwnedQueue, begun: list[Holding], *, quiet: bool) -> None:
         """A queue that is new, or was reset."""
         member = self._member
         known = member.holdings.get((owned.topic_id, owned.queue))
@@ -91,9 +100,11 @@ class Custody:
         if owned.revoking or quiet:
             holding.state = "draining"
         else:
-            self._begin(holding, owned.start)
+            begun.append(holding)
 
-    def _keep(self, holding: Holding, owned: OwnedQueue, *, quiet: bool) -> None:
+    def _keep(
+        self, holding: Holding, owned: OwnedQueue, begun: list[Holding], *, quiet: bool
+    ) -> None:
         if owned.revoking and holding.state == "reading":
             self._drain(holding)
         elif (
@@ -104,7 +115,7 @@ class Custody:
             if holding.handed < 0:  # a seek had not found its place yet
                 holding.place(holding.committed[0])
             holding.arrived = holding.handed
-            self._begin(holding, holding.handed)
+            begun.append(holding)
 
     def _begin(self, holding: Holding, start: int) -> None:
         """Read a queue once its topic is known here."""

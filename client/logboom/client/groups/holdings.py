@@ -66,12 +66,12 @@ class Matching:
 
 
 class Share:
-    """Shared by all that a member has of one topic."""
+    """All that a member has of one topic; the core writes it, under the member's lock."""
 
-    __slots__ = ("count",)
+    __slots__ = ("holdings",)
 
     def __init__(self) -> None:
-        self.count = 0
+        self.holdings: dict[QueueKey, Holding] = {}
 
 
 class Holding:
@@ -134,7 +134,7 @@ class Holding:
         self.failing = ""
         """orderly: why the queue waits for a message that failed."""
         self.share = Share()
-        """How many queues of the topic the member has, this one among them."""
+        """What the member has of the topic, this queue among it."""
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
 

@@ -106,7 +106,7 @@ class Member:
     def add(self, holding: Holding) -> None:
         """The member has one more queue; under the lock."""
         holding.share = self._shares.setdefault(holding.topic, holding.share)
-        holding.share.count += holding.key not in self.holdings
+        holding.share.holdings[holding.key] = holding
         self.holdings[holding.key] = holding
         self._by_name[holding.topic, holding.queue] = holding
 
@@ -115,7 +115,7 @@ class Member:
         name = (holding.topic, holding.queue)
         if self.holdings.get(holding.key) is holding:
             del self.holdings[holding.key]
-            holding.share.count -= 1
+            del holding.share.holdings[holding.key]
         if self._by_name.get(name) is holding:
             del self._by_name[name]
 

@@ -237,12 +237,18 @@ class Dispatcher:
     def _look(self, lane: Lane) -> None:
         """Tell the core if it waits for this."""
         holding = lane.holding
+        self._wake(holding)
+        if self._options.has_topic_bound:
+            for other in holding.share.holdings.values():
+                self._wake(other)
+        if holding.state == "draining" and holding.running == 0:
+            self._call(WakeMember(self._member))
+
+    def _wake(self, holding: Holding) -> None:
         fetch = holding.fetch
         if fetch is not None and fetch.stalled and not fetch.full:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
-        if holding.state == "draining" and holding.running == 0:
-            self._call(WakeMember(self._member))
 
     # The core's word.
 
@@ -255,7 +261,11 @@ class Dispatcher:
             lane.clear()
 
     def tick(self, now: float) -> None:
-        """Listeners that take longer than the group allows: their message counts as failed."""
+        """Listeners that take longer than the group allows: their message counts as failed. And
+        queues have room that others left which are gone."""
+        if self._options.has_topic_bound:
+            for holding in self._member.holdings.values():
+                self._wake(holding)
         limit = self._member.config.consume_timeout_ms / 1000
         for work in list(self._lent.values()):
             message = work.current

@@ -10,7 +10,7 @@ from logboom.client.groups.holdings import GroupFetch, Holding, Matching
 from logboom.client.groups.member import MakeFetch, Member
 from logboom.client.groups.retries import place_of
 from logboom.client.push_options import NO_BOUND, PushOptions
-from logboom.client.reading.inbox import Arrival, Inbox
+from logboom.client.reading.inbox import PULL_BYTES, Arrival, Inbox
 from logboom.client.results import Message
 
 
@@ -42,17 +42,17 @@ class PushFetch(GroupFetch):
         return self.fetched_count - self.finished_count
 
     @property
+    def cached_bytes(self) -> int:
+        """The bytes of the batches that were fetched and are not finished."""
+        return self.fetched - self.consumed
+
+    @property
     def full(self) -> bool:
         """Whether a threshold is passed; compared as RocketMQ does, before a pull."""
         options = self.options
-        if self.cached > self._bound(
-            options.pull_threshold_for_queue, options.pull_threshold_for_topic
-        ):
+        if self.cached > (bound := self._bound()) or not bound:
             return True
-        size = self._bound(
-            options.pull_threshold_size_for_queue, options.pull_threshold_size_for_topic
-        )
-        if self.fetched - self.consumed > size:
+        if self.cached_bytes > (size := self._bytes_bound()) or not size:
             return True
         span = self.fetched_to - self.holding.progress.floor
         return not options.orderly and span > options.consume_concurrently_max_span
@@ -60,21 +60,55 @@ class PushFetch(GroupFetch):
     @property
     def wanted_messages(self) -> int:
         """What there is room for; a batch is never split."""
-        options = self.options
-        bound = self._bound(options.pull_threshold_for_queue, options.pull_threshold_for_topic)
-        return max(1, bound - self.cached)
+        return max(1, self._bound() - self.cached)
 
-    def _bound(self, of_queue: int, of_topic: int) -> int:
-        """This queue's own, or its part of the topic's."""
+    @property
+    def pull_bytes(self) -> int:
+        """The same in bytes, where it is a part of the topic's."""
+        if self.options.pull_threshold_size_for_topic == NO_BOUND:
+            return PULL_BYTES
+        return min(PULL_BYTES, max(1, self._bytes_bound() - self.cached_bytes))
+
+    def _bound(self) -> int:
+        """Messages: this queue's own, or its part of the topic's."""
+        of_topic = self.options.pull_threshold_for_topic
         if of_topic == NO_BOUND:
-            return of_queue
-        return max(1, of_topic // max(1, self.holding.share.count))
+            return self.options.pull_threshold_for_queue
+        return part_of(of_topic, [0 if each is None else each.cached for each in self._of_topic()])
+
+    def _bytes_bound(self) -> int:
+        of_topic = self.options.pull_threshold_size_for_topic
+        if of_topic == NO_BOUND:
+            return self.options.pull_threshold_size_for_queue
+        held = [0 if each is None else each.cached_bytes for each in self._of_topic()]
+        return part_of(of_topic, held)
+
+    def _of_topic(self) -> list[PushFetch | None]:
+        """This one, and one for each other queue of the topic; None: it is not read (yet)."""
+        fetches: list[PushFetch | None] = [self]
+        for holding in self.holding.share.holdings.values():
+            if holding is not self.holding:
+                fetch = holding.fetch
+                fetches.append(fetch if isinstance(fetch, PushFetch) else None)
+        return fetches
 
     def took(self, count: int, size: int) -> None:
         """The core puts messages into the inbox."""
         self.fetched += size
         self.fetched_count += count
         self.fetched_to += count
+
+
+def part_of(bound: int, held: list[int]) -> int:
+    """What a queue may have of a topic's bound, if queues have so much of it: an equal part, or less
+    while others hold more than theirs; but of a bound below their number one each."""
+    left, count = bound, len(held)
+    for most in sorted(held, reverse=True):
+        if most * count <= left or count == 1:
+            break
+        left -= most
+        count -= 1
+    return max(left // count, 1 if bound < len(held) else 0)
 
 
 class Lane:

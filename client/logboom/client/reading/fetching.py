@@ -109,6 +109,13 @@ class Fetching:
         if reading is not None and reading.ticket is None and reading.pause is None:
             self._pull(reading)
 
+    def curb(self, fetch: QueueFetch) -> None:
+        """There is less room: what is asked for is no more than that."""
+        reading = self._readings.get(id(fetch))
+        if reading is not None and reading.ticket is not None and fetch.asks_too_much:
+            self._cancel(reading)
+            self._pull(reading)
+
     def close(self, fetch: QueueFetch) -> None:
         """Read no longer."""
         reading = self._readings.pop(id(fetch), None)
@@ -120,6 +127,7 @@ class Fetching:
         if reading.ticket is not None:
             reading.ticket.cancel()
             reading.ticket = None
+            reading.fetch.asked = (0, 0)
         if reading.pause is not None:
             reading.pause.cancel()
             reading.pause = None
@@ -182,16 +190,17 @@ class Fetching:
             self._place(reading, start if isinstance(start, int) else 0)
         offset = reading.offset or 0
         reading.copies_to = fetch.log_start if offset < fetch.log_start else None
+        fetch.asked = (fetch.wanted_messages, fetch.pull_bytes)
         return Pull(
             0,
             timeout_ms,
             fetch.topic,
             fetch.queue,
             offset,
-            fetch.pull_bytes,
+            fetch.asked[1],
             # Behind the last copy nothing is waited for: it is the log that goes on there.
             WAIT_MS if reading.copies_to is None else 0,
-            fetch.wanted_messages,
+            fetch.asked[0],
             fetch.tags,
             meant,
             fetch.group,
@@ -210,6 +219,7 @@ class Fetching:
 
     def _answered(self, reading: _Reading, reply: Reply) -> None:
         reading.ticket = None
+        reading.fetch.asked = (0, 0)
         message = reply.message
         match message:
             case Pulled():

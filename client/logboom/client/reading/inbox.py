@@ -89,6 +89,7 @@ class QueueFetch:
     the rest."""
 
     __slots__ = (
+        "asked",
         "compacted",
         "consumed",
         "copies",
@@ -132,6 +133,9 @@ class QueueFetch:
         self.tags = tags
         self.generation = 0
         """Grows with each seek; arrivals of an older one are void."""
+        self.asked = (0, 0)
+        """(messages, bytes) that the pull under way may bring, as `wanted_messages` and `pull_bytes`
+        were."""
         self.consumed = 0
         """Bytes that the reader took out."""
         self.fetched = 0
@@ -179,6 +183,12 @@ class QueueFetch:
     def pull_bytes(self) -> int:
         """Bytes that one pull asks for."""
         return PULL_BYTES
+
+    @property
+    def asks_too_much(self) -> bool:
+        """Whether the pull under way may bring more than there is room for by now."""
+        messages, size = self.asked
+        return messages > self.wanted_messages or size > self.pull_bytes
 
     def took(self, count: int, size: int) -> None:
         """The core puts `count` messages of `size` bytes into the inbox."""

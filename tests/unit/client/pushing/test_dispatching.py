@@ -18,7 +18,7 @@ from logboom.client.groups.progress import Progress
 from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN, restored, retry_delay_ms
 from logboom.client.push_options import PushOptions
 from logboom.client.pushing.dispatching import Dispatcher
-from logboom.client.pushing.lanes import PushFetch, cached_by_queue
+from logboom.client.pushing.lanes import PushFetch, cached_by_queue, part_of
 from logboom.client.pushing.listening import Runner, takes_context
 from logboom.client.pushing.work import Context, Dead, Done, Later, Work
 from logboom.client.reading.inbox import Inbox
@@ -259,6 +259,76 @@ def test_a_topic_has_a_threshold_that_its_queues_share(cluster: GroupCluster) ->
     push.run(2)
     assert push.member.holding("t", 1) is None
     assert push.fetch(0).wanted_messages == 1_024 - push.fetch(0).cached
+
+
+@pytest.mark.parametrize("steps", [(8,), (1, 3, 8)])
+@pytest.mark.parametrize("by_bytes", [False, True])
+def test_a_topics_threshold_holds_from_the_start(steps: tuple[int, ...], by_bytes: bool) -> None:
+    cluster = GroupCluster(queues=8)
+    cluster.as_asked = True
+    for queue in range(8):
+        fill(cluster, queue, 0, 2_000, batch=10)
+    size = len(cluster.log("t").entries[0])
+    name = "pull_threshold_size_for_topic" if by_bytes else "pull_threshold_for_topic"
+    bound = 100 * size if by_bytes else 1_024
+    options: dict[str, Any] = {name: bound}
+    push = Push(cluster, lambda _: None, **options)
+    overrun = 8 * (size if by_bytes else 10)  # a batch is never split
+
+    def held() -> int:
+        fetches = [h.fetch for h in push.member.holdings.values()]
+        found = [fetch for fetch in fetches if isinstance(fetch, PushFetch)]
+        return sum(each.cached_bytes if by_bytes else each.cached for each in found)
+
+    given = 0
+    for stop in steps:
+        while given < stop:
+            cluster.give(given)
+            given += 1
+        cluster.run(0.05 if stop < 8 else 3)
+        assert held() <= bound + overrun
+    assert held() > bound - overrun, "and room is used"
+    most = 0
+    while (work := push.take()) is not None:
+        push.runner.run(work)
+        push.dispatcher.done(work, cluster.now)
+        cluster.run(0.01)
+        most = max(most, held())
+    assert most <= bound + overrun
+    assert push.dispatcher.handled == 16_000
+
+
+def test_the_room_of_a_queue_that_went_is_the_others(cluster: GroupCluster) -> None:
+    fill(cluster, 0, 30, 600, batch=10)
+    push = Push(cluster, print, pull_threshold_for_topic=200)
+    cluster.give(0)
+    cluster.run(1)
+    assert push.fetch(0).cached > 200
+    cluster.give(1)
+    cluster.run(1)
+    assert push.fetch(1).cached == 0, "the other has all the room"
+    del cluster.owned[0]
+    cluster.assigned_version += 1
+    cluster.run(1)
+    assert push.fetch(1).cached == 30
+
+
+@pytest.mark.parametrize(
+    ("bound", "held", "part"),
+    [
+        (1_024, [0] * 8, 128),
+        (1_024, [1_000, 0, 0, 0], 8),
+        (1_024, [1_000, 200, 0, 0], 0),
+        (1_024, [300, 300, 0, 0], 212),
+        (1_024, [2_000, 0], 0),
+        (1_024, [2_000], 1_024),
+        (4, [0] * 8, 1),
+    ],
+)
+def test_queues_share_what_those_over_their_part_leave(
+    bound: int, held: list[int], part: int
+) -> None:
+    assert part_of(bound, held) == part
 
 
 def test_bytes_count_until_the_commit_point_passes_them(cluster: GroupCluster) -> None:
