@@ -85,6 +85,7 @@ SKINS: dict[str, set[str]] = {
         "session",
         "sink",
         "sink_delivery",
+        "sink_fencing",
         "source",
         "stream_reader",
         "worker_daemon",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from logboom.client import Client
+from logboom.pipeline.failures import reason
 from logboom.pipeline.sink import StreamWriter
 from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
 from logboom.pipeline.sink_options import sink_options
@@ -77,17 +79,34 @@ class Copying:
     def __init__(self, stream: Read, servers: str, topic: str, folder: Path) -> None:
         self._stream = stream
         self._servers = servers
-        self._topic = topic
+        self.topic = topic
         self.copy = f"{topic}.copy"
         self.checkpoint = folder / "checkpoint"
 
     def start(self, kind: str = "logboom", checkpoint: Path | None = None, **options: str) -> Any:
         """Run it over all there is."""
         options |= {"servers": self._servers, "topic": self.copy}
-        frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
+        frame = self._stream(subscribe=self.topic, startingOffsets="earliest")
         writer = frame.select("key", "value").writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", str(checkpoint or self.checkpoint))
         return writer.trigger(availableNow=True).start()
+
+    def going(self, checkpoint: Path, name: str, *, by_frames: bool) -> Any:
+        """Let it run on, under an application id."""
+        options = {"servers": self._servers, "topic": self.copy, "txnAppId": name}
+
+        def write_frame(frame: DataFrame, number: int) -> None:
+            writer = frame.write.format("logboom").options(**options, txnVersion=str(number))
+            writer.mode("append").save()
+
+        frame = self._stream(subscribe=self.topic, startingOffsets="earliest")
+        writer = frame.select("key", "value").writeStream
+        sink = (
+            writer.foreachBatch(write_frame)
+            if by_frames
+            else writer.format("logboom").options(**options)
+        )
+        return sink.option("checkpointLocation", str(checkpoint)).start()
 
     def run(self, kind: str = "logboom") -> Any:
         """The same, to its end; gives the ended query back."""
@@ -97,7 +116,7 @@ class Copying:
 
     def by_frames(self, write_frame: Callable[[DataFrame, int], None]) -> None:
         """Give all there is to a function, as frames."""
-        frame = self._stream(subscribe=self._topic, startingOffsets="earliest")
+        frame = self._stream(subscribe=self.topic, startingOffsets="earliest")
         writer = frame.select("key", "value").writeStream.foreachBatch(write_frame)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         assert writer.trigger(availableNow=True).start().awaitTermination(300)
@@ -195,6 +214,36 @@ def test_a_name_of_ones_own_outlives_the_checkpoint(
     assert values(boom, copying.copy) == list(range(90))
     run(3, "two")
     assert values(boom, copying.copy) == sorted([*range(90), *range(95)])
+
+
+@pytest.mark.parametrize("by_frames", [False, True])
+def test_of_two_queries_with_one_name_the_older_is_told(
+    boom: Client, copying: Copying, fill: Any, by_frames: bool
+) -> None:
+    older = copying.going(copying.checkpoint, copying.topic, by_frames=by_frames)
+    assert passed(older, 0)
+    newer = copying.going(copying.checkpoint.with_name("newer"), copying.topic, by_frames=by_frames)
+    try:
+        assert passed(newer, 0)
+        fill(copying.topic, 0, range(90, 95))
+        with pytest.raises(StreamingQueryException) as caught:
+            older.awaitTermination(60)
+        assert "is not published: a newer query" in reason(caught.value)
+        assert passed(newer, 1)
+        assert values(boom, copying.copy) == list(range(95))
+    finally:
+        older.stop()
+        newer.stop()
+
+
+def passed(query: Any, batch: int) -> bool:
+    """Wait until a running query has done a micro-batch."""
+    while query.isActive and not any(
+        each.batchId >= batch and each.numInputRows for each in query.recentProgress
+    ):
+        # Only the listener of a session is told, of all its queries.
+        time.sleep(0.05)
+    return bool(query.isActive)
 
 
 # The same without Spark, in orders that it cannot be made to go through.

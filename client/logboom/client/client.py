@@ -32,7 +32,7 @@ from logboom.client.results import PullResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
-from logboom.client.transactions.applications import check_chosen
+from logboom.client.transactions.applications import check_chosen, take_over
 from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.wire.columns import Columns
@@ -463,15 +463,37 @@ class Client:
             wait(pile)
         return [handle_of(pile) for pile in piles]
 
+    def take_over(self, app_id: str) -> tuple[int, int]:
+        """Have an application id for oneself: `decide` refuses commits in an older epoch.
+
+        Returns:
+            The epoch for `decide`, and the greatest sequence that was committed (-1: none).
+
+        Raises:
+            InvalidRequest: it cannot be one.
+            TimedOut: no name server answered.
+        """
+        return self._io.drive(take_over(app_id, wall_ms(), self._timeout_s))
+
     def decide(
-        self, app_id: str, sequence: int, handles: Sequence[ParkedHandle], *, commit: bool = True
+        self,
+        app_id: str,
+        sequence: int,
+        handles: Sequence[ParkedHandle],
+        *,
+        commit: bool = True,
+        epoch: int | None = None,
     ) -> Decision:
         """Publish what is parked, all or nothing, or drop it; returns when every queue has.
 
         The first commit of a sequence counts, for ever: of a later one `again` is true, and nothing
         is published by it. A commit drops what the same sequence has parked and it does not name.
 
+        Args:
+            epoch: of a commit, that of `take_over`; None: others may decide beside.
+
         Raises:
+            Refused: FENCED, somebody has taken the application id over since; nothing is decided.
             TransactionError: UNKNOWN_HANDLES: one is not parked (any more); the attempt is
                 aborted. TRANSACTION_ABORTED: it was before.
             InvalidRequest: handles of two transactions or attempts; TOO_LARGE, nothing is decided.
@@ -479,7 +501,9 @@ class Client:
                 and it may be; say it again.
         """
         listed = list(handles)
-        flow = decide_handles(app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit)
+        flow = decide_handles(
+            app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit, epoch=epoch
+        )
         return self._io.drive(flow)
 
     def _parker(self) -> Producer:

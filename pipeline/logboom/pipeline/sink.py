@@ -18,8 +18,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from logboom.pipeline.clients import client
 from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
+from logboom.pipeline.sink_fencing import epoch_of
 from logboom.pipeline.sink_options import SinkOptions
-from logboom.wire.errors import InternalError, InvalidRequest, LogboomError, TransactionError
+from logboom.wire.errors import (
+    InternalError,
+    InvalidRequest,
+    LogboomError,
+    Refused,
+    TransactionError,
+)
 from logboom.wire.transactions import MADE_UP
 
 LOG: Final = logging.getLogger("logboom.pipeline")
@@ -85,6 +92,7 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
 
     Raises:
         TransactionError: what was parked is no longer: the write took too long.
+        Refused: FENCED: a newer query writes under this `txnAppId`.
         TimedOut: the decision, or what it leads to, is not known to be there.
         InvalidRequest: TOO_LARGE: more batches than one decision may list.
     """
@@ -92,19 +100,32 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     unit, handles = _parked(messages)
     if unit is None:
         return
-    before = any(isinstance(each, Written) and each.closed for each in messages)
-    if handles:
-        # A queue that had no part in the first decision parks, and is not told.
-        before |= _decide(options, unit, handles)
+    written = [each for each in messages if isinstance(each, Written)]
+    before = any(each.closed for each in written)
+    run = max(each.run for each in written)
+    if handles or (before and run):
+        # A queue that had no part in the first decision parks, and is not told. Who parks nothing
+        # more may be fenced all the same.
+        before |= _decide(options, unit, handles, run)
     if before and options.app_id:
         _tell_closed(options, unit)
 
 
-def _decide(options: SinkOptions, unit: Unit, handles: list[Any]) -> bool:
+def _decide(options: SinkOptions, unit: Unit, handles: list[Any], run: str) -> bool:
     """Decide; whether somebody had before."""
     boom = client(options.servers, options.timeout_s)
+    epoch = epoch_of(options.servers, options.timeout_s, unit.app_id, run) if run else None
     try:
-        return boom.decide(unit.app_id, unit.sequence, handles).again
+        return boom.decide(unit.app_id, unit.sequence, handles, epoch=epoch).again
+    except Refused as error:
+        if error.code != "FENCED":
+            raise
+        text = (
+            f"write {unit.sequence} of {unit.app_id!r} is not published: a newer query, or this one "
+            "started anew, writes under the same txnAppId. Stop one of them, or give each a "
+            "txnAppId of its own"
+        )
+        raise Refused(f"{text}. ({error.text})", "FENCED") from error
     except InvalidRequest as error:
         if error.code != "TOO_LARGE":
             raise

@@ -23,6 +23,8 @@ from logboom.wire.errors import InternalError, LogboomError, TransactionError, U
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Under these names Spark tells tasks of a stream what they work for; they are Spark's inner ones."""
+RUN_ID: Final = "spark.jobGroup.id"
+"""The same of a query since it was started last."""
 CLOSED: Final = "TRANSACTION_CLOSED"
 
 
@@ -45,6 +47,8 @@ class Written(WriterCommitMessage):
     closed: bool = False
     """The unit was published before, so that nothing was parked."""
     rows: int = 0
+    run: str = ""
+    """The run of the query that writes under an application id of its user's; "": no query does."""
 
 
 def stream_unit(options: SinkOptions) -> Unit:
@@ -80,6 +84,7 @@ def write(
         UnknownResource: no such topic or queue.
     """
     parks = None if unit is None else parks_of(unit.app_id, attempt, unit.sequence)
+    run = _run() if options.app_id else ""
     rest = iter(record_batches)
     try:
         piles = list(_sent(options, rest, parks, attempt))
@@ -92,9 +97,17 @@ def write(
         # Published by an earlier run, whose end Spark has not seen. Spark wants all rows taken.
         for _ in rest:
             continue
-        return Written(unit, attempt, closed=True)
+        return Written(unit, attempt, closed=True, run=run)
     handles = () if parks is None else tuple(map(handle_of, piles))
-    return Written(unit, attempt, handles, rows=sum(pile.count for pile in piles))
+    return Written(unit, attempt, handles, rows=sum(pile.count for pile in piles), run=run)
+
+
+def _run() -> str:
+    """The run of the query that this task works for, be it in `foreachBatch`; "": of none."""
+    task = TaskContext.get()
+    if task is None or not task.getLocalProperty(QUERY_ID):
+        return ""
+    return task.getLocalProperty(RUN_ID) or ""
 
 
 def _sent(

@@ -32,7 +32,7 @@ from logboom.client.reading.picking import wanted_of
 from logboom.client.results import PullResult
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
-from logboom.client.transactions.applications import check_chosen
+from logboom.client.transactions.applications import check_chosen, take_over
 from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.filters import Filter
@@ -372,12 +372,24 @@ class Client:
             await settled(pile)
         return [handle_of(pile) for pile in piles]
 
+    async def take_over(self, app_id: str) -> tuple[int, int]:
+        """Have an application id for oneself; as `logboom.client.Client.take_over`."""
+        return await drive(self._io, take_over(app_id, wall_ms(), self._timeout_s))
+
     async def decide(
-        self, app_id: str, sequence: int, handles: Sequence[ParkedHandle], *, commit: bool = True
+        self,
+        app_id: str,
+        sequence: int,
+        handles: Sequence[ParkedHandle],
+        *,
+        commit: bool = True,
+        epoch: int | None = None,
     ) -> Decision:
         """Publish what is parked, or drop it; as `logboom.client.Client.decide`."""
         listed = list(handles)
-        flow = decide_handles(app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit)
+        flow = decide_handles(
+            app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit, epoch=epoch
+        )
         return await drive(self._io, flow)
 
     async def close(self, timeout_s: float | None = None) -> None:

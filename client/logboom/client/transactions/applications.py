@@ -125,12 +125,19 @@ def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]
     """Get a producer epoch, once per client: who worked under the application id is fenced."""
     if application.epoch >= 0:
         return
-    result: Result = yield ProposeCommand(OpenTransaction(application.app_id, wall_ms), timeout)
+    application.epoch, application.committed = yield from take_over(
+        application.app_id, wall_ms, timeout
+    )
+
+
+def take_over(app_id: str, wall_ms: int, timeout: float) -> Flow[tuple[int, int]]:
+    """Get a producer epoch of an application id; with it, its greatest committed sequence."""
+    check_app_id(app_id)
+    result: Result = yield ProposeCommand(OpenTransaction(app_id, wall_ms), timeout)
     value = result.value
     if not isinstance(value, list) or len(value) != 2:
         raise InternalError(f"opening a transaction was answered by {value!r}: please report it")
-    application.committed = int(value[1])
-    application.epoch = int(value[0])
+    return int(value[0]), int(value[1])
 
 
 def next_sequence(application: Application, sequence: int | None) -> int:

@@ -151,10 +151,15 @@ def decide_handles(
     timeout: float,
     *,
     commit: bool,
+    epoch: int | None = None,
 ) -> Flow[Decision]:
     """Decide on batches that were parked by `Client.park`, and wait until that is carried out.
 
+    Args:
+        epoch: of a commit, in which the application id was taken over; None: it was not.
+
     Raises:
+        Refused: FENCED, the application id was taken over since.
         TransactionError: UNKNOWN_HANDLES: one is not parked (any more), and the sequence was not
             committed; the attempt is aborted then. TRANSACTION_ABORTED.
         InvalidRequest: handles of another transaction, or of two attempts; TOO_LARGE.
@@ -165,7 +170,8 @@ def decide_handles(
     parked = parked_in(handles)
     queues = {(each.topic_id, each.queue): each.topic for each in handles}
     if commit:
-        command = Decide(app_id, NOT_FENCED, sequence, attempt, True, parked, [], wall_ms)
+        fence = NOT_FENCED if epoch is None else epoch
+        command = Decide(app_id, fence, sequence, attempt, True, parked, [], wall_ms)
         check_size(command)
         unknown = yield from _unknown(handles, timeout)
         if unknown:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from logboom.client.transactions.applications import take_over
 from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
 from logboom.client.transactions.parked_batches import Payload, handle_of, parks_of, send_all
 from logboom.wire.batch import encode_batch, open_batch
-from logboom.wire.errors import DamagedBatch, InvalidRequest, TransactionError
+from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused, TransactionError
 from tests.unit.client.scripted import WALL_MS, Cluster
 from tests.unit.client.sending.test_sending import producer
 from tests.unit.client.transactions.test_transactions import drive, published
@@ -33,9 +34,14 @@ def park(
 
 
 def decide(
-    cluster: Cluster, handles: list[ParkedHandle], sequence: int = 5, *, commit: bool = True
+    cluster: Cluster,
+    handles: list[ParkedHandle],
+    sequence: int = 5,
+    *,
+    commit: bool = True,
+    epoch: int | None = None,
 ) -> Decision:
-    flow = decide_handles("job", sequence, handles, WALL_MS, 5, commit=commit)
+    flow = decide_handles("job", sequence, handles, WALL_MS, 5, commit=commit, epoch=epoch)
     result: Decision = drive(cluster, flow)
     return result
 
@@ -92,6 +98,23 @@ def test_a_commit_drops_what_it_does_not_list(cluster: Cluster) -> None:
     with pytest.raises(TransactionError) as caught:
         park(cluster, [("t", 0, [b"late"])])
     assert caught.value.code == "TRANSACTION_CLOSED"
+
+
+def test_who_was_taken_over_from_publishes_nothing_more(cluster: Cluster) -> None:
+    older, committed = drive(cluster, take_over("job", WALL_MS, 5))
+    assert committed == -1
+    assert not decide(cluster, park(cluster, [("t", 0, [b"a"])]), epoch=older).again
+    newer, committed = drive(cluster, take_over("job", WALL_MS, 5))
+    assert (newer, committed) == (older + 1, 5)
+    handles = park(cluster, [("t", 0, [b"b"])], sequence=6)
+    for sequence, of_it in ((6, handles), (5, [])):
+        with pytest.raises(Refused) as caught:
+            decide(cluster, of_it, sequence, epoch=older)
+        assert caught.value.code == "FENCED"
+    assert published(cluster) == [b"a"]
+    # Who may not commit may still drop what is his.
+    assert decide(cluster, handles, 6, commit=False, epoch=older).outcome == "abort"
+    assert decide(cluster, [], 5, epoch=newer).again
 
 
 def test_an_abort_drops(cluster: Cluster) -> None:

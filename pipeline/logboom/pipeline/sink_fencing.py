@@ -1,0 +1,33 @@
+"""Of queries with one `txnAppId` the newest has it: older ones are told, and write no more.
+
+Two that live at once would have numbers alike, and each would take what the other has published for
+its own. A run of a query takes the application id over with its first write. In which epoch it did
+stands in the name servers' log, as the greatest sequence of a made-up application id that is the
+run's alone: so whichever process writes for it next goes on in the same epoch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+from logboom.pipeline.clients import client
+from logboom.wire.transactions import MADE_UP
+
+
+@lru_cache(maxsize=1_024)
+def epoch_of(servers: str, timeout_s: float, app_id: str, run: str) -> int:
+    """The epoch in which a run of a query has an application id; the first time it takes it over.
+
+    Raises:
+        TimedOut: no name server answered.
+    """
+    boom = client(servers, timeout_s)
+    whose = hashlib.sha256(f"{run} {app_id}".encode()).hexdigest()
+    note = f"{MADE_UP}spark-run-{whose}"
+    _, noted = boom.take_over(note)
+    if noted >= 0:
+        return noted
+    epoch, _ = boom.take_over(app_id)
+    boom.decide(note, epoch, [])
+    return epoch
