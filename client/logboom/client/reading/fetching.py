@@ -371,8 +371,11 @@ class Fetching:
     # Metadata.
 
     def _rerouted(self) -> None:
+        live = {each.endpoint for each in self._watching.routes.brokers.values() if each.alive}
         for reading in list(self._readings.values()):
             fetch = reading.fetch
+            if reading.suggested not in live:
+                reading.suggested = ""  # back to the leader, instead of waiting for who is gone
             if fetch.topic not in self._watching.routes.topics:
                 if reading.ticket is not None:
                     self._cancel(reading)

@@ -239,6 +239,20 @@ def test_a_slow_reader_goes_where_it_is_sent_as_long_as_it_is_slow(
     assert set(others) == {BROKERS[1]}
 
 
+def test_a_reader_leaves_a_follower_once_it_is_fenced(cluster: Cluster) -> None:
+    fill(cluster, 0, 0, 9)
+    cluster.suggested = "two"
+    reader = Reader(cluster)
+    assert reader.read(9) == numbers(0, 9)
+    cluster.run(1)  # the next pull is held at the follower
+    cluster.dead.add(BROKERS[1])
+    cluster.run(2)
+    fill(cluster, 0, 9, 3)
+    cluster.wake_pulls()
+    cluster.version += 1  # the name servers fence it
+    assert reader.read(3, 1.5) == numbers(9, 3)
+
+
 def test_a_paused_batch_keeps_what_the_broker_said(cluster: Cluster) -> None:
     fill(cluster, 0, 0, 3, headers=[{"n": b"1"}] * 3)
     cluster.matches = [b"\6"]
