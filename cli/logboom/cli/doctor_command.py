@@ -5,11 +5,13 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import google_crc32c
 
+from logboom.cli.connecting import open_client
+from logboom.cli.doctor_consumers import consumers
+from logboom.cli.findings import Finding, Outcome, some
 from logboom.cli.options import Output, Servers, servers_or_default
 from logboom.cli.output import bytes_text, show
 from logboom.deploy.asking import Asker
@@ -22,21 +24,12 @@ ASK_S: Final = 2.0
 OPEN_FILES: Final = 4_096
 """RocksDB and the connections need so many file descriptors on a busy broker."""
 
-Outcome = Literal["ok", "warning", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The outcome of one check."""
-
-    check: str
-    result: Outcome
-    found: str
-    fix: str = ""
-
 
 def doctor(*, servers: Servers = None, output: Output = "table") -> int:
     """Check this machine and the cluster: check, result, fix. Exits with 1 if a check failed.
+
+    Groups, subscriptions and transactions are looked at too: one that is stuck is a failure, one that
+    is paused or has nobody who consumes is a warning.
 
     For example:
 
@@ -60,11 +53,22 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
         ends = [check_endpoint(end.strip()) for end in named.split(",")]
         with Asker() as asker:
             findings += cluster(asker, ends)
+        if any(each.check == "raft leader" and each.result == "ok" for each in findings):
+            findings += _consumers(named)
     rows = [
         {"check": f.check, "result": f.result, "found": f.found, "fix": f.fix} for f in findings
     ]
     show(rows, ["check", "result", "found", "fix"], output)
     return 1 if any(finding.result == "failed" for finding in findings) else 0
+
+
+def _consumers(servers: str) -> Iterator[Finding]:
+    """Checks of those who read and write."""
+    try:
+        with open_client(servers) as boom:
+            yield from consumers(boom)
+    except LogboomError as error:
+        yield Finding("groups", "warning", f"not looked at: {error.text}", "see the checks above")
 
 
 def machine() -> Iterator[Finding]:
@@ -203,5 +207,4 @@ def _needed(min_in_sync: int, queue: QueueView) -> int:
 def _about(check: str, wrong: list[str], result: Outcome, fix: str) -> Finding:
     if not wrong:
         return Finding(check, "ok", "all")
-    some = ", ".join(wrong[:3]) + (" …" if len(wrong) > 3 else "")
-    return Finding(check, result, f"not {len(wrong)}: {some}", fix)
+    return Finding(check, result, f"not {len(wrong)}: {some(wrong)}", fix)

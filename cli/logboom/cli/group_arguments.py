@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from logboom.cli.options import duration_ms, time_ms
+from logboom.cli.options import duration_ms, queue_numbers, time_ms
 from logboom.client.groups.results import Place
 from logboom.wire.errors import InvalidRequest
 
@@ -48,6 +48,31 @@ def when(text: str) -> Literal["first", "last"] | int:
         meant = "first, last, a time like 2026-11-21T10:00:00Z, or 1h for an hour ago"
         raise InvalidRequest(f"{text!r} is no place to go to: say {meant}")
     return int(time.time() * 1000) - ago
+
+
+def assigned(texts: Sequence[str]) -> dict[str, list[Place]]:
+    """Member → its queues, out of `member=topic/queues`.
+
+    Raises:
+        InvalidRequest: one is no such text, or a queue is given twice.
+    """
+    found: dict[str, list[Place]] = {}
+    owner: dict[Place, str] = {}
+    for text in texts:
+        member, _, places = text.rpartition("=")
+        topic, _, numbers = places.rpartition("/")
+        if not member or not topic:
+            raise InvalidRequest(f"{text!r} gives no queues: write member-1=orders/0-3")
+        for number in queue_numbers(numbers) or ():
+            place = (topic, number)
+            if owner.setdefault(place, member) != member:
+                other = owner[place]
+                raise InvalidRequest(
+                    f"{topic}/{number} is given to {other!r} and to {member!r}: give it to one"
+                )
+            if place not in found.setdefault(member, []):
+                found[member].append(place)
+    return found
 
 
 def offsets_of(texts: Sequence[str]) -> dict[Place | int, int]:

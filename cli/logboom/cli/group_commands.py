@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
-from logboom.cli.group_arguments import offsets_of, subscription_of, when
+from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
 from logboom.cli.options import Output, Servers, Yes, duration_ms, queue_numbers
 from logboom.cli.output import counted, note, show, show_json
@@ -90,6 +90,9 @@ def alter(
     retry_last: str | None = None,
     consume_timeout: str | None = None,
     strategy: str | None = None,
+    assign: Annotated[list[str] | None, Parameter(negative="")] = None,
+    rooms: str | None = None,
+    virtual_nodes: int | None = None,
     start: str | None = None,
     when_slow: Literal["stay", "follower"] | None = None,
     paused: bool | None = None,
@@ -105,6 +108,8 @@ def alter(
         logboom group alter billing --session 30s --strategy averagely
         logboom group alter billing --paused       # and --no-paused to go on
         logboom group alter billing --subscribe 'orders=late || lost' --subscribe refunds
+        logboom group alter billing --strategy by_config --assign a=orders/0-2 --assign b=orders/3
+        logboom group alter billing --strategy machine_room --rooms north,south
 
     Parameters
     ----------
@@ -132,6 +137,13 @@ def alter(
     strategy
         Who gets which queue: sticky, averagely, averagely_by_circle, consistent_hash, by_config,
         machine_room, machine_room_nearby.
+    assign
+        by_config: queues of one member, MEMBER=TOPIC/QUEUES; give it once per member and topic. All of
+        them together are the new configuration. MEMBER is an instance name, or a member's id.
+    rooms
+        machine_room: zones of brokers, comma-separated, whose queues are consumed.
+    virtual_nodes
+        consistent_hash: points of each member on the ring.
     start
         Where it begins in topics that it comes to know: first, last, a time, or 1h for an hour ago.
     when_slow
@@ -158,6 +170,14 @@ def alter(
         "paused": paused,
     }
     changed = {key: value for key, value in settings.items() if value is not None}
+    options = {
+        "config": None if assign is None else assigned(assign),
+        "rooms": None if rooms is None else [room.strip() for room in rooms.split(",")],
+        "virtual_nodes": virtual_nodes,
+    }
+    options = {key: value for key, value in options.items() if value is not None}
+    if options:
+        changed["options"] = options
     if not changed and subscribe is None and not create:
         raise InvalidRequest("nothing to change: give --session, --subscribe or another setting")
     wanted = None if subscribe is None else subscription_of(subscribe)

@@ -208,7 +208,8 @@ class Admin:
         Args:
             subscription: topic → filter text; members of another adopt it in turn.
             create: make the group if it does not exist.
-            settings: session_ms, heartbeat_ms, strategy …, as `GroupConfig` says.
+            settings: session_ms, heartbeat_ms, strategy …, as `GroupConfig` says; `options` may
+                be a mapping of those `StrategyOptions` that change.
 
         Raises:
             UnknownResource: UNKNOWN_GROUP.

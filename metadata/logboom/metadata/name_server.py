@@ -343,7 +343,11 @@ class NameServer:
     def _propose(self, peer: Peer, message: Propose, out: Effects) -> None:
         self._counts["proposals"] += 1
         entry = self._entry(proposer_of(peer, message), message.number, message.command)
-        error = refuse_proposal(peer, message, len(entry)) if self.raft.is_leader else None
+        error = (
+            refuse_proposal(peer, message, len(entry), self.state.cluster.groups)
+            if self.raft.is_leader
+            else None
+        )
         if not self.raft.is_leader:
             error = self.not_leader()
         if error is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from logboom.metadata.raft.config import MAX_COMMAND_BYTES
-from logboom.wire.commands import AlterTopic, CreateTopic, FenceBroker, NewTerm
+from logboom.wire.commands import AlterTopic, AnyCommand, CreateTopic, FenceBroker, NewTerm
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
 from logboom.wire.gate import Peer
-from logboom.wire.group_commands import SetTarget
+from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
+from logboom.wire.group_owners import strategy_fault
 from logboom.wire.messages import Propose
 from logboom.wire.names import RETRY_PREFIX, is_a_groups
+
+if TYPE_CHECKING:
+    from logboom.metadata.groups.groups import Groups
 
 MAX_PROPOSER: Final = 128
 """Characters of a proposer's name."""
@@ -26,7 +30,7 @@ def proposer_of(peer: Peer, message: Propose) -> str:
     return message.proposer
 
 
-def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | None:
+def refuse_proposal(peer: Peer, message: Propose, size: int, groups: Groups) -> LogboomError | None:
     """Why a command, of `size` bytes as an entry, does not even enter the log; None: it does."""
     command = message.command
     if isinstance(command, NewTerm | FenceBroker | SetTarget):
@@ -43,4 +47,29 @@ def refuse_proposal(peer: Peer, message: Propose, size: int) -> LogboomError | N
     ):
         text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
         return InvalidRequest(text, "INVALID_NAME")
-    return None
+    fault = _strategy_fault(command, groups)
+    return None if fault is None else InvalidRequest(fault)
+
+
+def _strategy_fault(command: AnyCommand, groups: Groups) -> str | None:
+    """Why a strategy that a group is to have cannot work, or None.
+
+    Said here and not where commands are applied: name servers of all versions must come to the same
+    there, and those of the first one take it.
+    """
+    if isinstance(command, AlterGroup):
+        known, config = groups.by_name.get(command.group), command.config
+    elif isinstance(command, JoinGroup):
+        # Settings of a member count only for a new group.
+        known, config = groups.by_name.get(command.group), command.config
+        config = None if known is not None else config
+    else:
+        return None
+    if config is None or config.mode == "broadcasting":
+        return None
+    if known is not None and (known.config.strategy, known.config.options) == (
+        config.strategy,
+        config.options,
+    ):
+        return None  # what is changed is something else
+    return strategy_fault(config)

@@ -746,6 +746,9 @@ class Broker:
             decisions=len(self.deciding),
             decisions_awaited=len(self.reports),
             half_checks_held=len(self.checking),
+            transaction_timeout_ms=self.config.transaction_timeout_ms,
+            half_checks_over_ms=self.config.half_check_after_ms
+            + self.config.half_checks * self.config.half_check_every_ms,
             holds=len(self.pulling.holds),
             pulls_postponed=len(self.pulling.postponed),
             scans=len(self.pulling.scanning),

@@ -6,6 +6,7 @@ import pytest
 
 from logboom.client import connect
 from logboom.deploy import Cluster, embedded
+from logboom.wire.group_view import StrategyOptions
 from tests.integration.cli.command import logboom
 from tests.integration.waiting import wait_until
 
@@ -59,3 +60,39 @@ def test_the_room_of_a_broker_that_nobody_has_written_to_is_told() -> None:
     assert "B free of" in said["found"]
     assert "reserved" in said["found"]
     assert not said["found"].startswith("0 ")
+
+
+def test_a_group_that_is_stuck_is_a_failure_and_one_that_is_stopped_a_warning() -> None:
+    with embedded() as node, connect(node.endpoints, create_topics=True) as boom:
+        servers = ",".join(node.endpoints)
+        boom.admin.create_topic("orders", queues=2)
+        with boom.producer() as producer:
+            for queue in (0, 1):
+                producer.send("orders", b"x", queue=queue).result()
+        well = findings(servers, 0)
+        assert well["groups"] == {
+            "check": "groups",
+            "result": "ok",
+            "found": "0 groups, 0 messages behind",
+            "fix": "",
+        }
+        assert well["subscriptions"]["result"] == well["transactions"]["result"] == "ok"
+
+        written = StrategyOptions(config={"me": [("orders", 0)]})
+        with boom.consumer(
+            "orders", group="billing", instance="me", strategy="by_config", options=written
+        ) as consumer:
+            wait_until(lambda: consumer.queues == [("orders", 0)], "it has its queue")
+            ill = findings(servers, 1)["group billing"]
+            assert ill["result"] == "failed"
+            assert ill["found"] == "orders/1: by_config gives it to nobody"
+            assert "logboom group describe billing" in ill["fix"]
+            given = ("--assign", "me=orders/0", "--assign", "me=orders/1")
+            assert logboom("group", "alter", "billing", *given, servers=servers).code == 0
+            wait_until(lambda: len(consumer.queues) == 2, "it has both")
+            assert findings(servers, 0)["groups"]["found"] == "1 group, 2 messages behind"
+        stopped = findings(servers, 0)["group billing"]
+        assert (stopped["result"], stopped["found"]) == (
+            "warning",
+            "no member, 2 messages behind",
+        )

@@ -108,3 +108,26 @@ def test_a_group_is_altered_and_forgotten(servers: str) -> None:
     succeed("group", "delete", "short", "--yes", servers=servers)
     rows = succeed("group", "list", "-o", "json", servers=servers).json
     assert "short" not in [row["name"] for row in rows]
+
+
+def test_a_strategy_without_what_it_needs_is_refused(servers: str) -> None:
+    alter = ("group", "alter", "rooms", "--strategy")
+    succeed("group", "alter", "rooms", "--create", "--subscribe", "bills", servers=servers)
+    said = fail(*alter, "by_config", servers=servers)
+    assert "by_config needs a configuration" in said
+    assert "--assign MEMBER=TOPIC/QUEUES" in said
+    assert "machine_room needs the rooms" in fail(*alter, "machine_room", servers=servers)
+    told = succeed("group", "describe", "rooms", "-o", "json", servers=servers).json
+    assert told["config"]["strategy"] == "sticky"
+    succeed(*alter, "by_config", "--assign", "a=bills/0-1", "--assign", "b=x/0", servers=servers)
+    succeed("group", "alter", "rooms", "--virtual-nodes", 7, servers=servers)
+    succeed(*alter, "machine_room", "--rooms", "north, south", servers=servers)
+    config = succeed("group", "describe", "rooms", "-o", "json", servers=servers).json["config"]
+    assert config["strategy"] == "machine_room"
+    assert config["options"] == {
+        "config": {"a": [["bills", 0], ["bills", 1]], "b": [["x", 0]]},
+        "rooms": ["north", "south"],
+        "virtual_nodes": 7,
+    }
+    twice = ("--assign", "a=bills/0", "--assign", "b=bills/0-1")
+    assert "give it to one" in fail(*alter, "by_config", *twice, servers=servers)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from logboom.cli.group_arguments import offsets_of, subscription_of, when
+from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import age_text
 from logboom.wire.errors import InvalidRequest
 
@@ -59,3 +59,17 @@ def test_a_subscription_is_read_topic_by_topic() -> None:
     assert subscription_of(parts) == wanted
     with pytest.raises(InvalidRequest, match="twice"):
         subscription_of(["orders", "orders=a"])
+
+
+def test_queues_are_assigned_by_member() -> None:
+    texts = ["a=orders/0-1", "b=orders/2", "a=refunds/0", "x=y=orders/3,5"]
+    assert assigned(texts) == {
+        "a": [("orders", 0), ("orders", 1), ("refunds", 0)],
+        "b": [("orders", 2)],
+        "x=y": [("orders", 3), ("orders", 5)],
+    }
+    for text in ("a", "a=orders", "=orders/1", "a=/1", "a=orders/x"):
+        with pytest.raises(InvalidRequest):
+            assigned([text])
+    with pytest.raises(InvalidRequest, match="orders/0 is given to 'a' and to 'b'"):
+        assigned(["a=orders/0", "b=orders/0"])

@@ -17,7 +17,13 @@ from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
 from logboom.wire.filters import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_messages import GroupStatus, GroupStatusTold, MemberStatus
-from logboom.wire.group_view import UNKNOWN_START, GroupConfig, GroupSummary, GroupView
+from logboom.wire.group_view import (
+    UNKNOWN_START,
+    GroupConfig,
+    GroupSummary,
+    GroupView,
+    StrategyOptions,
+)
 from logboom.wire.messages import (
     AnyMessage,
     DescribeGroup,
@@ -167,12 +173,25 @@ def changed_group(config: GroupConfig, changes: dict[str, Any]) -> GroupConfig:
         if name not in known:
             text = f"no group setting is called {name!r}: there are {', '.join(known)}"
             raise InvalidRequest(text)
+    options = changes.get("options")
+    if isinstance(options, Mapping):
+        changes = {**changes, "options": _changed_options(config.options, options)}
     try:
         return msgspec.convert(
             [msgspec.to_builtins(value) for value in {**known, **changes}.values()], GroupConfig
         )
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
+
+
+def _changed_options(options: StrategyOptions, changes: Mapping[str, Any]) -> list[Any]:
+    """Options of strategies with changes, not checked yet."""
+    known = msgspec.structs.asdict(options)
+    for name in changes:
+        if name not in known:
+            text = f"no option of a strategy is called {name!r}: there are {', '.join(known)}"
+            raise InvalidRequest(text)
+    return [msgspec.to_builtins(value) for value in {**known, **changes}.values()]
 
 
 def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:

@@ -82,6 +82,16 @@ class Standing:
             return f"{status.state} for {seconds_text(status.since_ms)}"
         return "it moves to another member" if owned.revoking else ""
 
+    def still_ms(self, key: tuple[int, int]) -> int | None:
+        """For how long a queue has stood still, as far as anybody said."""
+        if key not in self.owners:
+            return None
+        silent = self.silent.get(self.owners[key][0], 0)
+        if silent > QUIET_BEATS * self.group.config.heartbeat_ms:
+            return silent
+        status = self.status.get(key)
+        return None if status is None else status.since_ms
+
 
 def seconds_text(milliseconds: int) -> str:
     """90 s; 1.5 s."""
@@ -136,8 +146,10 @@ def _line(
 ) -> GroupQueue:
     committed = found.committed[queue]
     known = None if committed == UNKNOWN_START or standing.broadcasting else committed
-    owner = standing.owners.get((found.topic_id, queue), ("",))[0]
-    return GroupQueue(found.topic, queue, known, first, end, lag, exact, age, owner, stuck)
+    key = (found.topic_id, queue)
+    owner = standing.owners.get(key, ("",))[0]
+    still = standing.still_ms(key) if stuck else None
+    return GroupQueue(found.topic, queue, known, first, end, lag, exact, age, owner, stuck, still)
 
 
 def _progress(committed: int, ranges: bytes) -> Progress | None:

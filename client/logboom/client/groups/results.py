@@ -34,6 +34,8 @@ class GroupQueue(Struct, frozen=True):
     stuck: str
     """Why nothing moves although there is a lag, or why nobody gets the queue, in a few words; "":
     nothing says so."""
+    still_ms: int | None = None
+    """For how long it has been so, in ms, as its coordinator or its owner said; None: they did not."""
 
 
 class GroupMember(Struct, frozen=True):

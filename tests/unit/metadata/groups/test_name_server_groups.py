@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from logboom.wire.commands import CreateTopic
 from logboom.wire.errors import LogboomError, NotLeader
 from logboom.wire.group_commands import AlterGroup, JoinGroup, LeaveGroup, SetTarget
-from logboom.wire.group_view import GroupConfig
+from logboom.wire.group_view import GroupConfig, StrategyOptions
 from logboom.wire.messages import (
     DescribeGroup,
     GroupDescribed,
@@ -155,3 +157,27 @@ def test_all_name_servers_lose_power_and_the_group_is_as_it_was() -> None:
     assert after.members[0].queues == before.members[0].queues
     group.run(0.5)
     assert len({group.core(name).state.snapshot() for name in names}) == 1
+
+
+def test_a_strategy_that_cannot_work_does_not_enter_the_log() -> None:
+    group = founded()
+    bare = GroupConfig(strategy="by_config")
+    twice = StrategyOptions({"a": [("t", 0)], "b": [("t", 0)]})
+    for config, text in (
+        (bare, "by_config needs a configuration"),
+        (GroupConfig(strategy="machine_room"), "machine_room needs the rooms"),
+        (GroupConfig(strategy="by_config", options=twice), "t/0 to 'a' and to 'b'"),
+    ):
+        for name, create in (("g", False), ("new", True)):
+            command = AlterGroup(name, config, None, create, 0)
+            answer = group.ask(group.leader(), Propose(0, 2_000, "me", 1, command))
+            assert isinstance(answer, LogboomError)
+            assert answer.code == "INVALID_ARGUMENT"
+            assert text in answer.text
+    founding = replace(joining("m1", 0, "other"), config=bare)
+    refused = group.ask(group.leader(), Propose(0, 2_000, "broker", 9, founding))
+    assert isinstance(refused, LogboomError)
+    assert owned(group) == {"m1": 4}
+    # Who joins a group that is there has its settings, whatever its own are.
+    epoch = describe(group).group.coordinator_epoch
+    assert not group.propose(replace(joining("m2", epoch), config=bare), "broker").code

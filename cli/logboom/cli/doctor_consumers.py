@@ -1,0 +1,219 @@
+"""`logboom doctor` on those who read and write: groups, subscriptions, transactions.
+
+"failed" is what does not go on by itself: a queue that nobody gets, that stands still for a minute,
+a transaction past its time. Who has stopped on purpose (paused, no consumers) is a warning.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from logboom.cli.findings import Finding, Outcome, some
+from logboom.cli.output import counted
+from logboom.client import Client
+from logboom.client.groups.results import GroupDescription, GroupQueue
+from logboom.client.subscriptions.flows import QueueSubscription
+from logboom.client.transactions.unended import OpenTransaction
+from logboom.wire.errors import LogboomError
+from logboom.wire.names import is_reserved
+
+LOOK_S: Final = 30.0
+"""Seconds after which no more groups and topics are looked at."""
+STILL_MS: Final = 60_000
+"""A queue with a lag that has not moved for so long does not move by itself."""
+VAIN: Final = 16
+"""Deliveries in vain after which a message that must not be passed by holds up its queue."""
+MOST_TRANSACTIONS: Final = 10_000
+SLACK_MS: Final = 60_000
+"""Beyond the time after which brokers end a transaction, or ask no more."""
+DEFAULT_LIMIT_MS: Final = 15 * 60_000
+"""Of brokers that do not tell theirs."""
+WILLING: Final = ("paused", "full cache", "draining")
+"""What a queue may say that stands still because its program wants it so, or is slow."""
+
+
+def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iterator[Finding]:
+    """Checks of the cluster's groups, subscriptions and transactions."""
+    until = clock() + LOOK_S
+    looks = {
+        "groups": _groups(boom, until, clock),
+        "subscriptions": _subscriptions(boom, until, clock),
+        "transactions": _transactions(boom),
+    }
+    for check, look in looks.items():
+        try:
+            yield from look
+        except LogboomError as error:
+            fix = "see the checks above; then look again"
+            yield Finding(check, "warning", f"could not be looked at: {error.text}", fix)
+
+
+# Groups.
+
+
+def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[Finding]:
+    names = [group.name for group in boom.admin.groups()]
+    found, left = [], 0
+    for place, name in enumerate(names):
+        if clock() > until:
+            left = len(names) - place
+            break
+        try:
+            found.append(boom.admin.describe_group(name))
+        except LogboomError as error:
+            if error.code != "UNKNOWN_GROUP":
+                raise
+    wrong = [finding for group in found if (finding := group_finding(group)) is not None]
+    yield from wrong
+    behind = sum(queue.lag or 0 for group in found for queue in group.queues)
+    told = f"{counted(len(found), 'group')}, {counted(behind, 'message')} behind"
+    if left:
+        fix = "`logboom group describe` shows each"
+        yield Finding("groups", "warning", f"{told}; {left} not looked at", fix)
+    elif not wrong:
+        yield Finding("groups", "ok", told)
+
+
+def group_finding(group: GroupDescription) -> Finding | None:
+    """What is wrong with a group, the worst first; None if nothing is."""
+    name, lag = group.name, sum(queue.lag or 0 for queue in group.queues)
+    describe = f"`logboom group describe {name}`"
+    if not group.members:
+        if not lag:
+            return None
+        found = f"no member, {counted(lag, 'message')} behind"
+        return Finding(f"group {name}", "warning", found, "start its consumers, or delete it")
+    unowned = [queue for queue in group.queues if not queue.owner and queue.stuck]
+    still = [q for q in group.queues if q.owner and q.lag and (q.still_ms or 0) >= STILL_MS]
+    result: Outcome = "warning"
+    if group.config.paused:
+        if not lag:
+            return None
+        found = f"paused, {counted(lag, 'message')} behind"
+        return Finding(f"group {name}", result, found, f"`logboom group alter {name} --no-paused`")
+    if group.fault and not unowned:
+        return Finding(f"group {name}", "failed", f"not allocated: {group.fault}", describe)
+    wrong = unowned + still
+    if not wrong:
+        return None
+    if any(queue.lag != 0 for queue in unowned) or not all(map(_is_willing, still)):
+        result = "failed"
+    wrong.sort(key=lambda queue: (queue.lag == 0, _is_willing(queue)))
+    first = f"{wrong[0].topic}/{wrong[0].queue}: {wrong[0].stuck}"
+    more = f"; and {counted(len(wrong) - 1, 'queue')} more" if len(wrong) > 1 else ""
+    fix = f"{describe} shows each queue" + (
+        f"; give them to somebody: `logboom group alter {name} --strategy`" if unowned else ""
+    )
+    return Finding(f"group {name}", result, first + more, fix)
+
+
+def _is_willing(queue: GroupQueue) -> bool:
+    return queue.stuck.startswith(WILLING)
+
+
+# Subscriptions.
+
+
+def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[Finding]:
+    topics = [topic for topic in boom.admin.topics() if not is_reserved(topic.name)]
+    count = left = 0
+    wrong: list[Finding] = []
+    for place, topic in enumerate(topics):
+        if clock() > until:
+            left = len(topics) - place
+            break
+        if any(queue.leader is None for queue in topic.queues):
+            continue  # the check of queues says so
+        by_name: dict[str, list[QueueSubscription]] = {}
+        for each in boom.admin.subscriptions.all(topic.name):
+            by_name.setdefault(each.state.name, []).append(each)
+        count += len(by_name)
+        for name, queues in sorted(by_name.items()):
+            wrong += subscription_findings(topic.name, name, queues)
+    yield from wrong
+    told = counted(count, "subscription")
+    if left:
+        fix = "`logboom subscription list` shows those of a topic"
+        yield Finding("subscriptions", "warning", f"{told}; {left} topics not looked at", fix)
+    elif not wrong:
+        yield Finding("subscriptions", "ok", told)
+
+
+def subscription_findings(topic: str, name: str, queues: list[QueueSubscription]) -> list[Finding]:
+    """What is wrong with a subscription, if anything is."""
+    states = [(each.queue, each.state) for each in queues]
+    unacked = sum(state.unacked for _, state in states)
+    check = f"subscription {topic}/{name}"
+    describe = f"`logboom subscription describe {topic} {name}`"
+    if not any(state.consumers for _, state in states):
+        if not unacked:
+            return []
+        found = f"no consumer, {counted(unacked, 'message')} not acknowledged"
+        return [Finding(check, "warning", found, "start its consumers, or delete it")]
+    bare = [str(queue) for queue, state in states if state.uncovered and state.unacked]
+    if bare:
+        found = f"slots of nobody in {counted(len(bare), 'queue')}: {some(bare)}"
+        return [Finding(check, "failed", found, f"give every slot a consumer: {describe}")]
+    vain = [
+        f"{queue} at {offset} ({times} times)"
+        for queue, state in states
+        if state.kind in ("exclusive", "failover")
+        for offset, times in state.again[:1]
+        if times >= VAIN
+    ]
+    if vain:
+        found = f"a message comes again and again in {counted(len(vain), 'queue')}: {some(vain)}"
+        fix = f"look at who reads it; `logboom subscription skip {topic} {name} 1` passes it by"
+        return [Finding(check, "failed", found, fix)]
+    return []
+
+
+# Transactions.
+
+
+def _transactions(boom: Client) -> Iterator[Finding]:
+    told = boom.admin.transactions(most=MOST_TRANSACTIONS)
+    wrong = late_findings(told.transactions, _limits(boom), int(time.time() * 1000))
+    yield from wrong
+    if not wrong:
+        more = " or more" if told.more else ""
+        yield Finding("transactions", "ok", f"{len(told.transactions)}{more} under way")
+
+
+def late_findings(
+    transactions: list[OpenTransaction], limits_ms: dict[bool, int], now_ms: int
+) -> list[Finding]:
+    """Transactions and half messages past their time; `limits_ms`: of half messages, if True."""
+    late = [each for each in transactions if now_ms - each.since_ms > limits_ms[each.is_half]]
+    halves = [each for each in late if each.is_half]
+    others = [each for each in late if not each.is_half]
+    found: list[Finding] = []
+    if halves:
+        text = f"{counted(len(halves), 'half message')} that nobody decides: {_whose(halves)}"
+        fix = "`logboom transaction list`, then `logboom transaction commit` or `abort`"
+        found.append(Finding("half messages", "failed", text, fix))
+    if others:
+        text = f"{counted(len(others), 'transaction')} past their time: {_whose(others)}"
+        fix = "they end once their queues have leaders; else `logboom transaction abort`"
+        found.append(Finding("transactions", "failed", text, fix))
+    return found
+
+
+def _limits(boom: Client) -> dict[bool, int]:
+    """Ms after which a transaction (False), or a half message (True), is past its time."""
+    counters = [node.counters for node in boom.admin.stats()]
+
+    def greatest(name: str) -> int:
+        values = [of[name] for of in counters if isinstance(of.get(name), int | float)]
+        return int(max((float(value) for value in values), default=DEFAULT_LIMIT_MS))
+
+    return {
+        False: greatest("transaction_timeout_ms") + SLACK_MS,
+        True: greatest("half_checks_over_ms") + SLACK_MS,
+    }
+
+
+def _whose(transactions: list[OpenTransaction]) -> str:
+    return some(list(dict.fromkeys(each.app_id for each in transactions)))
