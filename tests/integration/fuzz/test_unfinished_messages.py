@@ -11,9 +11,11 @@ import pytest
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.frames import encode
-from logboom.wire.messages import Hello
+from logboom.wire.messages import Hello, Watch
 from tests.chaos.fuzz_peers import GREETING, HANDSHAKE, raw
+from tests.integration.fuzz.conftest import slowest_pull
 from tests.integration.fuzz.test_fuzz import PORTS, endpoint_of, others_served
+from tests.integration.fuzz.test_hostile_peers import dealers, tell
 
 MIB: Final = 1024 * 1024
 SENT: Final = 1024 * MIB
@@ -125,3 +127,45 @@ def test_they_are_counted(cluster: Cluster) -> None:
         for stats in boom.admin.stats():
             assert stats.counters["connections_closed"]
             assert "without its end" in cluster.log(stats.node)
+
+
+FIELDS: Final = {
+    "client_id": Hello(1, 1, 1, "x" * 15_000_000, "client", 0),
+    "credentials": Hello(1, 1, 1, "me", "client", 0, bytes(15_000_000)),
+    "nonce": Hello(1, 1, 1, "broker-2", "broker", 0, b"", bytes(15_000_000)),
+    "client_id of a node": Hello(1, 1, 1, "x" * 1_900_000, "broker", 0, b"", bytes(16)),
+}
+
+
+@pytest.mark.parametrize("port", PORTS)
+@pytest.mark.parametrize("field", FIELDS)
+def test_greetings_with_large_fields_cost_nothing_that_stays(
+    cluster: Cluster, port: str, field: str
+) -> None:
+    with (
+        others_served(cluster, port, GROWTH_MB[port]),
+        dealers(endpoint_of(cluster, port), 30) as peers,
+        connect(cluster.endpoints) as healthy,
+    ):
+        for peer in peers:
+            tell(peer, FIELDS[field])
+        # Either it is too long for the port, or it is refused in words.
+        slowest_pull(healthy, 1.0)
+        for peer in peers:
+            while peer.poll(0):
+                assert b"welcome" not in peer.recv()
+
+
+@pytest.mark.parametrize("node", ["broker-1", "name-1"])
+def test_requests_that_wait_with_large_fields_are_bounded(cluster: Cluster, node: str) -> None:
+    names = ["x" * 1_000] * 1_500
+    with (
+        others_served(cluster, node, GROWTH_MB[node]),
+        dealers(cluster.endpoint(node), 4) as peers,
+    ):
+        for peer in peers:
+            tell(peer, Hello(1, 1, 1, "waits", "client", 0))
+            for number in range(100):
+                # Of a version that is not there yet: it is held.
+                tell(peer, Watch(number + 2, 60_000, 1 << 40, names, 60_000))
+            assert peer.poll(20_000)

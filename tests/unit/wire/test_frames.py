@@ -28,11 +28,13 @@ from logboom.wire.group_view import (
     OwnedQueue,
     StrategyOptions,
 )
+from logboom.wire.message import MAX_NAME
 from logboom.wire.messages import (
     MAX_BATCH_BYTES,
     MAX_MESSAGE_FRAME,
     DescribeGroup,
     Failure,
+    FindKey,
     GroupDescribed,
     Hello,
     Produce,
@@ -258,3 +260,11 @@ def test_every_code_has_its_class(code: str) -> None:
 
 def test_a_code_of_a_later_version_is_still_an_error() -> None:
     assert type(error_for("NEW_THING", "text")) is LogboomError
+
+
+def test_names_in_requests_are_bounded() -> None:
+    assert isinstance(decode(encode(FindKey(7, 500, "x" * MAX_NAME, 0, 1, 1, 1))), FindKey)
+    with pytest.raises(InvalidRequest) as caught:
+        decode(encode(FindKey(7, 500, "x" * (MAX_NAME + 1), 0, 1, 1, 1)))
+    assert caught.value.code == "MALFORMED"
+    assert caught.value.fields["id"] == 7

@@ -7,9 +7,20 @@ import pytest
 from logboom.wire.actor import Effects, Inbound, Send
 from logboom.wire.commands import CreateTopic, FenceBroker
 from logboom.wire.frames import Frame, decode, encode
-from logboom.wire.gate import IDLE, Gate
-from logboom.wire.hello import Identity
+from logboom.wire.gate import (
+    IDLE,
+    MAX_CLIENT_ID,
+    MAX_CLIENTS_FRAME,
+    MAX_CREDENTIALS,
+    MAX_FRAMES,
+    MAX_GREETINGS,
+    MAX_STRANGERS_FRAME,
+    PROVE_S,
+    Gate,
+)
+from logboom.wire.hello import Identity, proof
 from logboom.wire.messages import (
+    Challenge,
     Done,
     Failure,
     Heartbeat,
@@ -408,3 +419,69 @@ def test_welcome_names_the_cluster() -> None:
     answers = Effects()
     line.gate.admit(line.address, encode(Hello(-1, 1, 1, "me", "client", 0)), answers, line.now)
     assert decode(answers.sends[0].frames) == Welcome(0, 1, "broker-1", "cluster")
+
+
+def said(gate: Gate, frames: list[Frame], *, at: float = 0.0, who: bytes = b"x") -> Message:
+    """The gate's answer to frames."""
+    answers = Effects()
+    assert gate.admit(Inbound("main", who), frames, answers, at) is None
+    (send,) = answers.sends
+    return decode(send.frames)
+
+
+@pytest.mark.parametrize(
+    ("hello", "field"),
+    [
+        (Hello(-1, 1, 1, "x" * (MAX_CLIENT_ID + 1), "client", 0), "client_id"),
+        (Hello(-1, 1, 1, "me", "client", 0, bytes(MAX_CREDENTIALS + 1)), "credentials"),
+        (Hello(-1, 1, 1, "me", "broker", 0, b"", bytes(65)), "nonce"),
+        (Hello(-1, 1, 1, "x" * (MAX_CLIENT_ID + 1), "broker", 0, b"", bytes(16)), "client_id"),
+    ],
+)
+def test_fields_of_a_greeting_are_bounded(hello: Hello, field: str) -> None:
+    gate = Gate("broker-1", KEY, random.Random(2))
+    answer = said(gate, encode(hello))
+    assert isinstance(answer, Failure)
+    assert (answer.code, answer.id) == ("TOO_LARGE", -1)
+    assert field in answer.text
+    assert len(gate) == 0
+
+
+def test_a_large_frame_without_a_session_is_not_even_decoded() -> None:
+    gate = Gate("broker-1", KEY, random.Random(2))
+    assert said(gate, [bytes(MAX_STRANGERS_FRAME + 1)]) == NeedHello(0)
+    answer = said(gate, [bytes(MAX_STRANGERS_FRAME)])
+    assert isinstance(answer, Failure)
+
+
+def test_a_clients_message_is_bounded_in_bytes_and_frames() -> None:
+    gate = Gate("broker-1", KEY, random.Random(2))
+    assert isinstance(said(gate, encode(Hello(-1, 1, 1, "me", "client", 0))), Welcome)
+    answer = said(gate, [bytes(encode(Stats(7, 1))[0]) + bytes(MAX_CLIENTS_FRAME)])
+    assert isinstance(answer, Failure)
+    assert answer.code == "TOO_LARGE"
+    answer = said(gate, [*encode(Stats(7, 1)), *[b""] * MAX_FRAMES])
+    assert isinstance(answer, Failure)
+    assert answer.code == "MALFORMED"
+
+
+def test_greetings_of_nodes_that_never_prove_are_bounded_and_expire() -> None:
+    gate = Gate("broker-1", KEY, random.Random(2))
+    hello = Hello(-1, 1, 1, "broker-2", "broker", 0, b"", bytes(16))
+    for number in range(3 * MAX_GREETINGS):
+        said(gate, encode(hello), who=b"%d" % number)
+    assert gate.greetings == MAX_GREETINGS
+    gate.sweep(PROVE_S)
+    assert gate.greetings == MAX_GREETINGS
+    gate.sweep(PROVE_S + 1.1)
+    assert gate.greetings == 0
+
+
+def test_a_node_that_proves_late_greets_again() -> None:
+    gate = Gate("broker-1", KEY, random.Random(2))
+    hello = Hello(-1, 1, 1, "broker-2", "broker", 0, b"", bytes(16))
+    challenge = said(gate, encode(hello))
+    assert isinstance(challenge, Challenge)
+    gate.sweep(PROVE_S + 1)
+    shown = proof(KEY, "dialer", bytes(16), challenge.nonce, "broker-2")
+    assert said(gate, encode(Prove(-1, shown)), at=PROVE_S + 1) == NeedHello(0)

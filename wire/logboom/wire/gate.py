@@ -23,7 +23,7 @@ from logboom.wire.commands import (
     RemoveBroker,
 )
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused
-from logboom.wire.frames import Frame, decode, encode
+from logboom.wire.frames import Frame, decode, encode, id_of
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
 from logboom.wire.hello import Kind, holds, proof
 from logboom.wire.messages import (
@@ -48,6 +48,22 @@ IDLE: Final = 30.0
 """Seconds of silence after which a session is forgotten."""
 MAX_SESSIONS: Final = 20_000
 """Sessions a listener keeps; past it the longest silent go first."""
+PROVE_S: Final = 10.0
+"""Seconds that a node has to answer a challenge."""
+MAX_GREETINGS: Final = 1_000
+"""Challenges without an answer that are remembered; past it the oldest go first."""
+MAX_CLIENT_ID: Final = 256
+"""Characters of a client id."""
+MAX_CREDENTIALS: Final = 8 * 1024
+"""Bytes of the credentials in HELLO."""
+MAX_NONCE: Final = 64
+"""Bytes of a nonce."""
+MAX_STRANGERS_FRAME: Final = 64 * 1024
+"""Bytes of a message frame that is looked at without a session: HELLO and PROVE are small."""
+MAX_CLIENTS_FRAME: Final = 2 * 1024 * 1024
+"""Bytes of a client's message frame."""
+MAX_FRAMES: Final = 64
+"""Frames of a request: one message, and at most a batch for all that is sent to listeners today."""
 CLIENT_COMMANDS: Final = (
     CreateTopic,
     AlterTopic,
@@ -79,9 +95,12 @@ class Peer:
 
 @dataclass(slots=True)
 class _Greeting:
+    """A HELLO of a node that was challenged."""
+
     hello: Hello
     nonce: bytes
     version: int
+    at: float
 
 
 class Gate:
@@ -113,6 +132,11 @@ class Gate:
     def __len__(self) -> int:
         return len(self._peers)
 
+    @property
+    def greetings(self) -> int:
+        """Challenges to nodes that have no answer yet."""
+        return len(self._greetings)
+
     def peer(self, address: Inbound) -> Peer | None:
         """The session at an address, if there is one."""
         return self._peers.get(address)
@@ -126,7 +150,13 @@ class Gate:
         self, address: Inbound, frames: Sequence[Frame], out: Effects, now: float
     ) -> tuple[Peer, AnyMessage, Sequence[Frame]] | None:
         """A request to serve, or None when the gate has dealt with it."""
+        peer = self._peers.get(address)
         try:
+            if peer is None and frames and len(frames[0]) > MAX_STRANGERS_FRAME:
+                # A request after a reconnect, perhaps: it comes again after the greeting (W1).
+                out.sends.append(Send(address, encode(NeedHello(0))))
+                return None
+            _check_size(peer, frames)
             message = decode(frames)
         except InvalidRequest as error:
             number = error.fields.get("id")
@@ -134,7 +164,6 @@ class Gate:
                 Send(address, refusal(number if isinstance(number, int) else 0, error))
             )
             return None
-        peer = self._peers.get(address)
         if peer is not None:
             peer.heard = now
         match message:
@@ -166,11 +195,15 @@ class Gate:
             gone = [p.address for p in by_silence[: len(self._peers) - MAX_SESSIONS]]
         for address in gone:
             del self._peers[address]
-        if len(self._greetings) > MAX_SESSIONS:
-            self._greetings.clear()
+        for address in [a for a, g in self._greetings.items() if now - g.at > PROVE_S]:
+            del self._greetings[address]
         return gone
 
     def _greet(self, address: Inbound, hello: Hello, out: Effects, now: float) -> None:
+        fault = _fault_of(hello)
+        if fault is not None:
+            out.sends.append(Send(address, refusal(hello.id, InvalidRequest(fault, "TOO_LARGE"))))
+            return
         version = min(hello.version_max, self.version_max)
         if version < max(hello.version_min, OLDEST_VERSION):
             text = (
@@ -184,7 +217,10 @@ class Gate:
             self._open(address, hello, version, out, now)
             return
         nonce = self._rng.randbytes(16)
-        self._greetings[address] = _Greeting(hello, nonce, version)
+        self._greetings.pop(address, None)
+        while len(self._greetings) >= MAX_GREETINGS:
+            del self._greetings[next(iter(self._greetings))]
+        self._greetings[address] = _Greeting(hello, nonce, version, now)
         shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
         # Not the HELLO's id: a challenge is no answer yet.
         out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
@@ -220,6 +256,31 @@ def removed_text(name_server: str) -> str:
         f"{name_server} was removed from the group of name servers: it serves nobody any more; to "
         "take part again, join with an empty data folder under an id never used before"
     )
+
+
+def _fault_of(hello: Hello) -> str | None:
+    """What of a HELLO is longer than it may be; None: nothing."""
+    if len(hello.client_id) > MAX_CLIENT_ID:
+        return f"client_id of {len(hello.client_id)} characters; at most {MAX_CLIENT_ID} are taken"
+    if len(hello.credentials) > MAX_CREDENTIALS:
+        return f"credentials of {len(hello.credentials)} bytes; at most {MAX_CREDENTIALS} are taken"
+    if len(hello.nonce) > MAX_NONCE:
+        return f"nonce of {len(hello.nonce)} bytes; at most {MAX_NONCE} are taken"
+    return None
+
+
+def _check_size(peer: Peer | None, frames: Sequence[Frame]) -> None:
+    """Check the size of a request before anything of it is decoded.
+
+    Raises:
+        InvalidRequest: MALFORMED or TOO_LARGE.
+    """
+    if len(frames) > MAX_FRAMES:
+        text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are taken"
+        raise InvalidRequest(text, "MALFORMED")
+    if peer is not None and peer.kind == "client" and frames and len(frames[0]) > MAX_CLIENTS_FRAME:
+        text = f"message frame of {len(frames[0])} bytes; at most {MAX_CLIENTS_FRAME} are taken"
+        raise InvalidRequest(text, "TOO_LARGE", id=id_of(frames[0]))
 
 
 def _open_to_clients(message: Message) -> bool:

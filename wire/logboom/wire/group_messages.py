@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_view import GroupConfig, OwnedQueue
-from logboom.wire.message import Message, Request
+from logboom.wire.message import Message, Name, Request
 
 
 class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
@@ -37,12 +37,12 @@ class GroupJoin(Request, array_like=True):
     besides), INSTANCE_TAKEN, INVALID_ARGUMENT, TOO_LARGE, UNAVAILABLE.
     """
 
-    group: str
-    member: str
+    group: Name
+    member: Name
     """Chosen by the client, new for each process."""
-    instance: str
+    instance: Name
     """Name of a static member; "" for others."""
-    room: str
+    room: Name
     subscription: dict[str, str]
     """Topic → filter text ("" or "*": everything)."""
     replace: bool
@@ -69,8 +69,8 @@ class GroupHeartbeat(Request, array_like=True):
     UNKNOWN_MEMBER and STALE_EPOCH (join again; everything owned is lost), UNKNOWN_GROUP.
     """
 
-    group: str
-    member: str
+    group: Name
+    member: Name
     epoch: int
     seen: int
     """`version` of the last GroupAssigned that the member took; -1: of none."""
@@ -95,8 +95,8 @@ class GroupAssigned(Message, array_like=True):
 class GroupRelease(Request, array_like=True):
     """Last commits and release of drained queues (G1); answered by GroupCommitted."""
 
-    group: str
-    member: str
+    group: Name
+    member: Name
     epoch: int
     releases: list[QueueCommit]
 
@@ -104,8 +104,8 @@ class GroupRelease(Request, array_like=True):
 class GroupCommit(Request, array_like=True):
     """Commit offsets of owned queues; answered by GroupCommitted once it is in the log."""
 
-    group: str
-    member: str
+    group: Name
+    member: Name
     epoch: int
     queues: list[QueueCommit]
 
@@ -119,8 +119,8 @@ class GroupCommitted(Message, array_like=True):
 class GroupLeave(Request, array_like=True):
     """Go in good order, with the last commits; answered by GroupCommitted."""
 
-    group: str
-    member: str
+    group: Name
+    member: Name
     epoch: int
     releases: list[QueueCommit]
 
@@ -128,7 +128,7 @@ class GroupLeave(Request, array_like=True):
 class GroupStatus(Request, array_like=True):
     """What the members of a group last said of their queues; to its coordinator."""
 
-    group: str
+    group: Name
 
 
 class MemberStatus(Struct, frozen=True, array_like=True, gc=False):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+MAX_NAME: Final = 512
+"""Characters of a name in a request. Topics, groups and so on have shorter ones, with a better text;
+this bounds what of a request is kept in tables."""
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 
 
 class Message(Struct, tag_field="type", tag=str.lower, array_like=True):

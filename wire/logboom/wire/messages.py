@@ -24,6 +24,7 @@ from logboom.wire.view import View
 
 Message = base.Message
 Request = base.Request
+Name = base.Name
 
 PROTOCOL_VERSION: Final = 1
 """The version this build speaks; HELLO carries the range it accepts."""
@@ -104,7 +105,7 @@ class Failure(Message, array_like=True):
 class Produce(Request, array_like=True):
     """Append one batch (the frame behind) to a queue. acks none: id 0 and no answer."""
 
-    topic: str
+    topic: Name
     queue: int
     acks: Acks
     topic_id: int = 0
@@ -129,7 +130,7 @@ class Produced(Message, array_like=True):
 class Pull(Request, array_like=True):
     """Read whole batches from the one that holds `offset`; wait up to `wait_ms` for the first."""
 
-    topic: str
+    topic: Name
     queue: int
     offset: int
     max_bytes: int
@@ -140,7 +141,7 @@ class Pull(Request, array_like=True):
     """Batches that cannot hold any of these tags are left out."""
     topic_id: int = 0
     """Of the topic that is meant, as in Produce: offsets of the old one say nothing of the new."""
-    group: str = ""
+    group: Name = ""
     """The consumer group that reads, if one does."""
     owner_epoch: int = 0
     """Of the reading member for this queue; STALE_EPOCH if the leader saw a greater one of `group`."""
@@ -175,7 +176,7 @@ class Pulled(Message, array_like=True):
 class Offsets(Request, array_like=True):
     """Ask for the first offset and the HW of queues; only a leader with its lease answers."""
 
-    topic: str
+    topic: Name
     queues: list[int]
     topic_id: int = 0
     """As in Produce."""
@@ -193,7 +194,7 @@ class OffsetForTime(Request, array_like=True):
     """First message at or after `timestamp_ms` (message time) in the first batch whose greatest
     timestamp is ≥ it; the HW if none."""
 
-    topic: str
+    topic: Name
     queue: int
     timestamp_ms: int
     topic_id: int = 0
@@ -210,7 +211,7 @@ class OffsetForTimeResult(Message, array_like=True):
 class FindKey(Request, array_like=True):
     """Base offsets of batches that may hold a key with this hash, newest first."""
 
-    topic: str
+    topic: Name
     queue: int
     key_hash: int
     before: int
@@ -250,7 +251,7 @@ class Replicate(Request, array_like=True):
     the leader answers Failure CONFLICT if it does not know the session at this number.
     """
 
-    broker: str
+    broker: Name
     instance_epoch: int
     session: int
     number: int
@@ -319,7 +320,7 @@ class Watch(Request, array_like=True):
     wait_ms: int
     groups: list[str] | None = msgspec.field(default_factory=list)
     """Consumer groups wanted; None: all."""
-    members_at: str = ""
+    members_at: Name = ""
     """Members are told only of groups that this broker coordinates, of others the head; "": of
     all groups wanted."""
     decisions: bool = False
@@ -345,7 +346,7 @@ class GroupsListed(Message, array_like=True):
 class DescribeGroup(Request, array_like=True):
     """One consumer group with its members and offsets; to the raft leader, linearizable."""
 
-    group: str
+    group: Name
 
 
 class GroupDescribed(Message, array_like=True):
@@ -363,7 +364,7 @@ class Propose(Request, array_like=True):
     grow per `proposer`.
     """
 
-    proposer: str
+    proposer: Name
     number: int
     command: AnyCommand
 
@@ -377,7 +378,7 @@ class Proposed(Message, array_like=True):
 class Heartbeat(Request, array_like=True):
     """A broker is alive; to the raft leader, every second, never through the log."""
 
-    broker: str
+    broker: Name
     instance_epoch: int
     unheard: list[str] = msgspec.field(default_factory=list)
     """Brokers that should replicate from this one and have not asked for a while."""
@@ -411,15 +412,15 @@ class RaftFrame(Message, array_like=True):
 class AddNameServer(Request, array_like=True):
     """Add an empty name server under a raft id never used before (R9, R12)."""
 
-    name_server: str
-    endpoint: str
-    raft_endpoint: str
+    name_server: Name
+    endpoint: Name
+    raft_endpoint: Name
 
 
 class RemoveNameServer(Request, array_like=True):
     """Remove a name server from the group (R12)."""
 
-    name_server: str
+    name_server: Name
 
 
 class Done(Message, array_like=True):

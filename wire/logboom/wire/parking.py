@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, TypeAlias
 from logboom.wire.checking import damaged
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.head import RELEASED_FROM, BatchHead, peek
-from logboom.wire.message import Message, Request
+from logboom.wire.message import Message, Name, Request
 from logboom.wire.transactions import Transaction
 
 MAX_DELAY_MS: Final = 40 * 24 * 60 * 60 * 1000
@@ -168,7 +168,7 @@ class Recall(Request, array_like=True):
     To the queue's leader; answered once that is as safe as acks=all.
     """
 
-    topic: str
+    topic: Name
     queue: int
     offset: int
     side: int

@@ -71,6 +71,8 @@ LIMITS: Final = UnfinishedLimits(
 )
 HANDSHAKE_MS: Final = 5_000
 """What the ZMTP handshake of an accepted connection may take."""
+REAP_S: Final = 5.0
+"""Seconds after which what ZeroMQ has sent is forgotten for all peers."""
 HEARTBEAT_MS: Final = 2_000
 RECONNECT_MS: Final = 50
 RECONNECT_LAST_MS: Final = 2_000
@@ -111,6 +113,7 @@ class Sockets:
         self._reaped = False
         """Whether this turn has looked for what ZeroMQ has sent."""
         self._more: list[zmq.Socket[bytes]] = []
+        self._next_reap = 0.0
         self._max_frame_bytes = max_frame_bytes
         self._connections = AcceptedConnections(limits)
         self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
@@ -216,6 +219,11 @@ class Sockets:
 
     def _look(self, now: float) -> None:
         """See what connections received. What is complete of it is taken before it is judged."""
+        if now >= self._next_reap:
+            self._next_reap = now + REAP_S
+            # Peers that are gone are never sent to again, which reaps the others.
+            for peer, leaving in list(self._leaving.items()):
+                self._reap_one(peer, leaving)
         self._follow_connections(now)
         self._connections.look(now)
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.message import Message, Request
+from logboom.wire.message import Message, Name, Request
 
 Kind: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
 KINDS: Final[tuple[Kind, ...]] = ("exclusive", "failover", "shared", "key_shared")
@@ -62,10 +62,10 @@ class Subscribe(Request, array_like=True):
     UNKNOWN_SUBSCRIPTION (with `create` false), INVALID_ARGUMENT, INVALID_FILTER, UNAVAILABLE.
     """
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str
-    consumer: str
+    subscription: Name
+    consumer: Name
     """Its name: unique within the subscription, and the same when it comes again."""
     session: int
     """Greater than any before of this name."""
@@ -95,10 +95,10 @@ class Receive(Request, array_like=True):
     session: the permits of each count once. Errors: UNKNOWN_CONSUMER (subscribe again), NOT_LEADER.
     """
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str
-    consumer: str
+    subscription: Name
+    consumer: Name
     session: int
     number: int
     messages: int
@@ -127,10 +127,10 @@ class SettleMessages(Request, array_like=True):
     NOT_ENOUGH_REPLICAS, INVALID_ARGUMENT.
     """
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str
-    consumer: str
+    subscription: Name
+    consumer: Name
     session: int
     acked: list[Span]
     up_to: int = -1
@@ -151,10 +151,10 @@ class Settled(Message, array_like=True):
 class Detach(Request, array_like=True):
     """A consumer goes: what it holds is delivered to others; answered by Done."""
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str
-    consumer: str
+    subscription: Name
+    consumer: Name
     session: int
     topic_id: int = 0
 
@@ -166,9 +166,9 @@ class AlterSubscription(Request, array_like=True):
     CONSUMER_BUSY (with consumers, unless `force`), NOT_LEADER, INVALID_ARGUMENT.
     """
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str
+    subscription: Name
     change: Literal["end", "reset", "skip"]
     offset: int = 0
     """Of a reset: everything below is acknowledged, nothing else. Of a skip: everything below is
@@ -180,9 +180,9 @@ class AlterSubscription(Request, array_like=True):
 class DescribeSubscriptions(Request, array_like=True):
     """The subscriptions of a queue; to its leader. Answered by SubscriptionsDescribed."""
 
-    topic: str
+    topic: Name
     queue: int
-    subscription: str = ""
+    subscription: Name = ""
     """Only this one; "": all."""
     topic_id: int = 0
 

@@ -33,7 +33,7 @@ from msgspec import Struct
 from logboom.wire.checking import damaged
 from logboom.wire.command import Command
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.message import Message, Request
+from logboom.wire.message import Message, Name, Request
 
 HALF: Final = -1
 """Instead of a sequence: the batch is a half message, and the name is its producer group's."""
@@ -55,7 +55,7 @@ Place: TypeAlias = tuple[int, int]
 class Transaction(Struct, frozen=True, array_like=True, gc=False):
     """Whose decision a parked batch waits for."""
 
-    app_id: str
+    app_id: Name
     """Application id; of a half message its producer group."""
     sequence: int
     """Of the application: only the first commit of a sequence counts. `HALF`: a half message."""
@@ -233,7 +233,7 @@ def decided_body(body: bytes | memoryview) -> Decided:
 class AwaitDecided(Request, array_like=True):
     """Answered by Done once the queue's leader has carried out a decision, below the HW."""
 
-    topic: str
+    topic: Name
     queue: int
     number: int
     topic_id: int = 0
@@ -243,7 +243,7 @@ class AwaitDecided(Request, array_like=True):
 class CheckParked(Request, array_like=True):
     """Which of these places of a queue hold no batch of the transaction, below the HW?"""
 
-    topic: str
+    topic: Name
     queue: int
     transaction: Transaction
     places: list[Place]
@@ -262,7 +262,7 @@ class EndHalf(Request, array_like=True):
     Answered by HalfEnded once it is as safe as acks=all.
     """
 
-    topic: str
+    topic: Name
     queue: int
     offset: int
     side: int
@@ -280,7 +280,7 @@ class HalfEnded(Message, array_like=True):
 class CheckHalves(Request, array_like=True):
     """Held until half messages of a producer group want to be asked for at this broker."""
 
-    producer_group: str
+    producer_group: Name
     wait_ms: int
 
 
@@ -313,7 +313,7 @@ class ListUnended(Request, array_like=True):
     """All that waits for a decision in the queues led by this broker, oldest first; of one application
     in the order of sequences and attempts."""
 
-    app_id: str = ""
+    app_id: Name = ""
     """Only of this application id or producer group; "": of all."""
     limit: int = 1_000
     after: Unended | None = None

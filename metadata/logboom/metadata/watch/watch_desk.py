@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from logboom.metadata.state.cluster import Cluster
 from logboom.metadata.watch.views import view_since
-from logboom.metadata.watch.watches import Hold, Watches
+from logboom.metadata.watch.watches import MAX_WAIT_S, Hold, Watches
 from logboom.wire.actor import Effects, Inbound, Send
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.frames import encode
@@ -49,7 +49,7 @@ class WatchDesk:
     def take(self, address: Inbound, message: Watch, out: Effects, now: float) -> None:
         """Answer or hold a request."""
         topics = None if message.topics is None else frozenset(message.topics)
-        wait = max(0, min(message.wait_ms, message.timeout_ms)) / 1000
+        wait = min(MAX_WAIT_S, max(0, min(message.wait_ms, message.timeout_ms)) / 1000)
         groups = None if message.groups is None else frozenset(message.groups)
         hold = Hold(
             address,

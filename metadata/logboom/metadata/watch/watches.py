@@ -11,6 +11,10 @@ from logboom.wire.actor import Inbound
 
 MAX_HOLDS: Final = 50_000
 """Watches held at once; more are answered BUSY."""
+MAX_NAMES: Final = 2_000_000
+"""Names of topics and groups that they wait for, together."""
+MAX_WAIT_S: Final = 60.0
+"""Seconds that one is held at most."""
 
 
 @dataclass(slots=True)
@@ -32,6 +36,11 @@ class Hold:
     decisions: bool = False
     """Whether decisions on transactions are of interest."""
 
+    @property
+    def names(self) -> int:
+        """How many names it holds."""
+        return len(self.topics or ()) + len(self.groups or ())
+
 
 class Watches:
     """All held requests of one name server."""
@@ -42,21 +51,30 @@ class Watches:
         """Those that want decisions: brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, Hold]] = []
         self._count = 0
+        self._names = 0
+        """Of topics and groups, in all that is held."""
 
     def __len__(self) -> int:
         return len(self._holds)
 
     def add(self, hold: Hold) -> bool:
         """Hold a request; the same one sent again replaces itself. False: too many."""
-        if len(self._holds) >= MAX_HOLDS:
-            return False
         key = (hold.address, hold.id)
+        replaced = self._holds.get(key)
+        if replaced is not None:
+            self._remove(replaced)
+        if len(self._holds) >= MAX_HOLDS or self._names + hold.names > MAX_NAMES:
+            return False
         self._holds[key] = hold
-        self._of_decisions.pop(key, None)
+        self._names += hold.names
         if hold.decisions:
             self._of_decisions[key] = hold
         self._count += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
+        if len(self._deadlines) > 64 + 4 * len(self._holds):
+            # Most of them were woken, or replaced.
+            self._deadlines = [entry for entry in self._deadlines if self._is_held(entry[2])]
+            heapq.heapify(self._deadlines)
         return True
 
     def take_due(self, now: float) -> list[Hold]:
@@ -118,5 +136,6 @@ class Watches:
         if not self._is_held(hold):
             return False
         del self._holds[hold.address, hold.id]
+        self._names -= hold.names
         self._of_decisions.pop((hold.address, hold.id), None)
         return True

@@ -15,7 +15,7 @@ from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
-from logboom.wire.errors import Unavailable
+from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.routes import Routes
@@ -164,6 +164,11 @@ class Told:
     def ask(self, address: Inbound, message: Watch, turn: Turn) -> None:
         """A client's WATCH."""
         if not self._answer(address, message, turn, ripe=False):
+            try:
+                self._holds.check_room()
+            except LogboomError as error:
+                turn.refuse(address, message.id, error)
+                return
             wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
             self._holds.add(None, message.id, Hold(address, message, turn.mono + wait))
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from logboom.wire.actor import Inbound
+from logboom.wire.errors import Unavailable
+from logboom.wire.frames import encode
+from logboom.wire.message import Message
+
+MAX_HOLDS: Final = 100_000
+"""Requests of one kind that may wait; more are refused, and asked again."""
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+"""The same in bytes, as they came."""
 
 K = TypeVar("K", bound=Hashable)
-M = TypeVar("M")
+M = TypeVar("M", bound=Message)
 
 
 class Hold(NamedTuple, Generic[M]):
@@ -24,6 +32,8 @@ class Hold(NamedTuple, Generic[M]):
     deadline: float
     moved: bool = False
     """Meanwhile something was passed over for it."""
+    size: int = 0
+    """Bytes of the request. (`Holds` fills it in.)"""
 
 
 class Holds(Generic[K, M]):
@@ -34,16 +44,37 @@ class Holds(Generic[K, M]):
         self._deadlines: list[tuple[float, int, K, tuple[Inbound, int]]] = []
         self._count = 0
         self._pushed = 0
+        self._bytes = 0
 
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the requests that wait."""
+        return self._bytes
+
+    def check_room(self) -> None:
+        """Check that one more request may wait.
+
+        Raises:
+            Unavailable: BUSY, too many wait.
+        """
+        if self._count >= MAX_HOLDS or self._bytes >= MAX_HELD_BYTES:
+            raise Unavailable("too many requests wait at this node: ask again in a moment", "BUSY")
+
     def add(self, key: K, number: int, hold: Hold[M]) -> None:
         """Let request `number` wait for `key` until its deadline."""
+        if not hold.size:
+            hold = hold._replace(size=len(encode(hold.message)[0]))
         waiting = self._by_key.setdefault(key, {})
         name = (hold.address, number)
-        if name not in waiting:
+        replaced = waiting.get(name)
+        if replaced is None:
             self._count += 1
+        else:
+            self._bytes -= replaced.size
+        self._bytes += hold.size
         waiting[name] = hold
         self._pushed += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._pushed, key, name))
@@ -56,7 +87,9 @@ class Holds(Generic[K, M]):
         if waiting is None:
             return []
         self._count -= len(waiting)
-        return list(waiting.values())
+        found = list(waiting.values())
+        self._bytes -= sum(hold.size for hold in found)
+        return found
 
     def take_if(self, key: K, wanted: Callable[[M], bool]) -> list[Hold[M]]:
         """Those for `key` whose message is wanted; they wait no longer."""
@@ -64,6 +97,7 @@ class Holds(Generic[K, M]):
         names = [name for name, hold in waiting.items() if wanted(hold.message)]
         found = [waiting.pop(name) for name in names]
         self._count -= len(found)
+        self._bytes -= sum(hold.size for hold in found)
         if found and not waiting:
             del self._by_key[key]
         return found
@@ -80,6 +114,7 @@ class Holds(Generic[K, M]):
                 continue
             del waiting[name]
             self._count -= 1
+            self._bytes -= hold.size
             if not waiting:
                 del self._by_key[key]
             found.append((key, hold))

@@ -144,6 +144,7 @@ class Pulling:
                 if wait == 0:
                     self._nothing(address, message, replica, turn, moved=moved)
                 else:
+                    self.holds.check_room()
                     hold = Hold(address, message, turn.mono + wait, moved)
                     self.holds.add(replica.key, message.id, hold)
         except LogboomError as error:

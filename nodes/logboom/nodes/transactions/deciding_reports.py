@@ -124,6 +124,7 @@ class Reports:
         """Answer once a decision is carried out."""
         try:
             replica, _ = led(self._queues, self._routes, self._me, message)
+            self._holds.check_room()
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return

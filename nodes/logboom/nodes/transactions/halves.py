@@ -190,6 +190,7 @@ class CheckingHalves:
         """Hold until there is something to ask for."""
         try:
             check_app_id(message.producer_group)
+            self._holds.check_room()
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.requests.holds import MAX_HELD_BYTES, MAX_HOLDS, Hold, Holds
 from logboom.wire.actor import Inbound
+from logboom.wire.errors import Unavailable
+from logboom.wire.messages import Ping, Watch
 
 ME = Inbound("main", b"me")
 INFINITE = float("inf")
 
 
 def test_nothing_waits() -> None:
-    holds: Holds[int, str] = Holds()
+    holds: Holds[int, Ping] = Holds()
     assert len(holds) == 0
     assert holds.deadline() == INFINITE
     assert holds.take(1) == []
@@ -21,37 +24,37 @@ def test_nothing_waits() -> None:
 
 
 def test_a_wake_takes_all_of_one_key_in_order_and_no_others() -> None:
-    holds: Holds[int, str] = Holds()
+    holds: Holds[int, Ping] = Holds()
     for number in range(1_000):
-        holds.add(number % 2, number, Hold(ME, str(number), 50.0 + number))
-    assert [hold.message for hold in holds.take(1)] == [str(n) for n in range(1, 1_000, 2)]
+        holds.add(number % 2, number, Hold(ME, Ping(number), 50.0 + number))
+    assert [hold.message.id for hold in holds.take(1)] == list(range(1, 1_000, 2))
     assert len(holds) == 500
     assert holds.deadline() == 50.0
 
 
 def test_a_deadline_is_exact() -> None:
-    holds: Holds[int, str] = Holds()
-    holds.add(1, 1, Hold(ME, "first", 10.0))
-    holds.add(1, 2, Hold(ME, "second", 10.5))
+    holds: Holds[int, Ping] = Holds()
+    holds.add(1, 1, Hold(ME, Ping(1), 10.0))
+    holds.add(1, 2, Hold(ME, Ping(2), 10.5))
     assert holds.deadline() == 10.0
     assert holds.expired(9.999_999) == []
-    assert [hold.message for _, hold in holds.expired(10.0)] == ["first"]
+    assert [hold.message.id for _, hold in holds.expired(10.0)] == [1]
     assert holds.deadline() == 10.5
 
 
 def test_a_request_sent_again_replaces_its_older_self() -> None:
-    holds: Holds[int, str] = Holds()
-    holds.add(1, 7, Hold(ME, "old", 10.0))
-    holds.add(1, 7, Hold(ME, "new", 20.0))
+    holds: Holds[int, Ping] = Holds()
+    holds.add(1, 7, Hold(ME, Ping(1), 10.0))
+    holds.add(1, 7, Hold(ME, Ping(2), 20.0))
     assert len(holds) == 1
     assert holds.expired(15.0) == []
-    assert [hold.message for _, hold in holds.expired(20.0)] == ["new"]
+    assert [hold.message.id for _, hold in holds.expired(20.0)] == [2]
 
 
 def test_woken_holds_leave_no_weight_behind() -> None:
-    holds: Holds[int, str] = Holds()
+    holds: Holds[int, Ping] = Holds()
     for number in range(100_000):
-        holds.add(1, number, Hold(ME, "", 1e6 + number))
+        holds.add(1, number, Hold(ME, Ping(0), 1e6 + number))
         holds.take(1)
     assert len(holds._deadlines) < 1_000  # noqa: SLF001 - the weight is inside
 
@@ -68,21 +71,48 @@ def test_woken_holds_leave_no_weight_behind() -> None:
     )
 )
 def test_as_a_plain_table_would(steps: list[tuple[str, int, int, int]]) -> None:
-    holds: Holds[int, str] = Holds()
+    holds: Holds[int, Ping] = Holds()
     plain: dict[tuple[int, int], float] = {}
     now = 0.0
     for kind, key, number, span in steps:
         if kind == "add":
             plain[key, number] = now + span
-            holds.add(key, number, Hold(ME, str(number), now + span))
+            holds.add(key, number, Hold(ME, Ping(number), now + span))
         elif kind == "take":
-            taken = {int(hold.message) for hold in holds.take(key)}
+            taken = {hold.message.id for hold in holds.take(key)}
             assert taken == {n for k, n in plain if k == key}
             plain = {place: due for place, due in plain.items() if place[0] != key}
         else:
             now += span
-            expired = {(key, int(hold.message)) for key, hold in holds.expired(now)}
+            expired = {(key, hold.message.id) for key, hold in holds.expired(now)}
             assert expired == {place for place, due in plain.items() if due <= now}
             plain = {place: due for place, due in plain.items() if due > now}
         assert len(holds) == len(plain)
+        assert holds.held_bytes == 7 * len(plain)
         assert holds.deadline() == min(plain.values(), default=INFINITE)
+
+
+def test_what_waits_is_bounded_in_requests() -> None:
+    holds: Holds[int, Ping] = Holds()
+    for number in range(MAX_HOLDS):
+        holds.check_room()
+        holds.add(number % 7, number, Hold(ME, Ping(1), 10.0))
+    with pytest.raises(Unavailable) as caught:
+        holds.check_room()
+    assert caught.value.code == "BUSY"
+    holds.take(3)
+    holds.check_room()
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    holds: Holds[int, Watch] = Holds()
+    names = ["x" * 127] * 16_000
+    most = MAX_HELD_BYTES // (129 * 16_000) + 1
+    for number in range(most):
+        holds.check_room()
+        holds.add(1, number, Hold(ME, Watch(number, 1_000, 1, names, 1_000), 10.0))
+    with pytest.raises(Unavailable, match="ask again"):
+        holds.check_room()
+    assert len(holds.expired(10.0)) == most
+    assert holds.held_bytes == 0
+    holds.check_room()
