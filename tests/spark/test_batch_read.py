@@ -174,6 +174,20 @@ def test_a_view_and_the_options_of_sql(
     assert (row.n, row.last) == (4, 3)
 
 
+def test_a_table_is_queried_with_options_of_the_query(
+    spark: SparkSession, servers: str, topic: str, fill: Fill
+) -> None:
+    fill(topic, 0, range(4))
+    options = f"servers '{servers}', subscribe '{topic}'"
+    spark.sql(f"CREATE TABLE kept_no_options USING logboom OPTIONS ({options})")
+    with pytest.raises(PySparkException) as caught:
+        spark.sql("SELECT value FROM kept_no_options").collect()
+    assert "Of CREATE TABLE Spark keeps none: use CREATE TEMPORARY VIEW" in reason(caught.value)
+    said = options.replace(" '", " = '")
+    assert spark.sql(f"SELECT value FROM kept_no_options WITH ({said})").count() == 4
+    spark.sql("DROP TABLE kept_no_options")
+
+
 def test_a_time_of_each_queue_ends_a_read(batch: Batch, topic: str, fill: Fill) -> None:
     for queue in range(3):
         times = [NOW + 1_000 * n for n in range(10)]

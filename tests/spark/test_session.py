@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import socket
@@ -38,6 +39,13 @@ def test_spark_finds_the_format_by_itself(
 def test_registering_twice_is_harmless(spark: SparkSession) -> None:
     register(spark)
     register(spark)
+
+
+def test_the_extra_has_what_stateful_operators_need() -> None:
+    # PySpark's own extras leave protobuf out, and transformWithState imports it in its tasks.
+    state = importlib.import_module("pyspark.sql.streaming.proto.StateMessage_pb2")
+    assert state.StateRequest(version=1).SerializeToString()
+    importlib.import_module("pyspark.sql.streaming.stateful_processor_api_client")
 
 
 def test_sparks_processes_import_what_is_installed(spark: SparkSession) -> None:

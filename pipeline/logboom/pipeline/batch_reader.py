@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -14,6 +14,11 @@ from logboom.pipeline.losses import Losses
 from logboom.pipeline.reading import read
 from logboom.pipeline.rows import Field
 from logboom.pipeline.source_options import SourceOptions
+
+TOO_FAR: Final = (
+    "startingOffsets or endingOffsets ask for more than there is (-1 is the latest), or the topic was "
+    "made anew"
+)
 
 
 class BatchReader(DataSourceReader):
@@ -37,7 +42,7 @@ class BatchReader(DataSourceReader):
             for place, stop in end.items()
             if not stop <= start[place] <= bounds[place][1]
         }
-        start, end = losses.within(start, wanted, bounds)
+        start, end = losses.within(start, wanted, bounds, TOO_FAR)
         parts = ranges(start, end, options.min_partitions, options.max_records)
         return [InputPartition(part) for part in parts]
 

@@ -16,6 +16,25 @@ TIMEOUT_MS: Final = 60_000
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def check_options_came(given: Mapping[str, str], needed: str, query: str) -> None:
+    """Refuse a read or write that no option came with: Spark keeps none of a table.
+
+    Args:
+        needed: the option that has to be said beside `servers`.
+        query: how SQL says options.
+
+    Raises:
+        InvalidRequest: says how tables get them.
+    """
+    if not any(name.lower() != "path" for name in given):
+        text = (
+            f"no option came, and servers and {needed} are needed. Of CREATE TABLE Spark keeps none: "
+            "use CREATE TEMPORARY VIEW … USING logboom OPTIONS (…), or say them with each query, "
+            f"{query} WITH (servers = '…', {needed} = '…') …"
+        )
+        raise InvalidRequest(text)
+
+
 class Given:
     """Options by lower-case name."""
 

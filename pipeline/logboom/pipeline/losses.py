@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from logboom.pipeline.cluster import Bounds
 from logboom.pipeline.limits import Range
@@ -14,6 +15,7 @@ from logboom.wire.errors import OffsetOutOfRange
 LOG = logging.getLogger("logboom.pipeline")
 
 HOW = "say failOnDataLoss false to read on without them"
+ANEW: Final = "it was made anew"
 
 
 class Losses:
@@ -33,9 +35,14 @@ class Losses:
             raise OffsetOutOfRange(f"{text}: {HOW}", topic=place[0], queue=place[1])
         LOG.warning("%s; reading on", text)
 
-    def within(self, start: Offsets, end: Offsets, bounds: Bounds) -> tuple[Offsets, Offsets]:
+    def within(
+        self, start: Offsets, end: Offsets, bounds: Bounds, too_far: str = ANEW
+    ) -> tuple[Offsets, Offsets]:
         """The same offsets, cut to what the queues hold. A queue that `start` does not know is new
         and read from its first message.
+
+        Args:
+            too_far: why an offset may lie behind the end of its queue.
 
         Raises:
             OffsetOutOfRange: something is cut off, and losses are not passed over.
@@ -54,7 +61,7 @@ class Losses:
                 begin = min(first, max(stop, begin))
             if stop > high or begin > stop:
                 asked = max(stop, begin)
-                self.found(place, f"ends at offset {high}, not at {asked}: it was made anew")
+                self.found(place, f"ends at offset {high}, not at {asked}: {too_far}")
                 begin, stop = (first if begin > stop else min(begin, high)), min(stop, high)
             starts[place], ends[place] = begin, max(begin, stop)
         return starts, ends

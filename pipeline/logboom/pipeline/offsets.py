@@ -69,6 +69,8 @@ def read_queues(text: str, option: str) -> dict[str, list[int]]:
             text = f'{option} has {json.dumps(queues)} as queues of "{topic}": write e.g. [0, 1]'
             raise InvalidRequest(text)
         found[topic] = sorted(set(queues))
+    if not found:
+        raise InvalidRequest(f'{option} names no topic: write e.g. {{"flights": [0, 1]}}')
     return found
 
 

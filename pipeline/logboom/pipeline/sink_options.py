@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from logboom.client.transactions.applications import MAX_SEQUENCE, check_chosen
-from logboom.pipeline.given_options import TIMEOUT_MS, Given
+from logboom.pipeline.given_options import TIMEOUT_MS, Given, check_options_came
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.transactions import check_app_id
 
@@ -68,6 +68,7 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     Raises:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
     """
+    check_options_came(given, "topic", "INSERT INTO t")
     options = Given(given)
     if options.says("path"):
         raise InvalidRequest(

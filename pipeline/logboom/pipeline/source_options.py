@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from logboom.pipeline.given_options import TIMEOUT_MS, Given, listed
+from logboom.pipeline.given_options import TIMEOUT_MS, Given, check_options_came, listed
 from logboom.pipeline.offsets import EARLIEST, LATEST, Offsets, read_offsets, read_queues
 from logboom.wire.errors import InvalidRequest
 
@@ -114,6 +114,7 @@ def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     Raises:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
     """
+    check_options_came(given, "subscribe", "SELECT … FROM t")
     options = _Given(given)
     options.check(BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
     topics, pattern, assigned = options.subscription()
@@ -188,7 +189,9 @@ class _Given(Given):
                 raise InvalidRequest(f"{way} {text!r} is no pattern: {error}") from None
             return (), text, {}
         names = [name.strip() for name in text.split(",")]
-        return tuple(dict.fromkeys(name for name in names if name)), "", {}
+        if not all(names):
+            raise InvalidRequest(f"{way} names no topic between two commas or at an end: {text!r}")
+        return tuple(dict.fromkeys(names)), "", {}
 
     def bound(self, which: Literal["starting", "ending"], default: str) -> Bound:
         """Where to begin or end; times come before offsets, as in Kafka."""

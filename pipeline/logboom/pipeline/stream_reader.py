@@ -26,7 +26,7 @@ from logboom.pipeline.clients import client
 from logboom.pipeline.cluster import Bounds, Cluster
 from logboom.pipeline.group_marks import marked
 from logboom.pipeline.limits import Range, limited, limited_bytes, ranges
-from logboom.pipeline.losses import Losses
+from logboom.pipeline.losses import ANEW, Losses
 from logboom.pipeline.offsets import Offsets, Place, from_json, to_json
 from logboom.pipeline.reading import read
 from logboom.pipeline.rows import Field
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if target is not None and begin[place] <= self._seen[place][1]:
                     ends[place] = begin[place]  # read further before, by another trigger
                 else:
-                    what = f"ends at offset {end}, not at {begin[place]}: it was made anew"
+                    what = f"ends at offset {end}, not at {begin[place]}: {ANEW}"
                     self._losses.found(place, what)
         return ends
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from logboom.pipeline.sink_options import sink_options
 from logboom.pipeline.source_options import Bound, SourceOptions, source_options
 from logboom.wire.errors import InvalidRequest
 
@@ -99,6 +100,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"path": "t"}, r"a topic has no path: say load\(\) without one"),
     ({"assign": "{}"}, "with one of subscribe, subscribePattern, assign, not with subscribe and"),
     ({"subscribe": " "}, "subscribe is empty"),
+    ({"subscribe": " , "}, "subscribe names no topic between two commas or at an end: ','"),
+    ({"subscribe": "a,,b"}, "subscribe names no topic between two commas"),
+    ({"subscribe": "a,"}, "subscribe names no topic between two commas or at an end"),
+    ({"assign": "{}", "subscribe": None}, "assign names no topic"),
     ({"bootstrap.servers": "a:1"}, "not both servers, bootstrap.servers"),
     ({"servers": ""}, "say with servers which nodes to ask"),
     ({"startingOffsets": "latest"}, 'a batch cannot begin at "latest"'),
@@ -120,9 +125,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "said"), WRONG, ids=[str(given) for given, _ in WRONG])
-def test_what_cannot_be_is_refused(given: dict[str, str], said: str) -> None:
+def test_what_cannot_be_is_refused(given: dict[str, str | None], said: str) -> None:
+    whole: dict[str, str | None] = {**LEAST, **given}
+    asked = {name: text for name, text in whole.items() if text is not None}
     with pytest.raises(InvalidRequest, match=said):
-        source_options({**LEAST, **given}, stream=False)
+        source_options(asked, stream=False)
+
+
+def test_a_table_without_options_says_how_to_get_them() -> None:
+    for given in ({}, {"path": "/warehouse/t"}):
+        with pytest.raises(
+            InvalidRequest, match=r"Of CREATE TABLE Spark keeps none: use CREATE TEMP"
+        ):
+            source_options(given, stream=False)
+        with pytest.raises(
+            InvalidRequest, match=r"INSERT INTO t WITH \(servers = '…', topic = '…'\)"
+        ):
+            sink_options(given, stream=False)
 
 
 @pytest.mark.parametrize(
