@@ -232,6 +232,19 @@ class Plots(Hand):
         if self.disks.fail_sync():
             self.later(self.rng.uniform(0.2, 1.0), self.nodes.blackout)
 
+    def slow_down(self) -> None:
+        """The only other replica of a queue hears its leader late, and is heard late: where an
+        answer holds little it cannot keep up."""
+        pair = self.world.observer.topics["pair"].queues[0]
+        leader = pair.leader
+        if leader is None or not self._begins():
+            return
+        (follower,) = [name for name in pair.replicas if name != leader]
+        lags = self.world.network.lags
+        ways = [(leader, follower), (follower, leader)]
+        lags.update((way, self.rng.uniform(0.2, 0.5)) for way in ways)
+        self.later(WHOLE_PLOT_S - 1.0, lambda: [lags.pop(way, None) for way in ways])
+
     def forget_a_leader(self) -> None:
         """A leader is cut off from all but the clients, and others take over."""
         leader = self.leader()
@@ -261,6 +274,7 @@ MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "last one": {Plots.lose_the_last: 1},
     "forgotten leader": {Plots.forget_a_leader: 2, Plots.sleep_long: 1},
     "failed sync": {Plots.fail_syncs: 1},
+    "slow follower": {Plots.slow_down: 1},
 }
 """Name of an attack → its plots, and how often each is begun."""
 RATE: Final = 15

@@ -3,7 +3,7 @@ notice."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logboom.nodes.compaction import passing as compact_pass
 from logboom.nodes.replication.leading import Leadership
@@ -27,9 +27,9 @@ def copies_are_not_awaited(patch: Patch) -> None:
     """Q3: a follower with a new disk joins the ISR without the copies of what compaction keeps."""
     may_join = Leadership.may_join
 
-    def hasty(self: Leadership, broker: str, hw: Position, now: float) -> bool:
+    def hasty(self: Leadership, broker: str, *rest: Any) -> bool:
         if broker in self.followers:
             self.followers[broker].lacks = False
-        return may_join(self, broker, hw, now)
+        return may_join(self, broker, *rest)
 
     patch.setattr(Leadership, "may_join", hasty)

@@ -7,7 +7,7 @@ must notice, by which promise, within how many seeds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
@@ -232,6 +232,18 @@ def what_has_no_room_is_forgotten(patch: Patch) -> None:
         follower.news.pop((answer.topic_id, answer.queue), None)
 
     patch.setattr(Feeder, "_told", forget)
+
+
+def the_hw_is_enough_to_join(patch: Patch) -> None:
+    """Q6: who has the HW joins, however far it is behind."""
+    may_join = leading.Leadership.may_join
+
+    def hasty(
+        self: Leadership, broker: str, hw: At, end: At, now: float, _s: float, *rest: Any
+    ) -> bool:
+        return may_join(self, broker, hw, end, now, float("inf"), *rest)
+
+    patch.setattr(leading.Leadership, "may_join", hasty)
 
 
 def producers_without_windows(patch: Patch) -> None:

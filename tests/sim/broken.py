@@ -104,6 +104,7 @@ BREAKS: Final = (
     Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
     Break("Q6", q.who_is_asked_for_does_not_count, Cluster("lost growth"), seeds=(1,), within=20),
     Break("Q6", q.older_processes_join, Cluster("late growth"), within=20),
+    Break("Q6", q.the_hw_is_enough_to_join, Cluster("slow follower"), seeds=(6,), within=20),
     Break("Q7", q.one_copy_is_enough, Cluster("last one"), within=20),
     Break("Q7", q.nobody_stays_eligible, Cluster("last one"), within=20),
     Break("Q8", q.beyond_the_hw_is_illegal, Cluster(), within=20),

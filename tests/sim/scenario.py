@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Final, Protocol, TypeVar
 
+import pytest
+
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.commands import CreateTopic, Result
@@ -18,6 +20,7 @@ from tests.sim.api_client import ApiClient
 from tests.sim.faults import Faults
 from tests.sim.garbage import collected_between_runs
 from tests.sim.history import History, Queue
+from tests.sim.isr_watch import IsrWatch
 from tests.sim.limits import Limits
 from tests.sim.looks import Looks
 from tests.sim.moments import Moment
@@ -104,6 +107,7 @@ class Scenario:
         self.rng = random.Random(world.rng.random())
         self.faults = Faults(world, random.Random(world.rng.random()), rot=rot)
         self.looks = Looks(world)
+        self._isr_watch = IsrWatch(world)
         self.history.on_ack = self.looks.acked
         self.looks.starts.update({q: 0 for q in QUEUES if q.topic in self.history.kept_bytes})
         self.history.starts = self.looks.starts
@@ -164,7 +168,13 @@ class Scenario:
     def run(self) -> Outcome:
         """All acts; raises `Failed`."""
         try:
-            with collected_between_runs(), self.limits.hold(), self.world.complaints:
+            with (
+                collected_between_runs(),
+                self.limits.hold(),
+                pytest.MonkeyPatch.context() as patch,
+                self.world.complaints,
+            ):
+                self._isr_watch.look_on(patch)
                 self.world.trace.note("world", f"limits: {self.limits}")
                 self.come_up()
                 self.work()

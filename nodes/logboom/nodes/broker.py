@@ -588,9 +588,11 @@ class Broker:
         if leading is None:
             return
         self._recounts[replica.key] = replica
-        if broker not in leading.isr and leading.may_join(
-            broker, replica.hw, leading.followers[broker].seen_at
-        ):
+        if broker in leading.isr:
+            return
+        now = leading.followers[broker].seen_at
+        period = self.config.out_of_sync_ms / 1000
+        if leading.may_join(broker, replica.hw, replica.end, now, period, {broker: now}):
             self.isr.grow(replica, broker)
 
     def _heard_of(self, version: int, turn: Turn) -> None:

@@ -55,7 +55,8 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     hw_news_ms: float = 2.0
     """How long news of the HW alone may wait for company before it goes to followers, in ms."""
     out_of_sync_ms: int = 3_000
-    """Milliseconds without being caught up after which a follower leaves the ISR."""
+    """Milliseconds without being caught up after which a follower leaves the ISR; who joins was caught
+    up within half of it."""
     retention_check_ms: int = 5_000
     """Milliseconds between two looks for what retention may delete."""
     scrub_bytes_per_s: int = 8 * 1024 * 1024

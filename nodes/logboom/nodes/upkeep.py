@@ -104,7 +104,7 @@ class Upkeep:
             for replica in self._roles.led.values():
                 assert replica.leading is not None
                 for progress in replica.leading.followers.values():
-                    progress.caught_up_at = min(now, progress.caught_up_at + away)
+                    progress.forgive(now, away)
         self._last_turn = now
 
     def step(self, turn: Turn) -> None:
@@ -123,19 +123,24 @@ class Upkeep:
                 if slow:
                     self._isr.shrink(replica, slow)
             if len(leading.isr) < len(leading.replicas):
-                self._grow(replica, leading, heard, turn.mono - period)
+                self._grow(replica, leading, heard, turn.mono, period)
         self._retain(turn)
         self._expire_producers(turn)
         self._hang_up(turn)
 
     def _grow(
-        self, replica: Replica, leading: Leadership, heard: dict[str, float], since: float
+        self,
+        replica: Replica,
+        leading: Leadership,
+        heard: dict[str, float],
+        now: float,
+        period: float,
     ) -> None:
         """A follower that has all and says nothing new: a wish to add it was refused before, or
         came while another change was under way."""
         for broker in leading.followers:
-            alive = heard.get(broker, since) > since
-            if alive and leading.may_join(broker, replica.hw, self._last_turn):
+            alive = now - heard.get(broker, float("-inf")) < period
+            if alive and leading.may_join(broker, replica.hw, replica.end, now, period, heard):
                 self._isr.grow(replica, broker)
 
     def _hang_up(self, turn: Turn) -> None:

@@ -9,6 +9,7 @@ this epoch (Q4).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from logboom.nodes.log.keys import Position
@@ -18,16 +19,23 @@ from logboom.wire.view import QueueView, TopicConfig
 
 REFUSED_PAUSE: Final = 0.5
 """Seconds before a refused wish to add a follower is repeated."""
+JOIN_SHARE: Final = 0.5
+"""Of the time without being caught up after which a member leaves: who is further behind does not
+join, or it would have to leave again at once."""
+MARK_EVERY: Final = 0.1
+"""Seconds between two notes of our end, against which a follower that is behind is held."""
+MOST_MARKS: Final = 32
+"""Such notes of one follower; older ones are thinned out."""
 
 
 class Progress:
     """One follower, as this leader's epoch has seen it."""
 
     __slots__ = (
-        "asked_end",
         "caught_up_at",
         "instance_epoch",
         "lacks",
+        "marks",
         "pause_until",
         "position",
         "seen_at",
@@ -38,13 +46,37 @@ class Progress:
         """On its disk, compared with our log; None: not yet heard in this epoch."""
         self.instance_epoch = 0
         self.caught_up_at = now
-        """When it last had everything; a new leader grants everybody a full period."""
-        self.asked_end: Position | None = None
-        """Our end when it asked last."""
+        """It has everything that we had then; a new leader grants everybody a full period."""
+        self.marks: list[tuple[float, Position]] = []
+        """While it is behind: (when, our end then), oldest first, of moments at which it asked."""
         self.seen_at = now
         self.pause_until = 0.0
         self.lacks = False
         """It has yet to fetch copies of what compaction keeps."""
+
+    def mark(self, position: Position, end: Position, now: float) -> None:
+        """It has everything before `position` now; our log ends at `end`."""
+        marks = self.marks
+        reached = 0
+        for at, ended in marks:
+            if ended > position:
+                break
+            # With a busy producer it is always a little behind: what counts is for how long.
+            self.caught_up_at = max(self.caught_up_at, at)
+            reached += 1
+        if reached:
+            del marks[:reached]
+        if position >= end:
+            self.caught_up_at = now
+        elif not marks or now - marks[-1][0] >= MARK_EVERY:
+            if len(marks) == MOST_MARKS:
+                del marks[1::2]
+            marks.append((now, end))
+
+    def forgive(self, now: float, away: float) -> None:
+        """The leader's loop was away for so many seconds, and heard nobody."""
+        self.caught_up_at = min(now, self.caught_up_at + away)
+        self.marks = [(min(now, at + away), end) for at, end in self.marks]
 
 
 class PendingChange:
@@ -120,7 +152,8 @@ class Leadership:
         self.required = required_in_sync(config, len(view.replicas))
         for broker in view.replicas:
             if broker != self.me and broker not in self.followers:
-                self.followers[broker] = Progress(now)
+                # To join it needs at least what we had when the epoch began.
+                self.followers[broker] = Progress(now if broker in self.isr else self.started_at)
         for broker in [b for b in self.followers if b not in view.replicas]:
             del self.followers[broker]
         pending = self.pending
@@ -169,12 +202,7 @@ class Leadership:
             return
         progress.position = position
         progress.instance_epoch = instance_epoch
-        if position >= end:
-            progress.caught_up_at = now
-        elif progress.asked_end is not None and position >= progress.asked_end:
-            # It had all that there was when it asked last: it keeps up with a busy producer.
-            progress.caught_up_at = max(progress.caught_up_at, progress.seen_at)
-        progress.asked_end = end
+        progress.mark(position, end, now)
         progress.seen_at = now
 
     def forget_position(self, broker: str) -> None:
@@ -183,11 +211,20 @@ class Leadership:
         if progress is not None:
             progress.position = None
 
-    def may_join(self, broker: str, hw: Position, now: float) -> bool:
+    def may_join(
+        self,
+        broker: str,
+        hw: Position,
+        end: Position,
+        now: float,
+        period: float,
+        alive: Mapping[str, float],
+    ) -> bool:
         """Whether a follower outside the ISR has all that it must have to be added.
 
         That is the HW, and everything before this epoch: the HW known here may be behind the one
-        that the last leader acked at.
+        that the last leader acked at. And it must keep up as well as a member does: while the ISR
+        is too small the HW stands still, and says nothing of who is slow.
         """
         if self.pending is not None or broker in self.isr:
             return False
@@ -198,27 +235,33 @@ class Leadership:
             and progress.position >= max(hw, self.election_end)
             and not progress.lacks
             and now >= progress.pause_until
+            and now - self._caught_up(broker, end, alive) <= period * JOIN_SHARE
         )
 
+    def _caught_up(self, broker: str, end: Position, alive: Mapping[str, float]) -> float:
+        """The last moment of which a follower has everything."""
+        progress = self.followers[broker]
+        if progress.position is not None and progress.position >= end:
+            # Nothing is missing: then it need only be alive. That is noted, or the next append would
+            # find it as long behind as the queue was idle.
+            heard = alive.get(broker, progress.caught_up_at)
+            progress.caught_up_at = max(progress.caught_up_at, heard)
+        return progress.caught_up_at
+
     def laggards(
-        self, end: Position, now: float, period: float, alive: dict[str, float]
+        self, end: Position, now: float, period: float, alive: Mapping[str, float]
     ) -> list[str]:
         """ISR members that were not caught up for `period` seconds; never the leader.
 
         `alive`: when each follower broker last asked anything of us.
         """
-        slow = []
-        for broker in self.isr:
-            if broker == self.me or broker not in self.followers:
-                continue
-            progress = self.followers[broker]
-            since = progress.caught_up_at
-            if progress.position is not None and progress.position >= end:
-                # Nothing is missing: then it need only be alive.
-                since = max(since, alive.get(broker, since))
-            if now - since > period:
-                slow.append(broker)
-        return slow
+        return [
+            broker
+            for broker in self.isr
+            if broker in self.followers
+            and broker != self.me
+            and now - self._caught_up(broker, end, alive) > period
+        ]
 
 
 def required_in_sync(config: TopicConfig, replicas: int) -> int:

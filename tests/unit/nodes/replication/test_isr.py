@@ -65,6 +65,48 @@ def test_a_member_that_is_silent_for_three_seconds_leaves() -> None:
     assert change(rig) == [[ME, "broker-2"]]
 
 
+def test_who_left_as_slow_comes_back_once_it_has_everything() -> None:
+    """Two copies are asked for and it is the second: the HW stands where it left."""
+    both = ALL[:2]
+    rig = Rig()
+    rig.lead(isr=both, replicas=both)
+    client, two = rig.client(), rig.follower()
+    two.ask(fetch(0, (Position(0), -1)))
+    taken = number = 0
+    while not rig.commands:
+        for _ in range(5):
+            client.ask(produce("leader"), [batch()])
+        taken, number = taken + 1, number + 1
+        two.ask(fetch(number, (Position(taken), 1), wait_ms=100))
+        rig.settle(0.2)
+    assert change(rig) == [[ME]]
+    rig.decide(value=[""])
+    rig.lead(isr=(ME,), replicas=both)
+    end = rig.replica().end.offset
+    assert rig.replica().hw == Position(taken)
+    while taken < end:
+        assert rig.commands == []
+        taken, number = taken + 1, number + 1
+        two.ask(fetch(number, (Position(taken), 1), wait_ms=100))
+        rig.settle(0.2)
+    assert change(rig) == [[*both]]
+
+
+def test_an_append_after_idleness_removes_nobody() -> None:
+    """It comes in the turn that looks for slow members: nobody could answer yet."""
+    both = ALL[:2]
+    rig = Rig()
+    rig.lead(isr=both, replicas=both)
+    client, two = rig.client(), rig.follower()
+    two.ask(fetch(0, (Position(0), -1)))
+    for number in range(1, 20):
+        two.ask(fetch(number, wait_ms=400))
+        rig.settle(0.5)
+    rig.mono = max(rig.mono, rig.broker.upkeep.next_at)
+    client.ask(produce(), [batch()])
+    assert rig.commands == []
+
+
 def test_a_removed_member_counts_until_the_removal_is_known() -> None:
     rig = Rig()
     rig.lead(isr=ALL, replicas=ALL)

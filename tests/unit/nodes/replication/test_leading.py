@@ -6,10 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.nodes.log.keys import Position
-from logboom.nodes.replication.leading import Leadership, PendingChange, required_in_sync
+from logboom.nodes.replication.leading import (
+    MOST_MARKS,
+    Leadership,
+    PendingChange,
+    required_in_sync,
+)
 from logboom.wire.view import QueueView, TopicConfig
 
 NAMES = ["a", "b", "c"]
+PERIOD = 3.0
+"""Seconds without being caught up after which a member leaves."""
 
 
 def leadership(isr: list[str], version: int = 1, min_in_sync: int = 0) -> Leadership:
@@ -76,16 +83,84 @@ def test_an_idle_member_need_only_be_alive() -> None:
     leading = leadership(["a", "b"])
     leading.report("b", 1, Position(10), Position(10), 1.0)
     assert leading.laggards(Position(10), 60.0, 3.0, {"b": 58.0}) == []
-    assert leading.laggards(Position(10), 60.0, 3.0, {"b": 50.0}) == ["b"]
+    assert leading.laggards(Position(10), 62.0, 3.0, {"b": 58.0}) == ["b"]
+
+
+def test_an_append_after_idleness_finds_nobody_long_behind() -> None:
+    leading = leadership(["a", "b"])
+    leading.report("b", 1, Position(10), Position(10), 1.0)
+    for second in range(2, 60):
+        assert leading.laggards(Position(10), second, PERIOD, {"b": second - 0.3}) == []
+    # It was told of the append and has had no time to answer.
+    assert leading.laggards(Position(11), 59.5, PERIOD, {"b": 59.3}) == []
+    assert leading.laggards(Position(11), 62.0, PERIOD, {"b": 62.0}) == ["b"]
+
+
+def joins(leading: Leadership, broker: str, hw: int, end: int, now: float) -> bool:
+    """Whether a follower that was heard just now may join."""
+    return leading.may_join(broker, Position(hw), Position(end), now, PERIOD, {broker: now})
 
 
 def test_a_refused_follower_is_asked_for_again_after_a_pause() -> None:
     leading = leadership(["a", "b"])
     leading.report("c", 1, Position(10), Position(10), 1.0)
-    assert leading.may_join("c", Position(0), 1.0)
+    assert joins(leading, "c", 0, 10, 1.0)
     leading.followers["c"].pause_until = 2.0
-    assert not leading.may_join("c", Position(0), 1.9)
-    assert leading.may_join("c", Position(0), 2.0)
+    assert not joins(leading, "c", 0, 10, 1.9)
+    assert joins(leading, "c", 0, 10, 2.0)
+
+
+def test_who_left_as_slow_does_not_join_for_a_high_watermark_that_stands_still() -> None:
+    """Two copies are required and it was the second: without it the HW stays where it left."""
+    leading = leadership(["a", "b"])
+    end = 20
+    for tenth in range(1, 50):
+        # Ten messages each tenth of a second, of which it takes one.
+        end += 10
+        leading.report("b", 1, Position(10 + tenth), Position(end), tenth / 10)
+    assert leading.laggards(Position(end), 5.0, PERIOD, {"b": 5.0}) == ["b"]
+    take(leading, ["a"], 2)
+    for tenth in range(50, 200):
+        # Whoever waits for all copies is refused meanwhile: our log grows no more.
+        leading.report("b", 1, Position(10 + tenth), Position(end), tenth / 10)
+        assert not joins(leading, "b", 50, end, tenth / 10)
+    leading.report("b", 1, Position(end), Position(end), 20.0)
+    assert joins(leading, "b", 50, end, 20.0)
+
+
+def test_who_is_a_little_behind_a_busy_producer_joins() -> None:
+    """It needs several answers for what there was when it asked, and is a second behind."""
+    leading = leadership(["a"])
+    for hundredth in range(100, 500):
+        now = hundredth / 100
+        leading.report("b", 1, Position(10 * (hundredth - 100)), Position(10 * hundredth), now)
+    assert joins(leading, "b", 50, 5_000, 5.0)
+    for hundredth in range(500, 1_000):
+        now = hundredth / 100
+        leading.report("b", 1, Position(10 * (hundredth - 200)), Position(10 * hundredth), now)
+    # Two seconds are too much to join, and not enough to leave.
+    assert not joins(leading, "b", 50, 10_000, 10.0)
+    take(leading, ["a", "b"], 2)
+    assert leading.laggards(Position(10_000), 10.0, PERIOD, {"b": 10.0}) == []
+
+
+def test_who_is_far_behind_for_long_costs_no_memory() -> None:
+    leading = leadership(["a"])
+    for second in range(10_000):
+        leading.report("b", 1, Position(second), Position(100 * second + 100), float(second))
+    assert len(leading.followers["b"].marks) <= MOST_MARKS
+    leading.report("b", 1, Position(1_000_000), Position(1_000_000), 10_001.0)
+    assert leading.followers["b"].marks == []
+
+
+def test_who_becomes_a_replica_later_has_nothing_yet() -> None:
+    leading = leadership(["a", "b"])
+    view = QueueView([*NAMES, "d"], "a", 4, 2, ["a", "b"], [])
+    leading.take_view(view, TopicConfig(), 2, 60.0)
+    leading.report("d", 1, Position(10), Position(500), 60.0)
+    assert not joins(leading, "d", 10, 500, 60.0)
+    leading.report("d", 1, Position(500), Position(520), 60.2)
+    assert joins(leading, "d", 10, 520, 60.2)
 
 
 @settings(max_examples=300, deadline=None)
