@@ -14,7 +14,7 @@ All numbers are little endian. One entry of a queue's log is:
 | 32 |     2 | attributes        | u16  | codec and column bits, `head.Attribute`                |
 | 34 |     1 | kind              | u8   | 0 messages, else a control entry's `head.Kind`         |
 | 35 |     1 | reserved          | u8   | 0                                                      |
-| 36 |     4 | count             | u32  | messages, ≤ 1,048,576; 0 in a control entry            |
+| 36 |     4 | count             | u32  | messages, ≤ 1,048,576; 0 in a control entry but LOST   |
 | 40 |     8 | producer id       | i64  | -1: not idempotent                                     |
 | 48 |     4 | producer epoch    | i32  | -1: not idempotent                                     |
 | 52 |     4 | base sequence     | i32  | -1: not idempotent                                     |
@@ -86,6 +86,7 @@ __all__ = [
     "control_view",
     "encode_batch",
     "encode_control",
+    "encode_lost",
     "may_contain_tag",
     "open_batch",
     "peek",
@@ -199,14 +200,29 @@ def encode_control(kind: Kind, body: bytes) -> bytes:
     """One control entry with an empty stamped head; `body` is opaque here.
 
     Raises:
-        InvalidRequest: TOO_LARGE, or the kind is MESSAGES.
+        InvalidRequest: TOO_LARGE, or the kind is none without offsets.
     """
-    if kind is Kind.MESSAGES:
+    if kind in (Kind.MESSAGES, Kind.LOST):
         raise InvalidRequest("a control entry needs a control kind: use encode_batch for messages")
     check_body_length(len(body))
     nobody = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
     lengths = (len(body), len(body))
     return _entry([body], (Attribute.CONTROL, kind, 0, 0, *nobody, 0, 0, 0, 0, *lengths))
+
+
+def encode_lost(count: int) -> bytes:
+    """One entry that stands for `count` lost messages, 1 to `MAX_COUNT`, with an empty stamped head.
+
+    Its message times are before all others: no search for a time ends here.
+
+    Raises:
+        InvalidRequest: another count.
+    """
+    if not 1 <= count <= MAX_COUNT:
+        raise InvalidRequest(f"an entry stands for 1 to {MAX_COUNT} lost messages, not {count}")
+    nobody = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+    times = (-(1 << 63), -(1 << 63))
+    return _entry([], (Attribute.CONTROL, Kind.LOST, 0, count, *nobody, *times, 0, 0, 0, 0))
 
 
 def set_producer(

@@ -98,7 +98,12 @@ def check_fields(head: BatchHead) -> None:
     else:
         _ = head.codec  # raises for one that does not exist
     if attributes & Attribute.CONTROL:
-        if attributes != Attribute.CONTROL or head.count or head.kind == Kind.MESSAGES:
+        lost = head.kind == Kind.LOST
+        if (
+            attributes != Attribute.CONTROL
+            or head.kind == Kind.MESSAGES
+            or lost != (head.count > 0)
+        ):
             raise damaged("a control entry has messages, columns or no kind", "encode it again")
         if head.kind > _LAST_KIND:
             raise damaged(f"unknown control kind {head.kind}", upgrade)

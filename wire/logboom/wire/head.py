@@ -69,6 +69,9 @@ class Attribute:
     """Behind the body stand the 12 bytes of `RELEASED_FROM`: it was a parked batch."""
 
 
+KIND_AT: Final[int] = 34
+"""Place of the kind's byte: 0 in a batch of messages, and in nothing else."""
+
 RELEASED_FROM: Final = struct.Struct("<QI")
 """Position (offset, side) of the parked entry that a released batch comes from."""
 
@@ -85,6 +88,9 @@ class Kind(IntEnum):
     DECIDED = 3
     CURSOR_DELTA = 4
     PRODUCER_EXPIRY = 5
+    LOST = 6
+    """Stands for `count` offsets whose messages a damaged store has lost: the one kind that takes
+    offsets."""
 
 
 class BatchHead(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +109,7 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
     kind: int
     reserved: int
     count: int
-    """Messages in the batch; 0 in a control entry."""
+    """Messages in the batch, or lost; 0 in every other control entry."""
     producer_id: int
     producer_epoch: int
     base_sequence: int
@@ -135,7 +141,7 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_control(self) -> bool:
-        """True for an entry that holds no messages and takes no offset."""
+        """True for an entry that holds no messages."""
         return bool(self.attributes & Attribute.CONTROL)
 
     @property

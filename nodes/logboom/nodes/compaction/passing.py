@@ -19,7 +19,7 @@ from logboom.nodes.subscriptions.offset_set import offsets_of
 from logboom.wire.batch import open_batch, peek
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch
-from logboom.wire.head import Attribute, BatchHead
+from logboom.wire.head import KIND_AT, Attribute, BatchHead
 
 ENTRY_COST: Final = 4
 """An entry counts as at least so many messages."""
@@ -59,7 +59,7 @@ def _onward(replica: Replica, changes: Changes, units: int) -> int:
     spent = 0
     for entry, after in entries(replica, changes.storage, compaction.at, limit):
         cost, done = ENTRY_COST, True
-        if after.offset > compaction.at.offset:
+        if not entry[KIND_AT]:
             cost, done = _take(replica, changes, entry, units - spent)
         spent += max(cost, ENTRY_COST)
         if done:

@@ -172,7 +172,7 @@ class QueueIndex:
         first = log_key(*self._ids, max(log_start, older))
         read = 0
         for key, entry, head in self._entries(first, log_key(*self._ids, *hw)):
-            if head.count and head.max_timestamp_ms >= timestamp_ms:
+            if not head.is_control and head.max_timestamp_ms >= timestamp_ms:
                 return _first_at(entry, head, timestamp_ms)
             read += len(entry)
             if read > LOOKUP_BYTES:

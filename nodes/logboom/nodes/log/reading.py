@@ -18,6 +18,7 @@ from logboom.wire.batch import check, peek
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.filters import Budget
 from logboom.wire.frames import Frame
+from logboom.wire.head import KIND_AT
 from logboom.wire.messages import Pull
 
 
@@ -170,7 +171,8 @@ def collect(
     max_messages: int,
     limit: Position | None = None,
 ) -> Found:
-    """Whole batches from the one that holds `offset` up to `limit`; at least one.
+    """Whole batches from the one that holds `offset` up to `limit`; at least one, unless all that is
+    there was lost.
 
     `offset` lies from the log's start to below the limit, which is one of `seen`; None: of whom
     asks for nothing special. Control entries are left out.
@@ -183,7 +185,7 @@ def collect(
     at = covering(replica, storage, offset)
     try:
         for entry, after in entries(replica, storage, at, limit or replica.readable):
-            if after.offset != at.offset:
+            if not entry[KIND_AT]:
                 if batches and size + len(entry) > max_bytes:
                     break
                 batches.append(entry)
@@ -253,7 +255,7 @@ def sift(
     at = covering(replica, storage, offset)
     try:
         for entry, after in entries(replica, storage, at, seen(replica, message)):
-            if after.offset != at.offset:
+            if not entry[KIND_AT]:
                 if found.batches and found.size + len(entry) > max_bytes:
                     break
                 if sieve.looks and budget.spent:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from logboom.nodes.compaction.compact import QueueCompaction
+from logboom.nodes.disk.opening import after_entry
 from logboom.nodes.log.borrowed import Borrowing
 from logboom.nodes.log.epochs import EpochTable
 from logboom.nodes.log.keys import Position, log_key, position_of, queue_end, queue_key
@@ -220,11 +221,7 @@ class Replica:
                 f"entry at offset {head.base_offset} epoch {head.leader_epoch} does not continue "
                 f"the log at {self.end.offset} epoch {self.epochs.last}: fetch it again"
             )
-        if head.is_control:
-            after = Position(self.end.offset, self.end.side + 1)
-        else:
-            after = Position(self.end.offset + head.count, 0)
-        self._append(entry, head, after, writes, cache)
+        self._append(entry, head, after_entry(self.end, head), writes, cache)
 
     def _append(
         self,

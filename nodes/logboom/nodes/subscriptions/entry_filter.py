@@ -57,7 +57,7 @@ class EntryFilter:
         `damaged`: the dispatcher needs the columns, and they do not hold together.
         """
         head = entry.head
-        if damaged:
+        if damaged or head.kind == Kind.LOST:
             self.stats.count("dispatch_damaged", missing.bit_count())
             return Verdict(acked=missing)
         if head.is_control:
