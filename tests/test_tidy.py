@@ -64,7 +64,14 @@ SKINS: dict[str, set[str]] = {
         "subscription_consumer",
     },
     "metadata": {"raft.journal", "server"},
-    "nodes": {"disk.committer", "disk.folder", "server", "disk.store"},
+    "nodes": {
+        "disk.committer",
+        "disk.folder",
+        "salvage.recovery",
+        "salvage.store_files",
+        "server",
+        "disk.store",
+    },
     "pipeline": {
         "batch_reader",
         "clients",

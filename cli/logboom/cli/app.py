@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "dev": "dev_command:dev",
     "node": "node_commands:app",
     "name-server": "name_server_commands:app",
+    "store": "store_commands:app",
     "topic": "topic_commands:app",
     "group": "group_commands:app",
     "subscription": "subscription_commands:app",

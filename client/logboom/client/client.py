@@ -19,7 +19,7 @@ from logboom.client.group_options import check_groupless, check_whole, member_op
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
@@ -159,7 +159,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
@@ -173,7 +173,7 @@ class Client:
         group: str,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -193,7 +193,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -214,9 +214,8 @@ class Client:
             tags: only messages with one of these tags: "a || b", or a list.
             filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
                 whole `Filter`.
-            start: "first", "last", or a message time: ms since 1970 UTC, a datetime with its zone,
-                or ISO 8601 text such as "2026-11-21T10:00:00Z". Of a group: where it begins if it is
-                new.
+            start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
+                begins if it is new.
             prefetch_bytes: what is read ahead.
             isolation: "read_uncommitted" sees a transaction's messages while its queue is still
                 releasing them (never before its commit).
@@ -241,16 +240,7 @@ class Client:
         """
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(
-                self.consumer,
-                settings,
-                instance=instance,
-                room=room,
-                offsets_file=offsets_file,
-                subscription=subscription,
-                commit_every_s=commit_every_s,
-                max_poll_interval_ms=max_poll_interval_ms,
-            )
+            check_groupless(instance, room, offsets_file, settings)
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -282,7 +272,6 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,
-            call=self.consumer,
         )
         member = GroupConsumer(
             self._io,
@@ -305,7 +294,7 @@ class Client:
         batch: int = 1,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -342,7 +331,6 @@ class Client:
             commit_every_s=commit_every_s,
             isolation=isolation,
             settings=settings,
-            call=self.push_consumer,
         )
         made = PushConsumer(
             self._io,
@@ -365,7 +353,7 @@ class Client:
         name: str = "",
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "last",
+        start: str | int = "last",
         priority: int = 0,
         ranges: Sequence[tuple[int, int]] | None = None,
         hashing: str = "auto_split",
@@ -382,8 +370,7 @@ class Client:
                 time, in order).
             name: of this consumer, unique in the subscription; "": one never used before.
             tags, filter: as in `consumer`; what is left out counts as acknowledged.
-            start: where a new subscription begins: "first", "last", or a message time as in
-                `consumer`.
+            start: where a new subscription begins: "first", "last", or a message time in ms.
             priority: 0 is the best; the next get something when these cannot take it.
             ranges: of key_shared: the slots (first, last) of this consumer, of 65,536; none: they
                 are given out by `hashing`, "auto_split" or "consistent".

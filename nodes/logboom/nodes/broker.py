@@ -40,6 +40,7 @@ from logboom.nodes.replication.isr import IsrKeeper
 from logboom.nodes.replication.scrub import Scrub
 from logboom.nodes.requests.producing import Producing
 from logboom.nodes.requests.pulling import Pulling
+from logboom.nodes.salvage.returning import Returning
 from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.access import Access
 from logboom.nodes.subscriptions.desk import Desk
@@ -168,6 +169,9 @@ class Broker:
             stats,
             self._halt,
             self._refetch,
+        )
+        self.returning = Returning(
+            config.id, self.queues, self.routes, self.registration, self.proposals
         )
         self.producing = Producing(
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
@@ -432,6 +436,7 @@ class Broker:
         self.watcher.step(turn)
         self.proposals.step(turn)
         self.damages.step(turn)
+        self.returning.step(turn)
         self.upkeep.step(turn)
         self.releasing.step(turn)
         self.decisions.step(turn)
@@ -547,6 +552,7 @@ class Broker:
             self.watcher.deadline(),
             self.proposals.deadline(),
             self.damages.deadline(),
+            self.returning.deadline(),
             self.compacting.deadline(),
             self.scrub.deadline(),
             self.upkeep.next_at,
@@ -625,6 +631,7 @@ class Broker:
 
     def _fenced(self, turn: Turn) -> None:
         self.stats.count("fencings")
+        self.returning.fenced()
         self.isr.forget()
         self.stopping.fenced()
         self.fetching.renew(-1)

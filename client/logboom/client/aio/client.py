@@ -23,7 +23,7 @@ from logboom.client.group_options import check_groupless, check_whole, member_op
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.producer import ABANDON_S
 from logboom.client.push_options import PushOptions
 from logboom.client.reading import message_flows
@@ -145,7 +145,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
@@ -159,7 +159,7 @@ class Client:
         group: str,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -179,7 +179,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -194,16 +194,7 @@ class Client:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(
-                self.consumer,
-                settings,
-                instance=instance,
-                room=room,
-                offsets_file=offsets_file,
-                subscription=subscription,
-                commit_every_s=commit_every_s,
-                max_poll_interval_ms=max_poll_interval_ms,
-            )
+            check_groupless(instance, room, offsets_file, settings)
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -235,7 +226,6 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,
-            call=self.consumer,
         )
         member = GroupConsumer(
             self._io,
@@ -258,7 +248,7 @@ class Client:
         batch: int = 1,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "first",
+        start: str | int = "first",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -286,7 +276,6 @@ class Client:
             commit_every_s=commit_every_s,
             isolation=isolation,
             settings=settings,
-            call=self.push_consumer,
         )
         made = PushConsumer(
             self._io,
@@ -309,7 +298,7 @@ class Client:
         name: str = "",
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: Begin = "last",
+        start: str | int = "last",
         priority: int = 0,
         ranges: Sequence[tuple[int, int]] | None = None,
         hashing: str = "auto_split",

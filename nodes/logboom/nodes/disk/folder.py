@@ -29,6 +29,9 @@ FORMAT: Final = 2
 """Version of the folder's layout and of the layouts of keys and values; a newer one is refused, an
 older one becomes this one when it is opened. 2: released batches may stand without their body
 (`borrowed.py`)."""
+NEWEST: Final = 3
+"""The newest version that is read. A folder gets 3 when a recovery of it leaves entries that stand for
+lost messages (`salvage/`), which programs that know 2 take for damage."""
 _SYNCED: Final = struct.Struct("<QI")
 _NOTHING_SYNCED: Final = bytes(_SYNCED.size)
 
@@ -67,10 +70,10 @@ class Folder:
         try:
             # A newer format may have a newer identity: its number is read first.
             version = msgspec.json.decode(stored, type=dict[str, object]).get("format")
-            if isinstance(version, int) and version > FORMAT:
+            if isinstance(version, int) and version > NEWEST:
                 text = (
                     f"data folder {self.path} has format {version}, this version reads up to "
-                    f"{FORMAT}: start it with a newer logboom"
+                    f"{NEWEST}: start it with a newer logboom"
                 )
                 raise StartError(text, "NEWER_FORMAT")
             identity = msgspec.json.decode(stored, type=_Identity)
@@ -103,6 +106,12 @@ class Folder:
         self._write_durably("identity.json", msgspec.json.encode(identity))
         self._write_durably("synced", _NOTHING_SYNCED)
         return identity
+
+    def hold_lost(self) -> None:
+        """Make the folder one that may hold entries for lost messages, durable on return."""
+        if self._identity.format < NEWEST:
+            self._identity = msgspec.structs.replace(self._identity, format=NEWEST)
+            self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
     @property
     def cluster_id(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logboom.nodes.disk.folder import FORMAT, Folder
+from logboom.nodes.disk.folder import FORMAT, NEWEST, Folder
 from logboom.wire.errors import StartError
 
 
@@ -25,7 +25,7 @@ def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_whatever_else_it_says(tmp_path: Path) -> None:
-    identity = {"format": FORMAT + 1, "node": ["of", "another", "type"]}
+    identity = {"format": NEWEST + 1, "node": ["of", "another", "type"]}
     (tmp_path / "identity.json").write_bytes(msgspec.json.encode(identity))
     assert refused(tmp_path).code == "NEWER_FORMAT"
 

@@ -1,0 +1,228 @@
+"""`logboom store`: what a broker's stopped store holds, and what comes back of a damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from cyclopts import App
+
+from logboom.cli.options import Output, Servers, Yes, servers_or_default
+from logboom.cli.output import bytes_text, counted, note, show, show_json
+from logboom.cli.progress import progress
+from logboom.deploy.asking import Asker
+from logboom.nodes.salvage.held import Chain
+from logboom.nodes.salvage.recovery import DataFolder, Plan, data_folder, inspect
+from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
+from logboom.wire.sockets import check_endpoint
+from logboom.wire.view import View
+
+ASK_S: Final = 2.0
+SHOWN_GAPS: Final = 5
+
+app = App(
+    name="store", help="The store of a stopped broker: inspect, recover what a damaged one holds."
+)
+
+
+@app.command(name="inspect")
+def inspect_stores(folder: Path, *, servers: Servers = None, output: Output = "table") -> None:
+    """List what the stores in a broker's data folder hold, queue by queue.
+
+    For example:
+
+        logboom store inspect /var/lib/logboom/broker
+        logboom store inspect /var/lib/logboom/broker -s 10.0.0.1:7701 -o json
+
+    The broker's own store is `db`; one that it found damaged is kept beside it as `damaged-1` and so
+    on. Every file is read by itself and nothing is changed, so it does not matter which of them are
+    damaged. A message counts as held if the checksum of its batch holds; `lost` are the offsets in
+    between that nothing whole was found for.
+
+    Parameters
+    ----------
+    folder
+        The broker's data folder: what `data` in its config file names. Best while it is stopped.
+    servers
+        Any nodes, host:port, comma-separated, to show names of topics; without them there are ids.
+    output
+        table or json.
+    """
+    found = data_folder(folder)
+    names = {} if servers is None else {topic.id: topic.name for topic in _view(servers).topics}
+    with progress("reading MiB", found.size >> 20) as bar:
+        stores = inspect(found, lambda done: bar.to(done >> 20))
+    if output == "json":
+        show_json(
+            [
+                {
+                    "store": store.name,
+                    "broker": found.broker,
+                    "format": found.format,
+                    "store_id": store.store_id,
+                    "bytes": store.bytes,
+                    "newest_may_be_missing": store.torn,
+                    "queues": [
+                        _row(names.get(key[0], ""), key, chain)
+                        for key, chain in store.queues.items()
+                    ],
+                }
+                for store in stores
+            ]
+        )
+        return
+    note(f"{folder}: of {found.broker}, format {found.format}")
+    for store in stores:
+        note(f"{store.name}: store {store.store_id}, {bytes_text(store.bytes)} of files")
+        if store.torn:
+            note(TORN)
+        rows = [
+            _told(_row(names.get(key[0], ""), key, chain)) for key, chain in store.queues.items()
+        ]
+        show(rows, COLUMNS, output)
+
+
+TORN: Final = (
+    "a part of the write-ahead log cannot be read: if something was written there last, queues were "
+    "longer than is shown here"
+)
+COLUMNS: Final = ("topic", "queue", "start", "end", "messages", "size", "lost", "lost_offsets")
+
+
+def _row(name: str, key: tuple[int, int], chain: Chain) -> dict[str, Any]:
+    """One queue for programs."""
+    return {
+        "topic": name,
+        "topic_id": key[0],
+        "queue": key[1],
+        "start": chain.start,
+        "end": chain.end.offset,
+        "entries": len(chain.entries),
+        "messages": chain.messages,
+        "bytes": chain.size,
+        "lost": chain.lost,
+        "lost_offsets": [[gap.first, gap.end] for gap in chain.gaps],
+        "lost_control_entries": chain.controls,
+    }
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """The same for people."""
+    gaps = [f"{first}-{end - 1}" for first, end in row["lost_offsets"]]
+    more = [f"and {len(gaps) - SHOWN_GAPS} more"] if len(gaps) > SHOWN_GAPS else []
+    return row | {
+        "topic": row["topic"] or f"id {row['topic_id']}",
+        "size": bytes_text(row["bytes"]),
+        "lost_offsets": ", ".join([*gaps[:SHOWN_GAPS], *more]) or "-",
+    }
+
+
+@app.command
+def recover(
+    folder: Path, *, servers: Servers = None, output: Output = "table", yes: Yes = False
+) -> None:
+    """Bring back the queues whose only copy was in a store that was set aside as damaged.
+
+    For example:
+
+        logboom store recover /var/lib/logboom/broker -s 10.0.0.1:7701
+        logboom store recover /var/lib/logboom/broker -s 10.0.0.1:7701 --yes
+
+    Stop the broker first; the name servers stay up. Without `--yes` it only prints the plan. With it,
+    every batch that is whole is written into the broker's store of today at its old offsets. Start the
+    broker then: it leads these queues again, and they go on behind what came back.
+
+    Messages that nothing whole was found for are gone. The plan names their offsets; readers pass over
+    them as over what retention removed, and no offset is ever used again.
+
+    Left as they are: queues that have a leader, or another replica that may hold all of it (they heal by
+    themselves), and queues that hold anything newer. The damaged store is not changed: delete it when
+    you no longer need it.
+
+    Parameters
+    ----------
+    folder
+        The broker's data folder: what `data` in its config file names.
+    servers
+        Any nodes, host:port, comma-separated: they know which queues have no other copy.
+    output
+        table or json.
+    yes
+        Write what the plan says.
+    """
+    found = data_folder(folder)
+    view = _view(servers_or_default(servers))
+    _check_cluster(found, view)
+    alive = any(broker.id == found.broker and broker.alive for broker in view.brokers)
+    if alive and yes:
+        raise InvalidRequest(f"{found.broker} runs: stop it, then recover, then start it again")
+    topics = {topic.id: topic for topic in view.topics}
+    with progress("reading MiB", found.size >> 20) as bar:
+        plan = Plan(found, topics, lambda done: bar.to(done >> 20))
+    try:
+        if yes and plan.wanted:
+            with progress("writing MiB", plan.size >> 20) as bar:
+                plan.carry_out(lambda done: bar.to(done >> 20))
+    finally:
+        plan.close()
+    rows = [
+        _row(queue.topic, queue.key, queue.chain)
+        | {
+            "newest_may_be_missing": plan.torn,
+            "result": queue.left or ("recovered" if yes else "to recover"),
+        }
+        for queue in plan.queues
+    ]
+    if output == "json":
+        show_json(rows)
+    else:
+        show(list(map(_told, rows)), [*COLUMNS, "result"], output)
+    if plan.torn:
+        note(TORN)
+    _conclude(plan, yes=yes, alive=alive)
+
+
+def _conclude(plan: Plan, *, yes: bool, alive: bool) -> None:
+    """What was done, and what is to be done next."""
+    broker, wanted = plan.folder.broker, plan.wanted
+    if not wanted:
+        note("no queue to recover: see `result`; nothing was changed")
+        return
+    messages, lost = (
+        sum(queue.chain.messages for queue in wanted),
+        sum(queue.chain.lost for queue in wanted),
+    )
+    said = f"{counted(messages, 'message')} in {counted(len(wanted), 'queue')}, {lost} lost"
+    if yes:
+        note(f"recovered {said}; start {broker}: it leads these queues again")
+    elif alive:
+        note(f"would recover {said}; stop {broker}, then say it again with --yes")
+    else:
+        note(f"would recover {said}; do it with --yes")
+
+
+def _view(servers: str) -> View:
+    """The newest metadata that any node has.
+
+    Raises:
+        Unavailable: no node answers.
+    """
+    ends = [check_endpoint(end.strip()) for end in servers.split(",")]
+    with Asker() as asker:
+        views = asker.views(ends, ASK_S)
+        if views:
+            known = max(views.values(), key=lambda view: view.version)
+            views |= asker.views([each.endpoint for each in known.name_servers], ASK_S)
+    if not views:
+        text = f"nothing answers at {', '.join(ends)}"
+        raise Unavailable(f"{text}: start the name servers, or say --servers")
+    return max(views.values(), key=lambda view: view.version)
+
+
+def _check_cluster(folder: DataFolder, view: View) -> None:
+    if folder.cluster and folder.cluster != view.cluster_id:
+        raise LogboomError(
+            f"{folder.path} belongs to cluster {folder.cluster}, the servers are of "
+            f"{view.cluster_id}: correct --servers",
+            "WRONG_DATA_FOLDER",
+        )

@@ -1,0 +1,222 @@
+"""What the files of stores hold of each queue: every entry that is whole, and where it stands.
+
+An entry is believed if its own checksums hold and the offset under which it is stored is the one
+that it says. Where two stand at one place, or two overlap, the later leader's counts: the other was
+cut. What retention removed may still lie in the files; the queue's record says where it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from logboom.nodes.disk.opening import after_entry
+from logboom.nodes.log.borrowed import lender_key, whole
+from logboom.nodes.log.keys import RECORD, Position, log_key, position_of, queue_key, queue_of
+from logboom.nodes.log.records import QueueRecord, decode_record
+from logboom.nodes.log.replica import QueueKey
+from logboom.nodes.salvage.marks import RECOVERED, UNDER_WAY
+from logboom.nodes.salvage.rows import Row
+from logboom.wire.batch import check
+from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.head import Kind
+
+_LOG_KEY: Final = len(log_key(0, 0, 0))
+_STATE_KEY: Final = len(queue_key(0, 0, RECORD))
+_STORE_ID: Final = b"store id"
+
+Value: TypeAlias = "tuple[int, int, int] | bytes"
+"""Where a value stands: file, place and size; or the value itself."""
+
+
+class Held(NamedTuple):
+    """One entry that is whole."""
+
+    value: Value
+    """As it is stored: it may borrow its body."""
+    after: Position
+    epoch: int
+    time_ms: int
+    size: int
+    """Bytes of the whole entry."""
+    kind: int
+
+
+class QueueFind:
+    """What was found of one queue."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Position, Held] = {}
+        self.record: QueueRecord | None = None
+        """The newest that could be read."""
+        self.under_way = False
+        """Whether it was being brought back, and that did not end."""
+        self._newest: dict[bytes, int] = {}
+
+    def take(self, letter: bytes, sequence: int, value: bytes) -> None:
+        """Take in a row of family `state`, unless a newer one was seen."""
+        if sequence < self._newest.get(letter, -1):
+            return
+        if letter == RECORD:
+            try:
+                self.record = decode_record(value)
+            except DataDamaged:
+                return
+        else:
+            self.under_way = value == UNDER_WAY
+        self._newest[letter] = sequence
+
+
+class Finds:
+    """All that is found, file by file."""
+
+    def __init__(self, read: Callable[[Value], bytes]) -> None:
+        """`read` fetches a value from the files."""
+        self.queues: dict[QueueKey, QueueFind] = {}
+        self.store_ids: set[str] = set()
+        self.torn = False
+        """Whether a write-ahead log could not be read in full: then queues may have been longer than
+        anything here says."""
+        self._read = read
+        self._borrowers: list[tuple[bytes, Value]] = []
+
+    def take(self, file: int, rows: Iterable[Row | None], content: bytes) -> None:
+        """Take in the rows of one file, whose content this is."""
+        for row in rows:
+            if row is None:
+                self.torn = True
+                continue
+            stands = row.at >= 0
+            value = content[row.at : row.at + row.size] if stands else row.value
+            if len(row.key) == _LOG_KEY:
+                self._take_entry(row.key, (file, row.at, row.size) if stands else value, value)
+            elif len(row.key) == _STATE_KEY and row.key[-1:] in (RECORD, RECOVERED):
+                find = self.queues.setdefault(queue_of(row.key), QueueFind())
+                find.take(row.key[-1:], row.sequence, value)
+            elif row.key == _STORE_ID:
+                self.store_ids.add(value.decode("ascii", "replace"))
+
+    def settle(self) -> None:
+        """All files are read: those that borrow their bodies find their lenders."""
+        borrowers, self._borrowers = self._borrowers, []
+        for key, value in borrowers:
+            self._take_entry(key, value, self.entry(key, value))
+
+    def entry(self, key: bytes, value: Value) -> bytes:
+        """An entry as it was appended."""
+        stored = self._read(value)
+        lender = lender_key(key, stored)
+        if lender is None:
+            return stored
+        found = self.queues.get(queue_of(key))
+        held = None if found is None else found.entries.get(position_of(lender))
+        return whole(stored, None if held is None else self._read(held.value))
+
+    def _take_entry(self, key: bytes, value: Value, entry: bytes) -> None:
+        try:
+            head = check(entry)
+        except DamagedBatch:
+            if lender_key(key, entry) is not None:
+                self._borrowers.append((key, value))
+            return
+        at = position_of(key)
+        if head.base_offset != at.offset:
+            return
+        find = self.queues.setdefault(queue_of(key), QueueFind())
+        held = Held(
+            value,
+            after_entry(at, head),
+            head.leader_epoch,
+            head.append_time_ms,
+            len(entry),
+            head.kind,
+        )
+        known = find.entries.get(at)
+        if known is None or (known.epoch, known.time_ms) < (held.epoch, held.time_ms):
+            find.entries[at] = held
+
+
+class Gap(NamedTuple):
+    """Offsets whose messages are gone: from `first` to before `end`."""
+
+    first: int
+    end: int
+
+
+class Chain(NamedTuple):
+    """One queue's log as it can be put together again."""
+
+    start: int
+    """Offset of its first message."""
+    end: Position
+    entries: list[tuple[Position, Held]]
+    gaps: list[Gap]
+    """In between, and before the start what is known to be gone."""
+    controls: int
+    """Control entries that are gone, as far as is known."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return sum(held.size for _, held in self.entries)
+
+    @property
+    def messages(self) -> int:
+        """Messages that are there."""
+        return sum(
+            held.after.offset - at.offset for at, held in self.entries if held.kind == Kind.MESSAGES
+        )
+
+    @property
+    def lost(self) -> int:
+        """Messages that are gone."""
+        return sum(gap.end - gap.first for gap in self.gaps)
+
+
+def chain_of(find: QueueFind) -> Chain:
+    """The queue's log, its gaps named."""
+    record = find.record
+    begin = 0 if record is None else record.start
+    kept: list[tuple[Position, Held]] = []
+    for at in sorted(find.entries):
+        held = find.entries[at]
+        if at.offset < begin:
+            continue
+        while kept and kept[-1][1].after > at and kept[-1][1].epoch < held.epoch:
+            kept.pop()
+        if kept and (kept[-1][1].after > at or kept[-1][1].epoch > held.epoch):
+            continue
+        kept.append((at, held))
+    end = Position(begin) if record is None else record.end
+    if not kept:
+        gaps = [Gap(begin, end.offset)] if end.offset > begin else []
+        return Chain(end.offset, Position(end.offset), [], gaps, end.side)
+    first = kept[0][0].offset
+    gaps, controls = [], kept[0][0].side
+    if record is not None and first > begin:
+        gaps.append(Gap(begin, first))
+    at = kept[0][0]
+    for place, held in kept:
+        if place.offset > at.offset:
+            gaps.append(Gap(at.offset, place.offset))
+            at = Position(place.offset)
+        controls += place.side - at.side
+        at = held.after
+    if end > at:
+        if end.offset > at.offset:
+            gaps.append(Gap(at.offset, end.offset))
+            at = Position(end.offset)
+        controls += end.side - at.side
+        at = end
+    return Chain(first, at, kept, _joined(gaps), controls)
+
+
+def _joined(gaps: list[Gap]) -> list[Gap]:
+    """Gaps that touch each other are one."""
+    found: list[Gap] = []
+    for gap in gaps:
+        if found and found[-1].end == gap.first:
+            found[-1] = Gap(found[-1].first, gap.end)
+        else:
+            found.append(gap)
+    return found

@@ -1,0 +1,109 @@
+"""A queue's log from what is left of it: the entries at their places, and what stands for the rest.
+
+Lost messages become LOST entries, so that no offset is used twice and readers pass over them. A lost
+control entry becomes one that says nothing. Where something is lost, DECIDED entries become such too:
+part of what they release may be gone, and readers would wait for it for ever; the name servers still
+know how each transaction ended, and what waits for its decision here asks them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from logboom.nodes.disk.opening import after_entry
+from logboom.nodes.disk.storage import WriteSet
+from logboom.nodes.log.keys import Position, log_key
+from logboom.nodes.log.records import QueueRecord, forget_queue, put_epochs, put_record
+from logboom.nodes.log.replica import QueueKey
+from logboom.nodes.salvage.held import Chain, Held
+from logboom.nodes.salvage.marks import put_recovered
+from logboom.wire.batch import MAX_COUNT, Kind, check, encode_control, encode_lost, peek, stamp
+from logboom.wire.errors import DamagedBatch, DataDamaged
+
+WRITE_BYTES: Final = 4 * 1024 * 1024
+_SAYS_NOTHING: Final = encode_control(Kind.PRODUCER_EXPIRY, b"\x90")
+
+
+def rewritten(
+    chain: Chain, read: Callable[[Position, Held], bytes]
+) -> Iterator[tuple[Position, bytes]]:
+    """(place, entry) of the whole log, without a hole.
+
+    Raises:
+        DataDamaged: what was whole a moment ago no longer is.
+    """
+    incomplete = bool(chain.gaps or chain.controls)
+    at = Position(chain.start)
+    epoch = chain.entries[0][1].epoch if chain.entries else 0
+    time_ms = chain.entries[0][1].time_ms if chain.entries else 0
+    for place, held in chain.entries:
+        yield from _filled(at, place, epoch, time_ms)
+        epoch, time_ms = held.epoch, held.time_ms
+        if incomplete and held.kind == Kind.DECIDED:
+            yield place, stamp(_SAYS_NOTHING, place.offset, epoch, time_ms)
+        else:
+            yield place, _checked(read(place, held), place)
+        at = held.after
+    if chain.entries:
+        yield from _filled(at, chain.end, epoch, time_ms)
+
+
+def _filled(
+    at: Position, until: Position, epoch: int, time_ms: int
+) -> Iterator[tuple[Position, bytes]]:
+    """What stands for all from `at` to `until`."""
+    while at.offset < until.offset:
+        count = min(MAX_COUNT, until.offset - at.offset)
+        yield at, stamp(encode_lost(count), at.offset, epoch, time_ms)
+        at = Position(at.offset + count)
+    while at.side < until.side:
+        yield at, stamp(_SAYS_NOTHING, at.offset, epoch, time_ms)
+        at = Position(at.offset, at.side + 1)
+
+
+def _checked(entry: bytes, place: Position) -> bytes:
+    try:
+        check(entry)
+    except DamagedBatch as error:
+        text = f"the entry at offset {place.offset} can no longer be read ({error.text})"
+        raise DataDamaged(
+            f"{text}: the disk gets worse; copy the folder to another, then go on"
+        ) from None
+    return entry
+
+
+def rewrite(
+    key: QueueKey, chain: Chain, read: Callable[[Position, Held], bytes]
+) -> Iterator[WriteSet]:
+    """The writes that bring a queue back, in their order.
+
+    Each leaves a log that is sound; only the last says that it is all.
+
+    Raises:
+        DataDamaged: as `rewritten`.
+    """
+    writes = WriteSet()
+    forget_queue(writes, *key)
+    put_recovered(writes, key, whole=False)
+    start = Position(chain.start)
+    at, epochs, time_ms, size = start, list[tuple[int, Position]](), 0, 0
+
+    def stage() -> None:
+        # What is derived from the log is derived anew, from its start on.
+        put_record(writes, *key, QueueRecord(start.offset, at, time_ms, at, start, size))
+        put_epochs(writes, *key, epochs)
+
+    for place, entry in rewritten(chain, read):
+        head = peek(entry)
+        if not epochs or head.leader_epoch > epochs[-1][0]:
+            epochs.append((head.leader_epoch, place))
+        writes.put("log", log_key(*key, *place), entry)
+        at, time_ms, size = after_entry(place, head), head.append_time_ms, size + len(entry)
+        if writes.size >= WRITE_BYTES:
+            stage()
+            yield writes
+            writes = WriteSet()
+    stage()
+    put_recovered(writes, key, whole=True)
+    yield writes

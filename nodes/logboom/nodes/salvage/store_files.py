@@ -1,0 +1,90 @@
+"""The files of a store that is stopped, set aside or damaged: read, and never written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from logboom.nodes.salvage.blobs import blob_rows
+from logboom.nodes.salvage.held import Finds, Value
+from logboom.nodes.salvage.rows import Row
+from logboom.nodes.salvage.tables import table_rows
+from logboom.nodes.salvage.write_ahead import write_ahead_rows
+from logboom.wire.errors import StartError
+
+PIECE: Final = 1024 * 1024
+"""Bytes read at once: where the disk refuses one, no more than that is lost."""
+_READERS: Final[dict[str, Callable[[bytes], Iterator[Row] | Iterator[Row | None]]]] = {
+    ".sst": table_rows,
+    ".blob": blob_rows,
+    ".log": write_ahead_rows,
+}
+
+
+class StoreFiles:
+    """All files with rows of one or several stores, open until `close`."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        """Open the files.
+
+        Raises:
+            StartError: one of them cannot be opened.
+        """
+        self._files: list[tuple[int, str]] = []
+        self.size = 0
+        """Bytes of all of them."""
+        try:
+            for folder in folders:
+                for path in sorted(folder.iterdir()):
+                    if path.suffix in _READERS:
+                        self._files.append((os.open(path, os.O_RDONLY), path.suffix))
+                        self.size += path.stat().st_size
+        except OSError as error:
+            self.close()
+            text = f"cannot read {error.filename or folders[0]} ({error.strerror})"
+            raise StartError(f"{text}: check its permissions and the disk") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        for handle, _ in self._files:
+            os.close(handle)
+        self._files = []
+
+    def value(self, value: Value) -> bytes:
+        """A value, from where it stands; zeros where the disk refuses to read."""
+        if isinstance(value, bytes):
+            return value
+        file, at, size = value
+        return _read(self._files[file][0], at, size)
+
+    def find(self, progress: Callable[[int], None]) -> Finds:
+        """Read everything; `progress` is told of the bytes of each file that was read."""
+        finds = Finds(self.value)
+        for number, (handle, suffix) in enumerate(self._files):
+            size = os.fstat(handle).st_size
+            content = b"".join(
+                _read(handle, at, min(PIECE, size - at)) for at in range(0, size, PIECE)
+            )
+            finds.take(number, _READERS[suffix](content), content)
+            progress(size)
+        finds.settle()
+        return finds
+
+
+def _read(handle: int, at: int, size: int) -> bytes:
+    try:
+        found = os.pread(handle, size, at)
+    except OSError:
+        found = b""
+    return found + bytes(size - len(found))
