@@ -151,7 +151,7 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
         found = f"{counters['stores_set_aside']} damaged, kept as damaged-* in its data folder"
         fix = (
             "once all replicas are in sync and every queue has a leader delete it; until then it may be "
-            "the only copy: `logboom store inspect` lists what it holds"
+            "the only copy: `logboom store recover` brings back what it holds"
         )
         yield Finding(f"old stores of {name}", "warning", found, fix)
     if counters.get("refusal"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App
 
@@ -11,14 +11,18 @@ from logboom.cli.options import Output, Servers, Yes, servers_or_default
 from logboom.cli.output import bytes_text, counted, note, show, show_json
 from logboom.cli.progress import progress
 from logboom.deploy.asking import Asker
-from logboom.nodes.salvage.held import Chain
-from logboom.nodes.salvage.recovery import DataFolder, Plan, data_folder, inspect
+from logboom.deploy.installed import check_installed
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.sockets import check_endpoint
 from logboom.wire.view import View
 
+if TYPE_CHECKING:
+    from logboom.nodes.salvage.held import Chain
+    from logboom.nodes.salvage.recovery import DataFolder, Plan
+
 ASK_S: Final = 2.0
 SHOWN_GAPS: Final = 5
+OF_THE_EXTRA: Final = ("xxhash",)
 
 app = App(
     name="store", help="The store of a stopped broker: inspect, recover what a damaged one holds."
@@ -48,6 +52,10 @@ def inspect_stores(folder: Path, *, servers: Servers = None, output: Output = "t
     output
         table or json.
     """
+    check_installed("logboom store", OF_THE_EXTRA)
+    # Only now: these import the extra.
+    from logboom.nodes.salvage.recovery import data_folder, inspect
+
     found = data_folder(folder)
     names = {} if servers is None else {topic.id: topic.name for topic in _view(servers).topics}
     with progress("reading MiB", found.size >> 20) as bar:
@@ -150,6 +158,10 @@ def recover(
     yes
         Write what the plan says.
     """
+    check_installed("logboom store", OF_THE_EXTRA)
+    # Only now: these import the extra.
+    from logboom.nodes.salvage.recovery import Plan, data_folder
+
     found = data_folder(folder)
     view = _view(servers_or_default(servers))
     _check_cluster(found, view)

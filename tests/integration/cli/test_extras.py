@@ -12,7 +12,7 @@ from tests.integration.cli.command import Done, complaint, environment
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PORTIONS = [str(path.parent) for path in ROOT.glob("*/logboom")]
-OF_THE_EXTRA = {"cli": ("cyclopts", "rich"), "node": ("pysyncobj", "rocksdict")}
+OF_THE_EXTRA = {"cli": ("cyclopts", "rich"), "node": ("pysyncobj", "rocksdict", "xxhash")}
 
 
 def without(extra: str, folder: Path) -> list[str]:
@@ -48,6 +48,8 @@ def run(path: list[str], cwd: Path, *words: str) -> Done:
         ["cluster", "up", "--data", "here"],
         ["demo", "--no-spark"],
         ["node", "broker", "--config", "none.toml"],
+        ["store", "inspect", "here"],
+        ["store", "recover", "here"],
     ],
     ids=" ".join,
 )

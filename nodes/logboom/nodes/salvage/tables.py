@@ -99,7 +99,8 @@ def _checksum(kind: int, block: bytes, last: int | None = None) -> int:
         return masked(crc32c(block if last is None else block + bytes([last])))
     if last is None:
         block, last = block[:-1], block[-1]
-    return xxhash.xxh3_64_intdigest(block) & 0xFFFFFFFF ^ last * 0x6B9083D9 & 0xFFFFFFFF
+    digest: int = xxhash.xxh3_64_intdigest(block)
+    return digest & 0xFFFFFFFF ^ last * 0x6B9083D9 & 0xFFFFFFFF
 
 
 def _block(data: bytes, at: int, end: int, kind: int, number: int | None) -> _Block | None:
