@@ -164,11 +164,24 @@ def use_light_home() -> None:
     os.environ["SPARK_HOME"] = str(home)
 
 
+def _share_wheels(spark: SparkSession) -> None:
+    """Let Spark's workers import from wheels too: of what `--py-files` names, it puts only .zip, .egg
+    and .jar on their path, though it brings every file to each machine."""
+    context = spark.sparkContext
+    includes = context._python_includes  # noqa: SLF001  # addPyFile looks at the ending.
+    named = context.getConf().get("spark.submit.pyFiles", "") or ""
+    for path in named.split(","):
+        name = path.rpartition("/")[2]
+        if includes is not None and name.endswith(".whl") and name not in includes:
+            includes.append(name)
+
+
 def register(spark: SparkSession) -> None:
     """Teach a session the format "logboom", and to commit for `commitGroup`. Twice is harmless."""
     # Here, since it imports PySpark.
     from logboom.pipeline.group_commits import listen
     from logboom.pipeline.source import LogboomDataSource
 
+    _share_wheels(spark)
     spark.dataSource.register(LogboomDataSource)
     listen(spark)
