@@ -372,8 +372,9 @@ class Client:
             tags, filter: as in `consumer`; what is left out counts as acknowledged.
             start: where a new subscription begins: "first", "last", or a message time in ms.
             priority: 0 is the best; the next get something when these cannot take it.
-            ranges: of key_shared: the slots (first, last) of this consumer, of 65,536; none: they
-                are given out by `hashing`, "auto_split" or "consistent".
+            ranges: the slots (first, last) of keys for this consumer, of 65,536. Of key_shared; none:
+                they are given out by `hashing`, "auto_split" or "consistent". Of exclusive: what lies
+                outside counts as acknowledged; none: all.
             window: messages of one queue that may be on their way.
             ack_timeout: seconds after which what is not acknowledged comes again; 0: never.
             settings: of the subscription, as `SubscriptionConfig` names them: most_unacked,

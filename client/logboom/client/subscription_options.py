@@ -44,9 +44,9 @@ def subscriber_options(
     if type(window) is not int or window < 1:
         raise InvalidRequest(f"window is 1 or more messages, not {window!r}")
     if ranges is not None:
-        if kind != "key_shared":
-            raise InvalidRequest("ranges are for key_shared: leave them out")
-        hashing = "sticky"
+        if kind not in ("exclusive", "key_shared"):
+            raise InvalidRequest("ranges are for exclusive and key_shared: leave them out")
+        hashing = "sticky" if kind == "key_shared" else hashing
     known = {n for n in SubscriptionConfig.__struct_fields__ if n not in _FIXED}
     for setting in settings:
         if setting not in known:

@@ -12,6 +12,7 @@ from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
 from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import GroupError, InvalidRequest, Refused, UnknownResource
+from logboom.wire.hashing import slot_of
 
 
 def send(boom: Client, topic: str, count: int, keys: int = 7) -> None:
@@ -267,3 +268,27 @@ def test_queues_that_come_later_and_a_topic_made_anew_are_read_from_their_first(
             except UnknownResource:
                 continue  # for a moment there was none
         assert [message.value for message in found] == [b"new"]
+
+
+def test_an_exclusive_consumer_may_want_some_keys_only(boom: Client) -> None:
+    boom.admin.create_topic("halves", queues=2)
+    keys = [b"key-%d" % (n % 20) for n in range(200)]
+    with boom.producer() as producer:
+        producer.send_many("halves", keys, keys).result()
+    got: list[set[bytes]] = []
+    for name, first, last in (("low", 0, 32_767), ("high", 32_768, 65_535)):
+        wanted = {key for key in keys if first <= slot_of(key) <= last}
+        count = sum(key in wanted for key in keys)
+        with boom.subscribe(
+            "halves", subscription=name, start="first", ranges=[(first, last)]
+        ) as consumer:
+            messages = take(consumer, count)
+            consumer.flush()
+            assert consumer.poll(timeout_s=0.2) == []
+            found = boom.admin.subscriptions.describe("halves", name)
+            seats = [seat.ranges for each in found for seat in each.state.consumers]
+            assert seats == [[(first, last)]] * len(found)
+            assert [each.state.unacked for each in found] == [0] * len(found)
+        got.append({bytes(message.key or b"") for message in messages})
+        assert got[-1] == wanted
+    assert got[0] | got[1] == set(keys)

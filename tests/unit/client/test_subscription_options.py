@@ -63,6 +63,8 @@ def test_what_is_not_said_is_as_it_was() -> None:
 def test_ranges_make_it_sticky() -> None:
     found = made(kind="key_shared", ranges=[(0, 9), (20, 29)])
     assert (found.config.hashing, found.ranges) == ("sticky", ((0, 9), (20, 29)))
+    found = made(kind="exclusive", ranges=[(0, 9)])
+    assert (found.config.hashing, found.ranges) == ("auto_split", ((0, 9),))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,8 @@ def test_ranges_make_it_sticky() -> None:
         ({"window": 0}, "window is 1 or more messages, not 0"),
         ({"window": 2.5}, "window is 1 or more messages, not 2.5"),
         ({"window": True}, "window is 1 or more messages, not True"),
-        ({"ranges": [(0, 9)]}, "ranges are for key_shared"),
+        ({"ranges": [(0, 9)]}, "ranges are for exclusive and key_shared"),
+        ({"kind": "failover", "ranges": [(0, 9)]}, "ranges are for exclusive and key_shared"),
         ({"kind": "key_shared", "ranges": [5]}, "a setting of the subscription cannot be"),
         ({"settings": {"speed": 3}}, "no setting of a subscription is called 'speed': there are "),
         ({"settings": {"kind": "shared"}}, "no setting of a subscription is called 'kind'"),

@@ -73,7 +73,8 @@ class Subscribe(Request, array_like=True):
     priority: int = 0
     """0 is the best."""
     ranges: list[Span] | None = None
-    """Of key_shared with sticky hashing: (first slot, last slot)."""
+    """(first slot, last slot): of key_shared with sticky hashing; of exclusive, where what lies outside
+    counts as acknowledged."""
     start: Start = "last"
     """Where a new subscription begins; a number is a message time in ms."""
     create: bool = True

@@ -3,7 +3,8 @@
 What comes again comes by going back to the first message that is not acknowledged, never alone, so
 that the order holds. Of failover, consumers stand in the order of (priority, name); queues spread
 over those of the best priority. When another becomes active, the one before has
-`failover_delay_s` to acknowledge what it holds.
+`failover_delay_s` to acknowledge what it holds. The consumer of an exclusive subscription may name
+ranges of key slots: what lies outside them counts as acknowledged, like what a filter leaves out.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Sequence
 from logboom.nodes.subscriptions.ack_set import AckSet
 from logboom.nodes.subscriptions.dispatch_consumers import Consumer
 from logboom.nodes.subscriptions.dispatch_events import Entry, Settings, Source
+from logboom.nodes.subscriptions.dispatch_slots import SlotTable, slots_of
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.offset_set import Span
 from logboom.nodes.subscriptions.permits import DispatchRate
-from logboom.wire.errors import Refused
+from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused
 
 
 class SingleDispatcher(Dispatcher):
@@ -42,6 +44,8 @@ class SingleDispatcher(Dispatcher):
         """Who was active, as long as the delay runs."""
         self._begins_at = float("-inf")
         """When the active one may be served."""
+        self._slots: SlotTable | None = None
+        """Which slots it wants; None: all."""
         self._held_up_at: int | None = None
         """Where a plug-in did not want to go on yet, in the reading under way."""
 
@@ -50,9 +54,16 @@ class SingleDispatcher(Dispatcher):
             holder = next(iter(self.consumers))
             text = f"consumer {holder!r} has this exclusive subscription: close it first"
             raise Refused(f"{text}, or use failover or shared", "CONSUMER_BUSY", consumer=holder)
+        if consumer.ranges is not None:
+            if self.settings.kind != "exclusive":
+                raise InvalidRequest("ranges are for exclusive and key_shared: leave them out")
+            slots = SlotTable("sticky")
+            slots.add(consumer)
+            self._slots = slots
         self._choose(consumer)
 
     def _detached(self, consumer: Consumer) -> None:
+        self._slots = None
         if self._before is consumer:
             self._before = None
         if self.active is consumer:
@@ -86,6 +97,21 @@ class SingleDispatcher(Dispatcher):
             self._out.active.append((newcomer.name, False))
         if before is not None:
             self._begins_at = self._now + self.settings.failover_delay_s
+
+    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
+        if self._slots is None or not entry.head.count:
+            return super()._judge(entry, only, damaged=damaged)
+        try:
+            slots = slots_of(entry)
+        except DamagedBatch:
+            return super()._judge(entry, only, damaged=True)
+        bits = super()._judge(entry, only)
+        for owner, outside in self._slots.split(slots, bits):
+            if owner is None:
+                self._filter.stats.count("dispatch_filtered", outside.bit_count())
+                self._acked(entry.base, outside)
+                bits &= ~outside
+        return bits
 
     def _again(self, base: int, bits: int) -> None:
         self._rewind()

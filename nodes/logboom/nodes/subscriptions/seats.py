@@ -94,7 +94,10 @@ class Served:
         """What is told of it."""
         dispatcher = self.dispatcher
         keys = dispatcher if isinstance(dispatcher, KeysDispatcher) else None
-        ranges = keys.table.ranges() if keys is not None else {}
+        consumers_of = dispatcher.consumers.items()
+        ranges = {name: list(each.ranges or ()) for name, each in consumers_of}
+        if keys is not None:
+            ranges = keys.table.ranges()
         consumers = [
             ConsumerState(
                 name,

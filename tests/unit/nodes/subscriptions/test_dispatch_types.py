@@ -114,6 +114,47 @@ def test_queues_spread_over_the_best() -> None:
         assert [name for name, on in bench.active.items() if on] == [active]
 
 
+def test_an_exclusive_consumer_may_want_some_slots_only() -> None:
+    bench = Bench(Settings())
+    (first,) = slots(b"a")
+    bench.append(b"a", b"b", b"a")
+    bench.append(b"b", b"c")
+    bench.append(b"a")
+    bench.attach("one", 10, ranges=[(first, first)])
+    assert bench.got["one"] == [0, 2, 5]
+    assert bench.acked.floor == 0
+    assert list(bench.acked.spans()) == [(1, 2), (3, 5)], "what lies outside is done with"
+    bench.ack("one", 0, 2, 5)
+    assert bench.acked.floor == 6
+    bench.detach("one")
+    bench.append(b"b", b"a")
+    bench.attach("two", 10)
+    assert bench.got["two"] == [6, 7], "another may want all"
+
+
+def test_messages_without_a_key_have_one_range_of_several() -> None:
+    benches = [Bench(Settings()), Bench(Settings())]
+    for bench, ranges in zip(benches, ([(0, 32_767)], [(32_768, 65_535)]), strict=True):
+        for _ in range(20):
+            bench.append(None, b"k")
+        bench.attach("one", 100, ranges=ranges)
+    low, high = (set(bench.got["one"]) for bench in benches)
+    assert low | high == set(range(40))
+    assert not low & high
+    assert all(any(n % 2 == 0 for n in got) for got in (low, high))
+
+
+@pytest.mark.parametrize("ranges", [[], [(9, 3)], [(0, 65_536)], [(0, 9), (5, 12)]])
+def test_ranges_that_cannot_be_are_refused(ranges: list[tuple[int, int]]) -> None:
+    bench = Bench(Settings())
+    with pytest.raises(InvalidRequest):
+        bench.attach("one", 10, ranges=ranges)
+    bench.attach("two", 10)
+    failover = Bench(Settings(kind="failover"))
+    with pytest.raises(InvalidRequest, match="ranges are for exclusive and key_shared"):
+        failover.attach("one", 10, ranges=[(0, 9)])
+
+
 # ── shared ──────────────────────────────────────────────────────────────────────────────────────
 
 
