@@ -42,6 +42,8 @@ class Excuse:
     lasting: bool
     """Until the end of the run; else until the cluster was whole again after the fault."""
     why: str
+    ends: bool = True
+    """Whether it explains an end too, and not only a line of the log."""
 
 
 EXCUSES: Final = (
@@ -49,14 +51,16 @@ EXCUSES: Final = (
         "disk-full",
         re.compile(""),
         lasting=False,
-        why="a broker whose disk takes no byte more has to end (Q14), and to end again at each "
-        "start. Its log lies on that disk: what it says there is cut, or not said at all",
+        why="a broker whose disk takes no byte more says so, and waits for room. Its log lies on that "
+        "disk: what it says there is cut, or not said at all",
+        ends=False,
     ),
     Excuse(
         "disk-full",
         re.compile("No space left on device"),
         lasting=True,
         why="lines that the full disk refused are written as soon as it takes some again",
+        ends=False,
     ),
     Excuse(
         "flipped-bytes",
@@ -103,8 +107,10 @@ class Ended:
     """Bytes of its log when that was seen."""
 
 
-def excuse(harms: Iterable[Harm], node: str, at: int, said: str) -> Excuse | None:
-    """Why a node had to say something, or to end with it, at a place of its log."""
+def excuse(
+    harms: Iterable[Harm], node: str, at: int, said: str, *, ended: bool = False
+) -> Excuse | None:
+    """Why a node had to say something, or `ended` with it, at a place of its log."""
     if UNLIKE.search(said):
         return None
     for harm in harms:
@@ -112,6 +118,8 @@ def excuse(harms: Iterable[Harm], node: str, at: int, said: str) -> Excuse | Non
             continue
         for each in EXCUSES:
             over = not each.lasting and harm.healed is not None and at > harm.healed
+            if ended and not each.ends:
+                continue
             if each.fault == harm.fault and not over and each.says.search(said):
                 return each
     return None
@@ -130,7 +138,7 @@ def judge_nodes(
     ]
     for name, node, at, text in said:
         detail = f"{node}: {text[-SHOWN:]}"
-        why = excuse(harms, node, at, text)
+        why = excuse(harms, node, at, text, ended=name == RUNS_ON)
         if why is None:
             verdict.found(name, detail)
         else:

@@ -48,12 +48,12 @@ def power_cut_all(rig: Rig, rng: random.Random) -> Struck:
     return _lights_out(rig, names, rng)
 
 
-@fault(served=False, combines=False)
+@fault(combines=False)
 def disk_full(rig: Rig, rng: random.Random) -> Struck:
     """The disk of one broker fills up, below its reserve or to the last byte."""
     wholly = rng.random() < 0.5
     how = rig.disk.fill(wholly=wholly)
-    # Below its reserve it takes no more, and goes on.
+    # Below its reserve it takes no more, hands over, and goes on.
     harmed = [SMALL] if wholly and rig.disk.own else []
     return Struck(f"{SMALL}, {how}", rng.uniform(2.0, 5.0), rig.disk.empty, harmed)
 

@@ -62,11 +62,12 @@ def test_an_end_is_explained_by_the_fault_that_struck_that_node_before() -> None
     assert found(end, harms=[Harm("flipped-bytes", "broker-1", 50)]) == {RUNS_ON: 1}
 
 
-def test_a_full_disk_explains_any_end_until_there_is_room_again() -> None:
-    harm = Harm("disk-full", "broker-1", 50, healed=80)
-    assert found([Ended("broker-1", "broker-1 ended: cut li", 60)], harms=[harm]) == {}
-    late = [Ended("broker-1", "broker-1 ended: cut li", 90)]
-    assert found(late, harms=[harm]) == {RUNS_ON: 1}
+def test_a_full_disk_explains_what_is_said_until_there_is_room_again_and_no_end() -> None:
+    harm = Harm("disk-full", "broker-1", len(GOOD), healed=len(GOOD) + 50)
+    assert found(log=GOOD + CORRUPT, harms=[harm]) == {}
+    assert found(log=GOOD + GOOD + CORRUPT, harms=[harm]) == {LOGS: 1}
+    end = [Ended("broker-1", "broker-1 ended: No space left on device", len(GOOD) + 10)]
+    assert found(end, harms=[harm]) == {RUNS_ON: 1}
 
 
 @pytest.mark.parametrize("line", [TRACE, CORRUPT, "Assertion failed: !_more (fq.cpp:80)\n"])
@@ -130,14 +131,16 @@ def test_an_account_knows_what_was_logged_when(tmp_path: Path) -> None:
     log.parent.mkdir()
     log.write_text(GOOD)
     account = Account(tmp_path)
-    account.harm("disk-full", ["broker-1"], account.lengths())
-    account.end("broker-1", "broker-1 ended: cut li")
+    account.harm("flipped-bytes", ["broker-1"], account.lengths())
+    account.end("broker-1", "broker-1 ended: has lost synced data")
     account.healed()
     verdict = Verdict()
-    assert account.judge(verdict) == ["disk-full: broker-1: broker-1 ended: cut li"]
+    assert account.judge(verdict) == [
+        "flipped-bytes: broker-1: broker-1 ended: has lost synced data"
+    ]
     assert verdict.clean
     log.write_text(GOOD + GOOD)
-    account.end("broker-1", "broker-1 ended: cut li")
+    account.end("broker-1", "broker-1 ended: has lost synced data")
     account.judge(verdict)
     assert dict(verdict.broken) == {RUNS_ON: 1}
 

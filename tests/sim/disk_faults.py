@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FULL: Final = (0.5, 6.0)
 """Seconds that a file system stays full."""
+FULL_AT_LEADER: Final = (8.0, 14.0)
+"""Those that a leader's stays full: longer than its queues may stand still for it."""
 
 
 class DiskFaults:
@@ -38,6 +40,7 @@ class DiskFaults:
             self.lose_power_in_sync: 1.5,
             self.fail_sync: 1.5,
             self.fill: 1,
+            self.fill_leader: 0.5,
         }
         if not self._rot:
             weights[self.replace_disk] = 0.7
@@ -87,9 +90,21 @@ class DiskFaults:
 
     def fill(self) -> bool:
         """Others fill a node's file system, and remove their files later."""
+        machine = self._hand.victim()
+        self._fill(machine, self._hand.rng.uniform(*FULL))
+        return True
+
+    def fill_leader(self) -> bool:
+        """Others fill the file system of a broker that leads, and leave it so for long."""
         hand = self._hand
-        machine = hand.victim()
-        seconds = hand.rng.uniform(*FULL)
+        leaders = [machine for machine in hand.running("broker") if hand.world.leads(machine)]
+        if not leaders:
+            return False
+        self._fill(hand.rng.choice(leaders), hand.rng.uniform(*FULL_AT_LEADER))
+        return True
+
+    def _fill(self, machine: Machine, seconds: float) -> None:
+        hand = self._hand
         if machine.storage is not None:
             machine.storage.full = True
         if machine.journal is not None:
@@ -97,7 +112,6 @@ class DiskFaults:
         hand.note(machine.name, f"disk is full for {seconds:.1f} s")
         hand.count("full disks")
         hand.later(seconds, lambda: self._free(machine))
-        return True
 
     def _free(self, machine: Machine) -> None:
         if machine.storage is not None:

@@ -130,7 +130,15 @@ class Isr(NamedTuple):
 
 
 REFUSED: Final = frozenset(
-    ("UNKNOWN_QUEUE", "NOT_LEADER", "STALE_EPOCH", "INVALID_ARGUMENT", "FENCED", "DATA_DAMAGED")
+    (
+        "UNKNOWN_QUEUE",
+        "NOT_LEADER",
+        "STALE_EPOCH",
+        "INVALID_ARGUMENT",
+        "FENCED",
+        "DATA_DAMAGED",
+        "DISK_FULL",
+    )
 )
 """Answers to a compare-and-set that say nothing of the ISR as far as a model knows it."""
 

@@ -1,7 +1,4 @@
-"""After one fault of one node a queue with three replicas is back within seconds.
-
-Not after a full disk at its leader: that refuses writes for as long as it is full.
-"""
+"""After one fault of one node a queue with three replicas is back within seconds."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ FAULTS: Final = (
     "half open",
     "half open followers",
     "fail sync",
+    "fill leader",
     "replace disk",
     "replace name server",
     "stop",

@@ -18,6 +18,7 @@ from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.cluster.proposals import Proposals
 from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.cluster.roles import Roles
+from logboom.nodes.cluster.room import RoomReports
 from logboom.nodes.cluster.stopping import Stopping
 from logboom.nodes.cluster.watching import Told, Watcher
 from logboom.nodes.compaction.compacting import Compacting
@@ -154,6 +155,7 @@ class Broker:
         )
         lease, stats = self.registration.lease, self.stats
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
+        self.room = RoomReports(config.id, self.space, self.registration, self.proposals)
         self.groups = GroupRoutes(members_at=config.id)
         self.watcher = Watcher(self.routes, self.links, self.servers, self.groups, self._metadata)
         self.told = Told(self.routes, lease.holds)
@@ -435,6 +437,7 @@ class Broker:
         self.registration.step(turn)
         self.watcher.step(turn)
         self.proposals.step(turn)
+        self.room.step(turn)
         self.damages.step(turn)
         self.returning.step(turn)
         self.upkeep.step(turn)
@@ -551,6 +554,7 @@ class Broker:
             self.registration.deadline(),
             self.watcher.deadline(),
             self.proposals.deadline(),
+            self.room.deadline(),
             self.damages.deadline(),
             self.returning.deadline(),
             self.compacting.deadline(),
@@ -610,6 +614,7 @@ class Broker:
     def _registered(self, turn: Turn) -> None:
         self.stats.count("registrations")
         self.fetching.renew(self.registration.instance_epoch)
+        self.room.registered()
         self.damages.registered()
         if self.storage.suspect:
             tails = [
@@ -733,7 +738,6 @@ class Broker:
     def _on_stats(self, peer: Peer, message: Stats, _batches: Sequence[Frame], turn: Turn) -> None:
         table = self.stats.flat()
         led = self.roles.led.values()
-        # Nobody may have written for long, or at all.
         self.space.check(turn.mono)
         table.update(
             replicas=len(self.queues.replicas),

@@ -4,6 +4,9 @@ Each turn: poll, `handle`, write, begin the sync, redial, send, hang up (`wire.a
 thread syncs meanwhile and wakes the loop. While too much is unsynced, or the disk is behind with
 full write buffers, only the connections that this broker dialled are read: its heartbeats and its
 view of the cluster live on, while whoever sends us data waits in the sockets.
+
+A file system that is full to the last byte ends the store, not the process: what the core took to be
+written is not, so both are put down, and made anew as by a restart once there is room.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Final
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig, check_config, effective
 from logboom.nodes.disk.committer import Committer
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.store import RocksStorage, has_room
 from logboom.nodes.subscriptions.plug_ins import load
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
 from logboom.wire.errors import DataDamaged, StartError
@@ -31,6 +34,8 @@ BUSY_POLL: Final = 0.05
 """Seconds between two looks while nothing is read from those who dialled us."""
 RECLAIM_S: Final = 10.0
 """Seconds between two compactions of what retention removed."""
+ROOM_POLL: Final = 0.5
+"""Seconds between two looks for room, while the file system is full to the last byte."""
 LAST_WORDS_MS: Final = 500
 """How long the last answers may take to leave."""
 _log = logging.getLogger("logboom.nodes")
@@ -49,34 +54,40 @@ class BrokerProcess:
         self._plug_ins = load(config.dispatch_filters)
         if not config.data:
             raise StartError("no `data` in the config: name a folder for this broker's store")
-        self._sockets = Sockets({"main": config.listen})
+        self._config = config
+        self._cluster_key = cluster_key
+        self._stopping = False
+        self._take_up(config.listen)
+
+    def _take_up(self, listen: str) -> None:
+        """Bind the port, open the store and make a core on it.
+
+        Raises:
+            StartError: see `__init__`.
+        """
+        self._sockets = Sockets({"main": listen})
+        self._endpoint = self._sockets.endpoints["main"]
         try:
-            self._storage = RocksStorage(Path(config.data), config.id)
-        # Ctrl-C too: the port is given back. It is raised on.
-        except BaseException:
-            self._sockets.close()
-            raise
-        self._config = effective(config, self.endpoint)
-        try:
-            self._core = self._make_core(cluster_key)
+            self._storage = RocksStorage(Path(self._config.data), self._config.id)
+            self._config = effective(self._config, self._endpoint)
+            self._core = self._make_core()
         # Ctrl-C too: the port is given back. It is raised on.
         except BaseException:
             self._sockets.close()
             raise
         self._sockets.kind_of = self._core.gate.kind_of
-        self._stopping = False
         self._asked_to_stop = False
         self._suspect = self._storage.suspect
         self._done = threading.Event()
 
-    def _make_core(self, cluster_key: bytes) -> Broker:
+    def _make_core(self) -> Broker:
         """The core on the store; on a new one if of the old not even the queues can be told."""
 
         def core() -> Broker:
             rng = random.Random(secrets.randbits(128))
             incarnation = secrets.token_hex(16)
             return Broker(
-                self._config, self._storage, rng, incarnation, cluster_key, self._plug_ins
+                self._config, self._storage, rng, incarnation, self._cluster_key, self._plug_ins
             )
 
         made: Broker | None = None
@@ -96,7 +107,7 @@ class BrokerProcess:
     @property
     def endpoint(self) -> str:
         """The host:port bound for clients and other brokers."""
-        return self._sockets.endpoints["main"]
+        return self._endpoint
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until `stop`; `ready` is called once the port is served.
@@ -105,6 +116,13 @@ class BrokerProcess:
             LogboomError: the node had to end: the disk refused, the data is of another cluster, or
                 every name server turns this broker away.
         """
+        while self._run(ready):
+            ready = None
+            if not self._await_room():
+                return
+
+    def _run(self, ready: Callable[[], None] | None) -> bool:
+        """Serve until the node ends; True: only until its file system has room again."""
         committer = Committer(self._storage, self._sockets.wake)
         janitor = threading.Thread(target=self._reclaim, name="logboom-reclaim", daemon=True)
         janitor.start()
@@ -113,12 +131,41 @@ class BrokerProcess:
             if ready is not None:
                 ready()
             self._serve(committer)
+        except DataDamaged:
+            if not self._storage.out_of_room:
+                raise
         finally:
             self._done.set()
             committer.close()
             janitor.join()
             self._sockets.close(flush_ms=LAST_WORDS_MS)
             self._storage.close()
+        return self._storage.out_of_room
+
+    def _await_room(self) -> bool:
+        """Take all up anew once the file system has room; False: the wish to stop came first."""
+        folder = self._storage.folder.path
+        _log.error(
+            "the file system of %s is full to the last byte: this broker serves nothing until there is "
+            "room again, others take over what they hold of its queues; free some space",
+            folder,
+        )
+        # Iterators in what is left of the core would keep the old database open.
+        del self._core
+        gc.collect()
+        while not self._stopping:
+            # Nothing tells of room.
+            time.sleep(ROOM_POLL)
+            if not has_room(folder):
+                continue
+            try:
+                self._take_up(self._endpoint)
+            except (StartError, OSError) as error:
+                _log.warning("not yet: %s", error)
+                continue
+            _log.info("the file system of %s has room again", folder)
+            return True
+        return False
 
     def stop(self) -> None:
         """End `run` in good order; callable from any thread and from signal handlers."""

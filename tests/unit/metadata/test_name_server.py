@@ -10,11 +10,14 @@ from logboom.metadata.config import LEASE_MS, SESSION, check_lease
 from logboom.wire.actor import Call
 from logboom.wire.commands import (
     AllocateProducerIds,
+    AlterIsr,
     Barrier,
     CreateTopic,
     FenceBroker,
+    IsrChange,
     NewTerm,
     RegisterBroker,
+    ReportRoom,
 )
 from logboom.wire.errors import LogboomError, NotLeader, Refused, StartError, Unavailable
 from logboom.wire.messages import (
@@ -31,12 +34,14 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
 )
-from logboom.wire.view import TopicConfig
+from logboom.wire.view import QueueView, TopicConfig
 from tests.unit.metadata.name_servers import RAFT, Asked, Group
 
 
-def topic(name: str = "t", queues: int = 1, replicas: int = 0) -> CreateTopic:
-    return CreateTopic(name, queues, replicas, TopicConfig(), 0)
+def topic(
+    name: str = "t", queues: int = 1, replicas: int = 0, config: TopicConfig | None = None
+) -> CreateTopic:
+    return CreateTopic(name, queues, replicas, config or TopicConfig(), 0)
 
 
 def beat(group: Group, epochs: dict[str, int], seconds: float) -> None:
@@ -480,6 +485,31 @@ def test_leaderships_go_home_once_the_preferred_replica_is_safely_back() -> None
     beat(group, epochs, 5)
     leaders = [q.leader for q in group.view(group.leader()).topics[0].queues]
     assert sorted(str(leader) for leader in leaders) == ["a", "b", "c"]
+
+
+def test_no_leadership_goes_home_to_a_disk_that_was_full_a_moment_ago() -> None:
+    group = Group(rebalance_after_s=5.0)
+    epochs = {broker: group.register(broker) for broker in "abc"}
+    group.propose(topic(queues=1, replicas=3, config=TopicConfig(min_in_sync=1)))
+
+    def queue() -> QueueView:
+        return group.view(group.leader()).topics[0].queues[0]
+
+    home = str(queue().leader)
+    group.propose(ReportRoom(home, epochs[home], True, 0), "broker")
+    beat(group, epochs, 3)
+    assert queue().leader not in (None, home)
+    group.propose(ReportRoom(home, epochs[home], False, 0), "broker")
+    now, leader = queue(), str(queue().leader)
+    members = [(broker, epochs[broker]) for broker in now.replicas]
+    topic_id = group.view(group.leader()).topics[0].id
+    grow = IsrChange(topic_id, 0, now.leader_epoch, now.version, members)
+    group.propose(AlterIsr(leader, epochs[leader], [grow], 0), "broker")
+    assert sorted(queue().isr) == ["a", "b", "c"]
+    beat(group, epochs, 50)
+    assert queue().leader == leader
+    beat(group, epochs, 20)
+    assert queue().leader == home
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,19 @@ class ReportDamage(Command, frozen=True, array_like=True):
     time_ms: int
 
 
+class ReportRoom(Command, frozen=True, array_like=True):
+    """Whether a broker's disk takes writes.
+
+    One that is `full` leaves each ISR that has the copies it needs without it, and leads such a
+    queue no more; it joins none before it has said that it has room again.
+    """
+
+    broker: str
+    instance_epoch: int
+    full: bool
+    time_ms: int
+
+
 class AllocateProducerIds(Command, frozen=True, array_like=True):
     """Reserve `count` producer ids, never given before."""
 
@@ -180,6 +193,7 @@ AnyCommand = (
     | AlterIsr
     | ReportTails
     | ReportDamage
+    | ReportRoom
     | AllocateProducerIds
     | ElectLeader
     | GroupCommand

@@ -2,7 +2,8 @@
 
 Soft state of the raft leader. Without it the broker restarted last would lead nothing. No queue
 goes to a broker that does not hear, or is not heard by, its other replicas: a new leader waits a
-full period before it does without them, on top of what the old one has waited already.
+full period before it does without them, on top of what the old one has waited already. Nor to one
+whose disk was full a moment ago: it may fill up again as soon as it leads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from logboom.wire.commands import ElectLeader
 
 PERIOD: Final = 1.0
 """Seconds between two looks."""
+ROOM_S: Final = 60.0
+"""Seconds for which a broker must have had room before queues go home to it."""
 MAX_MOVES: Final = 500
 """Queues that move in one look, so that not all producers turn at once."""
 
@@ -29,6 +32,9 @@ class Rebalance:
         self._unheard: dict[str, frozenset[str]] = {}
         """Broker → those that should replicate from it and are silent, as it said last."""
 
+        self._full_at: dict[str, float] = {}
+        """Broker → when its disk was last seen full."""
+
     def heard(self, broker: str, unheard: Iterable[str]) -> None:
         """A broker's heartbeat said who is silent."""
         self._unheard[broker] = frozenset(unheard)
@@ -37,6 +43,7 @@ class Rebalance:
         """A leadership of the raft group begins: nothing is known of before."""
         self._since.clear()
         self._unheard.clear()
+        self._full_at.clear()
         self._look_at = now + PERIOD
 
     def take_moves(self, cluster: Cluster, now: float, time_ms: int) -> list[ElectLeader]:
@@ -44,10 +51,15 @@ class Rebalance:
         if not self._after or now < self._look_at:
             return []
         self._look_at = now + PERIOD
+        self._full_at = {
+            broker: at for broker, at in self._full_at.items() if now - at < ROOM_S
+        } | dict.fromkeys(cluster.full, now)
         since: dict[Queue, float] = {}
         moves: list[ElectLeader] = []
         for queue in cluster.displaced:
             if not _is_fit(cluster, queue) or self._is_cut_off(queue):
+                continue
+            if queue.standing.replicas[0] in self._full_at:
                 continue
             fit_since = self._since.get(queue, now)
             if now - fit_since >= self._after and len(moves) < MAX_MOVES:

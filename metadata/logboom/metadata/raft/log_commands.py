@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.command import Command
-from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.commands import AnyCommand, ReportRoom, Result
 from logboom.wire.group_commands import GroupCommand
 from logboom.wire.transactions import TransactionCommand
 
-ENTRY_FORMAT: Final = 3
+ENTRY_FORMAT: Final = 4
 """Newest format of `LogEntry` that is read. 2 has the commands of consumer groups besides, 3 those of
-transactions: a name server that does not know them must stop instead of refusing what others apply."""
+transactions, 4 `ReportRoom`: a name server that does not know them must stop instead of refusing what others apply."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
@@ -61,6 +61,8 @@ def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -
         oldest = 2
     elif isinstance(command, TransactionCommand):
         oldest = 3
+    elif isinstance(command, ReportRoom):
+        oldest = 4
     return LogEntry(oldest, proposer, number, time_ms, command)
 
 

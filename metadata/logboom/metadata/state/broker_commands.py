@@ -118,6 +118,7 @@ def _elect(cluster: Cluster, queue: Queue, s: Standing, last: str | None = None)
         s,
         cluster.alive,
         topic.need,
+        full=cluster.full,
         unclean=topic.config.unclean_election,
         last=last,
         tails=cluster.tails_of(queue),

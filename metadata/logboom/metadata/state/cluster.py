@@ -94,6 +94,8 @@ class Cluster:
         """Removed ones; their ids are not used again (R9)."""
         self.alive: set[str] = set()
         """Brokers that are not fenced (derived)."""
+        self.full: set[str] = set()
+        """Those of them whose disks take no writes."""
         self.displaced: dict[Queue, None] = {}
         """Queues led by another than the preferred replica (derived)."""
         self.topic_changes: Recency[str] = Recency()
@@ -140,6 +142,8 @@ class Cluster:
     def set_alive(self, broker: Broker, alive: bool) -> None:
         """Fence a broker, or let it live."""
         broker.alive = alive
+        # A process says anew what its disk is like.
+        self.full.discard(broker.id)
         (self.alive.add if alive else self.alive.discard)(broker.id)
 
     def drop_broker(self, broker: Broker) -> None:

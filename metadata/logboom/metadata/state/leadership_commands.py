@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from logboom.metadata.state.cluster import Broker, Cluster, Queue
 from logboom.metadata.state.outcome import DONE, Outcome, fenced, refused, unknown_topic
-from logboom.metadata.state.standing import Standing, damage, elect, force, leave, mend, set_isr
+from logboom.metadata.state.standing import (
+    Standing,
+    damage,
+    elect,
+    force,
+    leave,
+    mend,
+    relieve,
+    set_isr,
+)
 from logboom.metadata.state.standing import standing as standing_of
-from logboom.wire.commands import AlterIsr, ElectLeader, IsrChange, ReportDamage, ReportTails
+from logboom.wire.commands import (
+    AlterIsr,
+    ElectLeader,
+    IsrChange,
+    ReportDamage,
+    ReportRoom,
+    ReportTails,
+)
 
 
 def alter_isr(cluster: Cluster, command: AlterIsr) -> Outcome:
@@ -33,10 +49,15 @@ def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
         return "INVALID_ARGUMENT"
     if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
         return "FENCED"
-    if (isr.keys() - set(before.isr)) & {*before.damaged}:
+    joined = isr.keys() - set(before.isr)
+    if joined & {*before.damaged}:
         return "DATA_DAMAGED"
+    if joined & cluster.full:
+        return "DISK_FULL"
     after = set_isr(before, isr.keys(), queue.topic.need)
     cluster.place(queue, _without_damaged(cluster, queue, after))
+    # A change of its own: the asker got what it asked for.
+    cluster.place(queue, _relieved(cluster, queue, queue.standing))
     return ""
 
 
@@ -46,6 +67,27 @@ def _without_damaged(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
         if broker in s.isr and len(s.isr) > 1:
             s = leave(s, broker, queue.topic.need, trusted=False)
     return s if s.leader is not None else _elect(cluster, queue, s)
+
+
+def _relieved(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+    """A member with a full disk that was kept for want of another goes as soon as there is one."""
+    return relieve(s, cluster.full, cluster.alive, queue.topic.need)
+
+
+def report_room(cluster: Cluster, command: ReportRoom) -> Outcome:
+    """A broker's disk takes no writes any more, or takes them again."""
+    broker = current(cluster, command.broker, command.instance_epoch)
+    if broker is None:
+        return fenced(command.broker)
+    (cluster.full.add if command.full else cluster.full.discard)(broker.id)
+    known: dict[tuple[Standing, int], Standing] = {}
+    for queue in broker.queues:
+        key = (queue.standing, queue.topic.need)
+        after = known.get(key)
+        if after is None:
+            after = known[key] = _relieved(cluster, queue, queue.standing)
+        cluster.place(queue, after)
+    return DONE
 
 
 def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
@@ -129,7 +171,7 @@ def _elect(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
     topic = queue.topic
     unclean = topic.config.unclean_election
     tails = cluster.tails_of(queue)
-    return elect(s, cluster.alive, topic.need, unclean=unclean, tails=tails)
+    return elect(s, cluster.alive, topic.need, full=cluster.full, unclean=unclean, tails=tails)
 
 
 def current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | None:

@@ -34,8 +34,8 @@ from logboom.metadata.transactions.snapshot import (
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
-SNAPSHOT_FORMAT: Final = 3
-"""1: without groups, 2: without transactions. They are still written while there never was one: older
+SNAPSHOT_FORMAT: Final = 4
+"""1: without groups, 2: without transactions, 3: without full disks. They are still written while there is none: older
 name servers read them, and the state's hash is the same on both."""
 
 StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
@@ -94,12 +94,17 @@ class _SnapshotWithTransactions(_SnapshotWithGroups, frozen=True, array_like=Tru
     """Those that not all queues have reported."""
 
 
+class _SnapshotWithRoom(_SnapshotWithTransactions, frozen=True, array_like=True):
+    full: list[str] = []
+    """Brokers whose disks take no writes."""
+
+
 class _Format(Struct, frozen=True, array_like=True):
     format: int
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithTransactions).decode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithRoom).decode
 _decode_config: Final = msgspec.msgpack.Decoder(TopicConfig).decode
 _DEFAULTS: Final = msgspec.structs.astuple(TopicConfig())
 _FIRST_SETTINGS: Final = 5
@@ -146,9 +151,15 @@ def encode_snapshot(cluster: Cluster, dedup: Dedup) -> bytes:
 def _newest_parts(cluster: Cluster) -> tuple[Callable[..., _Snapshot], tuple[object, ...]]:
     """The oldest format that can hold this state, and what it has beyond the first."""
     groups = (group_rows(cluster), cluster.groups.next_id)
+    decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
+    if cluster.full:
+        return partial(_SnapshotWithRoom, SNAPSHOT_FORMAT), (
+            *groups,
+            *decided,
+            sorted(cluster.full),
+        )
     if cluster.transactions.apps:
-        decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
-        return partial(_SnapshotWithTransactions, SNAPSHOT_FORMAT), (*groups, *decided)
+        return partial(_SnapshotWithTransactions, 3), (*groups, *decided)
     if cluster.groups.next_id > 1:
         return partial(_SnapshotWithGroups, 2), groups
     return partial(_Snapshot, 1), ()
@@ -208,7 +219,7 @@ def decode_snapshot(data: bytes) -> tuple[Cluster, Dedup]:
         raise JournalError(f"the snapshot's state is malformed: {error}") from None
 
 
-def _cluster(stored: _SnapshotWithTransactions) -> Cluster:
+def _cluster(stored: _SnapshotWithRoom) -> Cluster:
     cluster = Cluster()
     cluster.cluster_id = stored.cluster_id
     cluster.term = stored.term
@@ -232,6 +243,7 @@ def _cluster(stored: _SnapshotWithTransactions) -> Cluster:
         cluster.broker_changes.touch(row.id, row.version)
     cluster.tails = {(topic, queue): dict(tails) for topic, queue, tails in stored.tails}
     cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
+    cluster.full = set(stored.full)
     cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
     restore_groups(cluster, stored.groups, stored.next_group_id)
     restore_transactions(cluster.transactions, stored.apps, stored.decisions, stored.version)

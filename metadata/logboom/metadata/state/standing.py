@@ -190,11 +190,31 @@ def mend(s: Standing, broker: str) -> Standing:
     return _with(s, leader=s.leader, damaged=_without(s.damaged, broker))
 
 
+def relieve(s: Standing, full: Collection[str], alive: Collection[str], need: int) -> Standing:
+    """The standing without the ISR members whose disks are full, if the others are enough.
+
+    A member that takes no writes holds the HW up, as leader or as follower. Where fewer than `need`
+    copies have room nothing is gained without it, and it stays: also as leader, since it may be the
+    first that has room again.
+    """
+    stay = [broker for broker in s.isr if broker not in full]
+    if len(stay) == len(s.isr) or len(stay) < need:
+        return s
+    leader = s.leader
+    if leader not in stay:
+        unfit = {*s.suspect, *s.damaged, *s.lost}
+        leader = next((r for r in stay if r in alive and r not in unfit), None)
+        if leader is None:
+            return s
+    return _with(set_isr(s, stay, need), leader=leader)
+
+
 def elect(
     s: Standing,
     alive: Collection[str],
     need: int,
     *,
+    full: Collection[str] = (),
     unclean: bool = False,
     last: str | None = None,
     tails: Mapping[str, Tail] = NO_TAILS,
@@ -203,9 +223,12 @@ def elect(
 
     In this order: a sound ISR member, a sound eligible replica (the ISR is then it alone), the
     greatest tail if all candidates are suspect (Q13), a damaged ISR member (Q14), and, where the
-    topic asks for it, any replica. `last` is taken only if no other of its class can.
+    topic asks for it, any replica. `last` is taken only if no other of its class can, one of those
+    whose disks are `full` only if no other of its class has room.
     """
     order = s.replicas if last is None else (*_without(s.replicas, last), last)
+    if full:
+        order = tuple(sorted(order, key=lambda broker: broker in full))
     unsound = {*s.suspect, *s.damaged, *s.lost}
     sound = [r for r in order if r in alive and r not in unsound]
     for broker in sound:

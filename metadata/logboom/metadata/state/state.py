@@ -43,6 +43,7 @@ from logboom.metadata.state.leadership_commands import (
     alter_isr,
     elect_leader,
     report_damage,
+    report_room,
     report_tails,
 )
 from logboom.metadata.state.outcome import DONE, Outcome, refused
@@ -79,6 +80,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[Cluster, Any], Outcome]]] = {
     commands.AlterIsr: alter_isr,
     commands.ReportTails: report_tails,
     commands.ReportDamage: report_damage,
+    commands.ReportRoom: report_room,
     commands.AllocateProducerIds: allocate_producer_ids,
     commands.ElectLeader: elect_leader,
     group_commands.JoinGroup: join_group,

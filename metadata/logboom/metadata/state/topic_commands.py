@@ -7,7 +7,7 @@ from logboom.metadata.state.cluster import Cluster, Queue, Topic, needed_copies
 from logboom.metadata.state.names import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
 from logboom.metadata.state.outcome import DONE, Outcome, refused, unknown_topic
 from logboom.metadata.state.placement import Candidate, place
-from logboom.metadata.state.standing import elect, set_isr, standing
+from logboom.metadata.state.standing import elect, relieve, set_isr, standing
 from logboom.wire.commands import AllocateProducerIds, AlterTopic, CreateTopic, DeleteTopic
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.names import group_of, topic_name_fault
@@ -102,7 +102,16 @@ def _set_config(cluster: Cluster, topic: Topic, config: TopicConfig) -> None:
         after = set_isr(before, before.isr, need)
         if after.leader is None:
             tails = cluster.tails_of(queue)
-            after = elect(after, cluster.alive, need, unclean=config.unclean_election, tails=tails)
+            after = elect(
+                after,
+                cluster.alive,
+                need,
+                full=cluster.full,
+                unclean=config.unclean_election,
+                tails=tails,
+            )
+        else:
+            after = relieve(after, cluster.full, cluster.alive, need)
         cluster.place(queue, after)
         if changed:
             # A leader that counts by the old number must not shrink the ISR before it has seen
@@ -117,6 +126,9 @@ def _add_queues(cluster: Cluster, topic: Topic, count: int, replicas: int) -> No
         for broker in cluster.brokers.values()
         if broker.alive
     }
+    roomy = {name: each for name, each in candidates.items() if name not in cluster.full}
+    if len(roomy) >= replicas:
+        candidates = roomy
     for queue in topic.queues:
         _count(candidates, queue.standing.replicas)
     for placed in place(list(candidates.values()), count, replicas):

@@ -11,6 +11,7 @@ writes without a word. A store that comes back with less than was synced is *sus
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -39,6 +40,9 @@ LOG_BUFFER: Final = 64 * 1024 * 1024
 LOG_BUFFERS: Final = 6
 SMALL_BUFFER: Final = 8 * 1024 * 1024
 WAL_BYTES: Final = 256 * 1024 * 1024
+OPENING_BYTES: Final = 16 * 1024 * 1024
+"""What an opening may write besides what the write-ahead log holds."""
+NO_SPACE: Final = os.strerror(errno.ENOSPC)
 BLOB_FROM: Final = 1024
 BLOB_FAMILIES: Final = ("log", "compact")
 """Families whose large values stand in blob files."""
@@ -167,6 +171,8 @@ class RocksStorage:
         self._removed: dict[tuple[Family, bytes], bytes] = {}
         self._removed_lock = threading.Lock()
         self._closed = self._failed = False
+        self.out_of_room = False
+        """Whether it failed because the file system is full: opened anew it is as good as before."""
         self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
         self._number = int.from_bytes(number or b"", "big")
         try:
@@ -298,12 +304,19 @@ class RocksStorage:
         # rocksdict raises bare Exception for all that RocksDB refuses.
         except Exception as error:
             raise self._refused(error) from error
-        self.folder.put_synced(number)
+        try:
+            self.folder.put_synced(number)
+        except OSError as error:
+            # What stays there is older, and sees less.
+            if error.errno != errno.ENOSPC:
+                raise
 
     def _refused(self, error: Exception) -> DataDamaged:
         """RocksDB failed for good. Damage in its own files would fail again at every start."""
-        self._failed = True
         text = _line(error)
+        # What follows on the first failure says no more why.
+        self.out_of_room = self.out_of_room or NO_SPACE in text
+        self._failed = True
         if "Corruption" in text:
             text = _named(text)
             self.folder.mark("condemned", text)
@@ -365,7 +378,16 @@ class RocksStorage:
         try:
             handle.close()
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
-            _log.error("%s", self._refused(error))
+            refused = self._refused(error)
+            if not self.out_of_room:
+                _log.error("%s", refused)
+
+
+def has_room(path: Path) -> bool:
+    """Whether a store that ran out of room can be opened: that flushes what its write-ahead log holds."""
+    logs = sum(file.stat().st_size for file in (path / "db").glob("*.log"))
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize >= logs + OPENING_BYTES
 
 
 def _as_stored(_key: bytes, value: bytes) -> bytes:

@@ -22,6 +22,7 @@ from logboom.wire.commands import (
     QueueTail,
     RegisterBroker,
     ReportDamage,
+    ReportRoom,
     ReportTails,
     Result,
     StepDown,
@@ -113,6 +114,10 @@ class Tables:
         """A broker's replica of a queue is damaged, or whole again."""
         where = [(self.queue(index).topic.id, index)]
         self.done(ReportDamage(broker, self.epochs[broker], where, mended, 0))
+
+    def report_room(self, broker: str, *, full: bool) -> None:
+        """A broker's disk takes no writes, or takes them again."""
+        self.done(ReportRoom(broker, self.epochs[broker], full, 0))
 
 
 def three_brokers(**config: Any) -> Tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.wire.commands import AlterTopic, ElectLeader, FenceBroker, RegisterBroker
+from logboom.wire.commands import AlterTopic, ElectLeader, FenceBroker, RegisterBroker, ReportRoom
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.state.states import Tables, three_brokers
 
@@ -421,3 +421,103 @@ def test_a_leader_outside_the_isr_is_refused(
     tables = three_brokers()
     assert tables.change_isr("a", "c") == ""
     assert tables.apply(ElectLeader(topic, queue, prefer, 0)).code == code
+
+
+# ── full disks ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_leader_with_a_full_disk_hands_over_and_is_waited_for_no_more() -> None:
+    tables = three_brokers()
+    epoch = tables.queue().epoch
+    tables.report_room("a", full=True)
+    assert standing(tables) == ("b", ("b", "c"), ())
+    assert tables.queue().epoch == epoch + 1
+
+
+def test_a_follower_with_a_full_disk_is_waited_for_no_more() -> None:
+    tables = three_brokers()
+    epoch = tables.queue().epoch
+    tables.report_room("c", full=True)
+    assert standing(tables) == ("a", ("a", "b"), ())
+    assert tables.queue().epoch == epoch
+
+
+def test_who_is_needed_stays_however_full() -> None:
+    tables = three_brokers()
+    tables.change_isr("a", "b")
+    tables.report_room("a", full=True)
+    assert standing(tables) == ("a", ("a", "b"), ())
+    # A third copy comes: now it can go.
+    assert tables.change_isr("a", "b", "c") == ""
+    assert standing(tables) == ("b", ("b", "c"), ())
+
+
+def test_if_all_disks_are_full_nothing_moves_to_and_fro() -> None:
+    tables = three_brokers()
+    for broker in "abc":
+        tables.report_room(broker, full=True)
+    assert standing(tables) == ("b", ("b", "c"), ())
+    epoch = tables.queue().epoch
+    tables.report_room("c", full=False)
+    tables.report_room("a", full=False)
+    assert standing(tables) == ("b", ("b", "c"), ())
+    assert tables.queue().epoch == epoch
+    assert tables.change_isr("b", "c", "a") == ""
+    # With the third in sync again the full one is not needed.
+    assert standing(tables) == ("a", ("a", "c"), ())
+
+
+def test_an_only_replica_stays_where_it_is() -> None:
+    tables = three_brokers()
+    tables.create("alone", replicas=1)
+    leader = tables.queue(0, "alone").standing.leader
+    assert leader is not None
+    tables.report_room(leader, full=True)
+    assert tables.queue(0, "alone").standing.leader == leader
+
+
+def test_nobody_is_let_into_the_isr_before_it_has_room() -> None:
+    tables = three_brokers()
+    tables.report_room("c", full=True)
+    assert tables.change_isr("a", "b", "c") == "DISK_FULL"
+    tables.report_room("c", full=False)
+    assert tables.change_isr("a", "b", "c") == ""
+
+
+def test_who_has_room_is_elected_first() -> None:
+    tables = three_brokers(min_in_sync=3)
+    tables.report_room("b", full=True)
+    assert standing(tables)[1] == ("a", "b", "c")
+    tables.fence("a")
+    assert standing(tables)[0] == "c"
+    tables.fence("c")
+    assert standing(tables)[0] == "b"
+
+
+def test_fewer_copies_needed_may_relieve_a_full_leader() -> None:
+    tables = three_brokers(min_in_sync=3)
+    tables.report_room("a", full=True)
+    assert standing(tables)[0] == "a"
+    tables.done(AlterTopic("t", None, TopicConfig(min_in_sync=2), 0))
+    assert standing(tables) == ("b", ("b", "c"), ())
+
+
+@pytest.mark.parametrize("way", ["register", "fence", "step_down"])
+def test_a_new_process_says_anew_whether_its_disk_is_full(way: str) -> None:
+    tables = three_brokers()
+    tables.report_room("a", full=True)
+    getattr(tables, way)("a")
+    assert tables.state.cluster.full == set()
+    stale = ReportRoom("a", tables.epochs["a"] - 1, True, 0)
+    assert tables.apply(stale).code == "FENCED"
+
+
+def test_new_queues_go_where_there_is_room_if_there_are_enough() -> None:
+    tables = three_brokers()
+    tables.register("d")
+    tables.report_room("a", full=True)
+    tables.create("u", queues=4)
+    assert {r for q in range(4) for r in tables.queue(q, "u").standing.replicas} == set("bcd")
+    tables.report_room("b", full=True)
+    tables.create("v", queues=4)
+    assert {r for q in range(4) for r in tables.queue(q, "v").standing.replicas} == set("abcd")

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.metadata.raft.journal_store import JournalError
-from logboom.metadata.raft.log_commands import ENTRY_FORMAT, ForgetNameServer, NoteNameServer
+from logboom.metadata.raft.log_commands import (
+    ENTRY_FORMAT,
+    ForgetNameServer,
+    NoteNameServer,
+    entry_of,
+)
 from logboom.metadata.state.dedup import KEPT_MS, KEPT_RESULTS
 from logboom.metadata.state.snapshot import SNAPSHOT_FORMAT
 from logboom.metadata.state.state import State
@@ -29,6 +34,7 @@ from logboom.wire.commands import (
     RegisterBroker,
     RemoveBroker,
     ReportDamage,
+    ReportRoom,
     ReportTails,
     StepDown,
 )
@@ -217,6 +223,23 @@ def test_an_entry_of_a_newer_format_stops_the_node() -> None:
         State().apply(newer)
 
 
+def test_full_disks_make_another_format_only_while_there_are_any() -> None:
+    tables = three_brokers()
+    before = tables.state.snapshot()
+    tables.report_room("b", full=True)
+    snapshot = tables.state.snapshot()
+    assert msgspec.msgpack.decode(snapshot)[0] == SNAPSHOT_FORMAT
+    twin = Tables()
+    twin.state.restore(snapshot)
+    assert twin.state.cluster.full == {"b"}
+    assert twin.state.snapshot() == snapshot
+    tables.report_room("b", full=False)
+    assert (
+        msgspec.msgpack.decode(tables.state.snapshot())[0] == msgspec.msgpack.decode(before)[0] == 1
+    )
+    assert entry_of("", 0, 0, ReportRoom("b", 1, True, 0)).format == ENTRY_FORMAT
+
+
 def test_a_snapshot_of_a_newer_format_is_refused() -> None:
     with pytest.raises(JournalError, match="upgrade"):
         State().restore(msgspec.msgpack.encode([SNAPSHOT_FORMAT + 1, "whatever"]))
@@ -228,7 +251,7 @@ def test_a_snapshot_of_a_newer_format_is_refused() -> None:
 
 BROKERS = "abcd"
 steps = st.lists(
-    st.tuples(st.integers(0, 13), st.integers(0, 3), st.integers(0, 1_000)), max_size=60
+    st.tuples(st.integers(0, 15), st.integers(0, 3), st.integers(0, 1_000)), max_size=60
 )
 
 
@@ -269,6 +292,8 @@ def random_command(tables: Tables, kind: int, who: int, dice: int) -> None:
             tables.apply(_damage(broker, tables.epochs[broker], where, dice % 3 == 0))
         case 13 if queue is not None and registered and cluster.brokers[broker].alive:
             tables.apply(_tail(broker, tables.epochs[broker], queue.topic.id, queue.index, dice))
+        case 14 | 15 if registered:
+            tables.apply(ReportRoom(broker, tables.epochs[broker], dice % 3 > 0, 0))
         case _:
             pass
 
@@ -304,6 +329,11 @@ def check(tables: Tables, epochs: dict[tuple[int, int], tuple[int, int, str | No
             if s.leader != leader:
                 assert queue.epoch > epoch, "a leadership has an epoch of its own"
             epochs[where] = (queue.epoch, queue.version, s.leader)
+            room = [r for r in s.isr if r not in cluster.full]
+            stuck = [*s.suspect, *s.damaged, *s.lost]
+            if s.leader in cluster.full and len(room) >= topic.need:
+                assert not [r for r in room if r in cluster.alive and r not in stuck]
+    assert cluster.full <= cluster.alive
     assert cluster.alive == {b.id for b in cluster.brokers.values() if b.alive}
 
 

@@ -154,5 +154,5 @@ def test_a_decision_that_cannot_be_is_malformed(damage: str) -> None:
 
 
 def test_commands_of_transactions_stop_a_name_server_that_does_not_know_them() -> None:
-    assert entry_of("", 0, 0, OpenTransaction("a", 0)).format == ENTRY_FORMAT == 3
+    assert entry_of("", 0, 0, OpenTransaction("a", 0)).format == 3 <= ENTRY_FORMAT
     assert entry_of("", 0, 0, Barrier()).format == 1

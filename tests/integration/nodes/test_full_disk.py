@@ -1,0 +1,98 @@
+"""A broker whose file system is full to the last byte goes on once there is room; nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from rocksdict import Rdict
+
+from logboom.nodes.config import BrokerConfig
+from tests.chaos.disk import SmallDisk
+from tests.integration.nodes.test_server import broker, config_of, counters, name_server, values
+from tests.integration.waiting import wait_until
+
+ROOM = 300 * 1024 * 1024
+REFUSED = "IO error: No space left on device: While appending to file: 000008.log"
+"""What RocksDB says of a full file system."""
+
+
+class Filled:
+    """The file system of a broker, which can be filled to the last byte."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.disk = SmallDisk(folder / "broker-1", ROOM)
+        self._patch = patch
+
+    def fill(self) -> None:
+        """Fill it; where we may not mount one of our own, RocksDB takes it to be full."""
+        if self.disk.own:
+            self.disk.fill(wholly=True)
+            return
+
+        def refuse(_self: Rdict, *_args: object) -> None:
+            raise Exception(REFUSED)  # noqa: TRY002 - rocksdict raises nothing narrower
+
+        self._patch.setattr(Rdict, "write", refuse)
+        self._patch.setattr("logboom.nodes.server.has_room", lambda _path: False)
+
+    def empty(self) -> None:
+        """Make room again."""
+        self._patch.undo()
+        self.disk.empty()
+
+
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Filled]:
+    """What the broker of `config` lies on."""
+    made = Filled(tmp_path, monkeypatch)
+    try:
+        yield made
+    finally:
+        made.disk.close()
+
+
+def config(folder: Path, names: str) -> BrokerConfig:
+    """Without a reserve: it writes to the last byte."""
+    return msgspec.structs.replace(
+        config_of(folder, names), disk_reserve_bytes=0, disk_reserve_percent=0.0
+    )
+
+
+def test_a_broker_goes_on_once_there_is_room_again(
+    tmp_path: Path, filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    with name_server(tmp_path) as names, broker(config(tmp_path, names)) as (running, boom):
+        boom.admin.create_topic("t", queues=1)
+        first = counters(boom)["instance_epoch"]
+        before = [b"%d " % number + bytes(50_000) for number in range(20)]
+        with boom.producer(delivery_timeout_s=60) as producer:
+            for value in before:
+                producer.send("t", value).result(20)
+            filled.fill()
+            waiting = producer.send("t", b"meanwhile" + bytes(50_000))
+            wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 30.0)
+            assert running.thread.is_alive()
+            filled.empty()
+            assert waiting.result(60).offset == len(before)
+        assert values(boom)[: len(before)] == before
+        wait_until(lambda: counters(boom).get("lease") == 1, "it has no lease", 10.0)
+        assert counters(boom)["instance_epoch"] != first
+        assert counters(boom)["stores_set_aside"] == 0
+        running.stop()
+        assert running.error is None
+
+
+def test_a_broker_that_waits_for_room_can_be_stopped(
+    tmp_path: Path, filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    with name_server(tmp_path) as names, broker(config(tmp_path, names)) as (running, boom):
+        boom.admin.create_topic("t", queues=1)
+        filled.fill()
+        with boom.producer(delivery_timeout_s=3) as producer:
+            producer.send("t", bytes(50_000))
+            wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 30.0)
+            running.stop()
+        assert running.error is None
