@@ -22,6 +22,7 @@ def consume(
     topic: str,
     *,
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
+    room: str | None = None,
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
     offset: Annotated[str, Parameter(name=["--offset", "-o"], allow_leading_hyphen=True)] = "first",
     since: str | None = None,
@@ -53,6 +54,8 @@ def consume(
     group
         Be a member of this consumer group: what is written is committed as the group's. Where it
         begins counts if the group is new.
+    room
+        With --group: where this member is, for the strategy machine_room_nearby.
     queue
         Only these queues: 0 or 0,3 or 2-5.
     offset
@@ -82,6 +85,8 @@ def consume(
     end_of_line = b"\n" if json else b""
     if group is not None and queue is not None:
         raise InvalidRequest("a group gives its members their queues: say --group or --queue")
+    if group is None and room is not None:
+        raise InvalidRequest("a room is that of a group's member: say --group too")
     if group is not None and compacted:
         raise InvalidRequest("a group reads every message: say --group or --compacted")
     with open_client(servers) as boom:
@@ -96,6 +101,7 @@ def consume(
                 where,
                 count,
                 lambda m: write(m) + end_of_line,
+                room=room or "",
                 exit_at_end=exit_at_end,
             )
             _told(written)

@@ -40,12 +40,15 @@ def consume_as_member(
     count: int | None,
     write: Callable[[Message], bytes],
     *,
+    room: str,
     exit_at_end: bool,
 ) -> int:
     """Write what comes, and acknowledge it once it is written; how many were."""
     out = sys.stdout.buffer
     written = 0
-    with boom.consumer(topic, group=group, start=start, tags=tags, filter=where) as consumer:
+    with boom.consumer(
+        topic, group=group, start=start, tags=tags, filter=where, room=room
+    ) as consumer:
         while count is None or written < count:
             wanted = POLL_MESSAGES if count is None else min(POLL_MESSAGES, count - written)
             messages = consumer.poll(wanted, POLL_S)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.command import fail, succeed
+from tests.integration.cli.command import environment, fail, logboom, succeed
+from tests.integration.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +94,24 @@ def test_what_is_wrong_is_said_in_one_line(servers: str, group: str) -> None:
     assert "nothing to change" in fail("group", "alter", group, servers=servers)
     assert "choose one of" in fail("group", "alter", group, "--strategy", "best", servers=servers)
     assert "--yes" in fail("group", "delete", group, servers=servers)
+
+
+def test_a_member_has_a_room(servers: str) -> None:
+    succeed("topic", "create", "housed", "-q", 1, servers=servers)
+    assert "--group" in fail("consume", "housed", "--room", "north", servers=servers)
+    words = ["consume", "housed", "--group", "housed", "--room", "north"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "logboom", *words], env=environment(servers)
+    ) as member:
+        try:
+
+            def rooms() -> list[str]:
+                told = logboom("group", "describe", "housed", "-o", "json", servers=servers)
+                return [m["room"] for m in told.json["members"]] if told.code == 0 else []
+
+            wait_until(lambda: rooms() == ["north"], "it does not say where it is")
+        finally:
+            member.terminate()
 
 
 def test_a_group_is_altered_and_forgotten(servers: str) -> None:

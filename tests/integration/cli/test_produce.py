@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -155,6 +157,34 @@ def test_what_is_not_acknowledged_is_not_counted() -> None:
     assert "2 more may be stored" in line
     assert "--from-line 4" in line
     assert "twice" in line
+
+
+def test_nothing_is_drawn_into_the_line_that_is_typed(servers: str, boom: Client) -> None:
+    boom.admin.create_topic("typed", queues=1)
+    ours, its = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-m", "logboom", "produce", "typed"],
+            env={**environment(servers), "TERM": "xterm"},
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        ) as command:
+            shown = os.read(ours, 1_000)
+            assert b"Ctrl-D" in shown
+            os.write(ours, b"first\nsecond\n")
+            wait_until(lambda: held(boom, "typed") == ["first", "second"], "they do not come", 20.0)
+            os.write(ours, b"\x04")
+            assert command.wait(20) == 0
+        os.set_blocking(ours, False)
+        shown += os.read(ours, 10_000)
+    finally:
+        os.close(ours)
+        os.close(its)
+    lines = shown.decode().replace("\r", "").splitlines()
+    # What was typed is echoed by the terminal.
+    assert lines == ["one message a line; Ctrl-D ends", "first", "second", "sent 2"]
 
 
 @pytest.mark.parametrize("separator", ["\\", ""])

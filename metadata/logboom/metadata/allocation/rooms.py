@@ -78,6 +78,6 @@ def _by_room(
     for value in values:
         room = room_of(value)
         if not room:
-            raise InvalidAllocation(f"{kind} {value!r} has no room: let room_of name one")
+            raise InvalidAllocation(f"{kind} {value!r} has no room, which {strategy} needs")
         rooms[room].append(value)
     return rooms

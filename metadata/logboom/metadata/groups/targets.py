@@ -238,7 +238,10 @@ def _room_of(cluster: Cluster, group: Group, value: QueueKey | str) -> str:
     if isinstance(value, str):
         room = group.names[value].room
         if not room:
-            text = f"member {value!r} has no room, which {strategy} needs: start it with room="
+            text = (
+                f"member {value!r} has no room, which {strategy} needs: start it with room=, or with "
+                "`logboom consume --room`"
+            )
             raise InvalidAllocation(text)
         return room
     zone = _zone(cluster, value)
