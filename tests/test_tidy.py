@@ -95,6 +95,7 @@ SKINS: dict[str, set[str]] = {
         "sink_fencing",
         "source",
         "stream_reader",
+        "updates",
         "worker_daemon",
     },
     "wire": {"connections", "sockets"},

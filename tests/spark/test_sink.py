@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from logboom.client import Client
+from logboom.pipeline import publish_updates
 from logboom.pipeline.failures import reason
+from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import queue_for
 
 Read = Callable[..., DataFrame]
@@ -106,4 +110,44 @@ def test_complete_mode_is_refused(
     query = writer.options(**options).outputMode("complete").trigger(availableNow=True).start()
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination(300)
-    assert 'write with outputMode "append" or "update"' in reason(caught.value)
+    said = 'write with outputMode "append"; a running aggregate by logboom.pipeline.publish_updates'
+    assert said in reason(caught.value)
+
+
+def test_a_running_aggregate_is_published_as_it_changes(
+    servers: str, boom: Client, stream: Read, batch: Read, topic: str, fill: Any, tmp_path: Path
+) -> None:
+    sums = f"{topic}.sums"
+    boom.admin.create_topic(sums, queues=2)
+    frame = stream("value binary", subscribe=topic, startingOffsets="earliest")
+    numbers = frame.selectExpr("int(string(value)) AS n").selectExpr("n % 3 AS rest", "n")
+    totals = numbers.groupBy("rest").agg(sf.count("*").alias("count"), sf.sum("n").alias("sum"))
+    options = {"servers": servers, "topic": sums}
+
+    def run() -> None:
+        query = publish_updates(totals, ["rest"], tmp_path / "cp", options, availableNow=True)
+        assert query.awaitTermination(300)
+
+    def told() -> list[tuple[bytes, dict[str, int]]]:
+        rows = batch(subscribe=sums).orderBy("partition", "offset").collect()
+        return [(bytes(row.key), json.loads(row.value)) for row in rows]
+
+    def total(rest: int, stop: int) -> tuple[bytes, dict[str, int]]:
+        those = range(rest, stop, 3)
+        return b"%d" % rest, {"rest": rest, "count": len(those), "sum": sum(those)}
+
+    fill(topic, 0, range(9))
+    run()
+    assert sorted(told(), key=str) == [total(rest, 9) for rest in range(3)]
+    fill(topic, 1, range(9, 11))
+    run()
+    # As if the driver had died before its own note: what was published is known.
+    for name in ("1", ".1.crc"):
+        (tmp_path / "cp" / "commits" / name).unlink()
+    run()
+    assert len(told()) == 5
+    assert dict(told()) == dict([total(0, 11), total(1, 11), total(2, 9)])
+    with pytest.raises(InvalidRequest, match="there is no column 'shop'"):
+        publish_updates(totals, ["shop"], tmp_path / "cp", options)
+    with pytest.raises(InvalidRequest, match="no stream"):
+        publish_updates(batch(subscribe=topic), ["topic"], tmp_path / "cp", options)

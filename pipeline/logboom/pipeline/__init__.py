@@ -11,5 +11,6 @@ the extra `[spark]` and a Java 17; nothing here imports PySpark before it is use
 """
 
 from logboom.pipeline.session import register, session
+from logboom.pipeline.updates import publish_updates
 
-__all__ = ["register", "session"]
+__all__ = ["publish_updates", "register", "session"]

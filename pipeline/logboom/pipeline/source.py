@@ -118,7 +118,9 @@ class LogboomDataSource(DataSource):
 
         given: dict[str, Any] = dict(self.options)
         if overwrite:
-            how = 'outputMode "append" or "update"' if stream else 'mode("append")'
+            how = 'mode("append")'
+            if stream:
+                how = 'outputMode "append"; a running aggregate by logboom.pipeline.publish_updates'
             raise InvalidRequest(f"what is in a topic stays there: write with {how}")
         options = sink_options(given, stream=stream)
         check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)

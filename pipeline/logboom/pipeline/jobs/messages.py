@@ -49,6 +49,13 @@ def json_of(fields: Sequence[Column]) -> Column:
     return sf.to_json(sf.struct(*fields), {"ignoreNullFields": "false"}).cast("binary")
 
 
+def joined_key(names: Sequence[str]) -> Column:
+    """A key of some columns, with / between them, and nothing for a null."""
+    # `concat_ws` passes over nulls: those of (x, null) and (null, x) would have one key.
+    parts = (sf.coalesce(sf.col(f"`{name}`").cast("string"), sf.lit("")) for name in names)
+    return sf.concat_ws("/", *parts).cast("binary")
+
+
 def with_fields(messages: DataFrame, schema: str) -> DataFrame:
     """Messages with a column `it`, the fields of their JSON values, such as "carrier string, delay
     double". `it._broken` is the text of what is no JSON object, or has a field of another type."""

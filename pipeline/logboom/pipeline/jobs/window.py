@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs.messages import field_names, json_of, observed, with_fields
+from logboom.pipeline.jobs.messages import field_names, joined_key, json_of, observed, with_fields
 from logboom.pipeline.jobs.publishing import Target, batch_writer
 from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
@@ -129,11 +129,8 @@ def window(
 def as_values(windows: DataFrame, wanted: Windows) -> DataFrame:
     """Windows as messages: a JSON object each, with the fields of `by` as key and the last
     millisecond of the window as message time, so that windows of windows come out right."""
-    # `concat_ws` passes over nulls: those of (x, null) and (null, x) would have one key.
-    parts = (sf.coalesce(sf.col(f"`{name}`").cast("string"), sf.lit("")) for name in wanted.by)
-    key = sf.concat_ws("/", *parts)
     return windows.select(
-        (key if wanted.by else sf.lit(None)).cast("binary").alias("key"),
+        (joined_key(wanted.by) if wanted.by else sf.lit(None).cast("binary")).alias("key"),
         json_of([sf.col(f"`{name}`") for name in columns(wanted)]).alias("value"),
         (sf.col("end") - sf.expr("INTERVAL '0.001' SECOND")).alias("timestamp"),
     )

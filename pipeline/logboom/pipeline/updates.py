@@ -1,0 +1,68 @@
+"""A running aggregate as a topic: of each key its last message is how the aggregate stands now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def publish_updates(
+    rows: DataFrame,
+    by: Sequence[str],
+    checkpoint: str | Path,
+    options: Mapping[str, str],
+    **trigger: Any,
+) -> StreamingQuery:
+    """Start a query that publishes the rows of an aggregate as they change, each change once.
+
+    Spark lets no sink in Python take outputMode("update"). So each micro-batch is a batch write of its
+    own, numbered, in one transaction. A message has the columns of `by` as key (several with / between,
+    and nothing for a null), and a JSON object of all columns as value.
+
+    Args:
+        rows: a streaming aggregate, such as `sales.groupBy("shop").count()`.
+        checkpoint: Spark's folder, which the transactions are named after too; with `txnAppId` among
+            the options, anywhere that Spark can write.
+        options: those of the sink.
+        trigger: as `DataStreamWriter.trigger` takes it; none: as fast as it can.
+
+    Raises:
+        InvalidRequest: `rows` is no stream, or lacks a column of `by`.
+    """
+    # Here, since they import PySpark.
+    from logboom.pipeline.jobs.checkpoints import stream_app_id
+
+    missing = [name for name in by if name not in rows.columns]
+    if not rows.isStreaming or missing or not by:
+        what = (
+            f"there is no column {missing[0]!r}" if missing else "by names the columns of the key"
+        )
+        raise InvalidRequest(what if rows.isStreaming else "this is no stream: say readStream")
+    named = {name.lower(): value for name, value in options.items()}
+    if "txnappid" not in named:
+        named["txnappid"] = stream_app_id(Path(checkpoint), "updates")
+
+    def publish(frame: DataFrame, number: int) -> None:
+        writer = as_updates(frame, by).write.format("logboom").options(**named)
+        writer.option("txnVersion", str(number)).mode("append").save()
+
+    writer = rows.writeStream.foreachBatch(publish).outputMode("update")
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def as_updates(rows: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Rows as messages."""
+    from pyspark.sql import functions as sf
+
+    from logboom.pipeline.jobs.messages import joined_key, json_of
+
+    value = json_of([sf.col(f"`{name}`") for name in rows.columns])
+    return rows.select(joined_key(by).alias("key"), value.alias("value"))
