@@ -180,6 +180,8 @@ def recover(
     rows = [
         _row(queue.topic, queue.key, queue.chain)
         | {
+            "compacted": queue.beyond[0],
+            "compacted_lost": queue.beyond[1],
             "newest_may_be_missing": plan.torn,
             "result": queue.left or ("recovered" if yes else "to recover"),
         }
@@ -189,6 +191,9 @@ def recover(
         show_json(rows)
     else:
         show(list(map(_told, rows)), [*COLUMNS, "result"], output)
+    if any(sum(queue.beyond) for queue in plan.wanted):
+        here, gone = (sum(queue.beyond[n] for queue in plan.wanted) for n in (0, 1))
+        note(f"of what compaction kept beyond retention: {here} come back, {gone} lost")
     if plan.torn:
         note(TORN)
     _conclude(plan, yes=yes, alive=alive)

@@ -122,7 +122,7 @@ class Rows:
         if known is None:
             key = offset_key(self.ids, b"b", number)
             stored = self.storage.get("compact", key)
-            known = 0 if stored is None else _bits(key, stored)
+            known = 0 if stored is None else block_bits(key, stored)
             self.blocks[number] = known
         return known
 
@@ -154,7 +154,7 @@ class Rows:
                 return None
             number = offset_of(row[0])
             offset = number << BLOCK_BITS
-            rest = self.blocks[number] = _bits(*row)
+            rest = self.blocks[number] = block_bits(*row)
         found = offset + (rest & -rest).bit_length() - 1
         return found if found < stop else None
 
@@ -193,7 +193,12 @@ class Rows:
         return self.storage.get("compact", offset_key(self.ids, b"m", base))
 
 
-def _bits(key: bytes, stored: bytes) -> int:
+def block_bits(key: bytes, stored: bytes) -> int:
+    """The survivors of a block, from its row.
+
+    Raises:
+        DataDamaged: it does not hold.
+    """
     try:
         return decode_block(_opened(key, stored))
     except ValueError as error:

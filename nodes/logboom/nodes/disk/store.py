@@ -433,7 +433,7 @@ def _begin_anew(folder: Folder, reason: str) -> None:
     _log.error(
         "data folder %s: %s. Every queue of this broker is affected: a new store begins and is filled "
         "from the other replicas; the damaged one is kept as %s. A queue whose only replica is here stays "
-        "without a leader: `logboom store inspect %s` lists what the old store still holds of it",
+        "without a leader: `logboom store recover %s` brings back what the old store still holds of it",
         folder.path,
         reason,
         aside.name,

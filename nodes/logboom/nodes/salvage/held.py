@@ -8,8 +8,11 @@ cut. What retention removed may still lie in the files; the queue's record says 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
+from logboom.nodes.compaction.changes import check_copy
+from logboom.nodes.compaction.rows import Copy, block_bits, offset_key, offset_of
 from logboom.nodes.disk.opening import after_entry
 from logboom.nodes.log.borrowed import lender_key, whole
 from logboom.nodes.log.keys import RECORD, Position, log_key, position_of, queue_key, queue_of
@@ -17,12 +20,15 @@ from logboom.nodes.log.records import QueueRecord, decode_record
 from logboom.nodes.log.replica import QueueKey
 from logboom.nodes.salvage.marks import RECOVERED, UNDER_WAY
 from logboom.nodes.salvage.rows import Row
+from logboom.nodes.subscriptions.offset_set import pieces
 from logboom.wire.batch import check
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Kind
 
 _LOG_KEY: Final = len(log_key(0, 0, 0))
 _STATE_KEY: Final = len(queue_key(0, 0, RECORD))
+_LETTER_AT: Final = len(queue_key(0, 0))
+_COMPACT_KEY: Final = len(offset_key((0, 0), b"m", 0))
 _STORE_ID: Final = b"store id"
 
 Value: TypeAlias = "tuple[int, int, int] | bytes"
@@ -49,6 +55,10 @@ class QueueFind:
         self.entries: dict[Position, Held] = {}
         self.record: QueueRecord | None = None
         """The newest that could be read."""
+        self.copies: dict[int, tuple[Value, int, int]] = {}
+        """What compaction kept beyond the log: first offset → value, bytes, messages."""
+        self.survivors: dict[int, int] = {}
+        """Which messages survive, as bits: number of a block → those of its offsets."""
         self.under_way = False
         """Whether it was being brought back, and that did not end."""
         self._newest: dict[bytes, int] = {}
@@ -65,6 +75,44 @@ class QueueFind:
         else:
             self.under_way = value == UNDER_WAY
         self._newest[letter] = sequence
+
+    def take_survivors(self, key: bytes, sequence: int, value: bytes) -> None:
+        """Take in a block of survivors, unless a newer one was seen."""
+        if sequence < self._newest.get(key, -1):
+            return
+        with suppress(DataDamaged):
+            self.survivors[offset_of(key)] = block_bits(key, value)
+            self._newest[key] = sequence
+
+    def take_copy(self, base: int, value: Value, batch: bytes) -> None:
+        """Take in a copy; of several the one that left out least."""
+        known = self.copies.get(base)
+        if known is not None and known[1] >= len(batch):
+            return
+        with suppress(DataDamaged):
+            self.copies[base] = (value, len(batch), check_copy(base, batch).count)
+
+    def surviving(self, first: int, stop: int) -> int:
+        """The survivors from `first` to before `stop`, as bits."""
+        found = shift = 0
+        for number, at, length in pieces(first, stop):
+            found |= (self.survivors.get(number, 0) >> at & ((1 << length) - 1)) << shift
+            shift += length
+        return found
+
+    def copies_before(self, start: int) -> list[tuple[int, Copy, Value]]:
+        """The copies of what lies before the log's start and survives."""
+        found = []
+        for base, (value, _, messages) in sorted(self.copies.items()):
+            if base + messages <= start and (live := self.surviving(base, base + messages)):
+                found.append((base, Copy(messages, live.bit_count()), value))
+        return found
+
+    def beyond(self, start: int) -> tuple[int, int]:
+        """How many messages compaction kept of what lies before the log's start: those that are
+        here, and those whose copy is gone."""
+        here = sum(copy.live for _, copy, _ in self.copies_before(start))
+        return here, self.surviving(0, start).bit_count() - here
 
 
 class Finds:
@@ -93,6 +141,8 @@ class Finds:
             elif len(row.key) == _STATE_KEY and row.key[-1:] in (RECORD, RECOVERED):
                 find = self.queues.setdefault(queue_of(row.key), QueueFind())
                 find.take(row.key[-1:], row.sequence, value)
+            elif len(row.key) == _COMPACT_KEY and row.key[_LETTER_AT] in b"bm":
+                self._take_compacted(row, (file, row.at, row.size) if stands else value, value)
             elif row.key == _STORE_ID:
                 self.store_ids.add(value.decode("ascii", "replace"))
 
@@ -111,6 +161,15 @@ class Finds:
         found = self.queues.get(queue_of(key))
         held = None if found is None else found.entries.get(position_of(lender))
         return whole(stored, None if held is None else self._read(held.value))
+
+    def _take_compacted(self, row: Row, value: Value, content: bytes) -> None:
+        find = self.queues.get(queue_of(row.key), QueueFind())
+        if row.key[_LETTER_AT] == ord("b"):
+            find.take_survivors(row.key, row.sequence, content)
+        else:
+            find.take_copy(offset_of(row.key), value, content)
+        if find.survivors or find.copies:
+            self.queues.setdefault(queue_of(row.key), find)
 
     def _take_entry(self, key: bytes, value: Value, entry: bytes) -> None:
         try:

@@ -18,7 +18,7 @@ from logboom.nodes.disk.store import RocksStorage
 from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.log.replica import QueueKey
 from logboom.nodes.salvage.held import Chain, Finds, Held, chain_of
-from logboom.nodes.salvage.rewriting import rewrite
+from logboom.nodes.salvage.rewriting import kept_of, rewrite
 from logboom.nodes.salvage.store_files import StoreFiles
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
@@ -136,6 +136,8 @@ class QueuePlan(NamedTuple):
     chain: Chain
     left: str
     """Why it is left as it is; "": it is recovered."""
+    beyond: tuple[int, int]
+    """What compaction kept before the log's start: messages that come back, and that are lost."""
 
 
 class Plan:
@@ -156,6 +158,7 @@ class Plan:
         """
         self.folder = folder
         self._known = _asides(folder.path)
+        self._topics = topics
         sources = [*folder.asides, *([folder.today] if folder.given_up else [])]
         if not sources:
             raise StartError(
@@ -171,7 +174,11 @@ class Plan:
             self._files.close()
             raise
         self.queues = [
-            QueuePlan(key, *_judged(key, chain, folder.broker, topics, today))
+            QueuePlan(
+                key,
+                *_judged(key, chain, folder.broker, topics, today),
+                self._finds.queues[key].beyond(chain.start) if self._compacts(key) else (0, 0),
+            )
             for key, chain in sorted(
                 (key, chain_of(find)) for key, find in self._finds.queues.items()
             )
@@ -219,7 +226,11 @@ class Plan:
                 storage.folder.hold_lost()
             done = unsynced = 0
             for queue in self.wanted:
-                for writes in rewrite(queue.key, queue.chain, self._reader(queue.key)):
+                kept = None
+                if self._compacts(queue.key):
+                    find = self._finds.queues[queue.key]
+                    kept = kept_of(find, queue.chain.start, self._files.value)
+                for writes in rewrite(queue.key, queue.chain, self._reader(queue.key), kept):
                     storage.write(writes)
                     done, unsynced = done + writes.size, unsynced + writes.size
                     progress(min(done, size))
@@ -227,6 +238,10 @@ class Plan:
                         storage.sync()
                         unsynced = 0
             storage.sync()
+
+    def _compacts(self, key: QueueKey) -> bool:
+        topic = self._topics.get(key[0])
+        return topic is not None and topic.config.compaction
 
     def _reader(self, key: QueueKey) -> Callable[[Position, Held], bytes]:
         return lambda place, held: self._finds.entry(log_key(*key, *place), held.value)

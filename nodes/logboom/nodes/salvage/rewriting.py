@@ -8,16 +8,18 @@ know how each transaction ended, and what waits for its decision here asks them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
+from logboom.nodes.compaction.rows import Checkpoint, Copy, put_block, put_checkpoint, put_copy
 from logboom.nodes.disk.opening import after_entry
 from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.log.records import QueueRecord, forget_queue, put_epochs, put_record
 from logboom.nodes.log.replica import QueueKey
-from logboom.nodes.salvage.held import Chain, Held
+from logboom.nodes.salvage.held import Chain, Held, QueueFind, Value
 from logboom.nodes.salvage.marks import put_recovered
+from logboom.nodes.subscriptions.offset_set import BLOCK, BLOCK_BITS
 from logboom.wire.batch import MAX_COUNT, Kind, check, encode_control, encode_lost, peek, stamp
 from logboom.wire.errors import DamagedBatch, DataDamaged
 
@@ -73,12 +75,34 @@ def _checked(entry: bytes, place: Position) -> bytes:
     return entry
 
 
+class Kept(NamedTuple):
+    """What compaction kept of messages before the log's start."""
+
+    copies: Iterable[tuple[int, Copy, bytes]]
+    """First offset, what is known of it, batch."""
+    survivors: Mapping[int, int]
+    """Number of a block → its survivors, as bits."""
+
+
+def kept_of(find: QueueFind, start: int, read: Callable[[Value], bytes]) -> Kept:
+    """What was found of it, for a log that begins at `start`."""
+    number, within = start >> BLOCK_BITS, start & (BLOCK - 1)
+    survivors = {each: bits for each, bits in find.survivors.items() if each < number}
+    if within and number in find.survivors:
+        survivors[number] = find.survivors[number] & ((1 << within) - 1)
+    copies = ((base, copy, read(value)) for base, copy, value in find.copies_before(start))
+    return Kept(copies, survivors)
+
+
 def rewrite(
-    key: QueueKey, chain: Chain, read: Callable[[Position, Held], bytes]
+    key: QueueKey,
+    chain: Chain,
+    read: Callable[[Position, Held], bytes],
+    kept: Kept | None = None,
 ) -> Iterator[WriteSet]:
     """The writes that bring a queue back, in their order.
 
-    Each leaves a log that is sound; only the last says that it is all.
+    Each leaves a log that is sound; only the last says that it is all. `kept`: of a compacted topic.
 
     Raises:
         DataDamaged: as `rewritten`.
@@ -105,5 +129,15 @@ def rewrite(
             yield writes
             writes = WriteSet()
     stage()
+    if kept is not None:
+        for base, copy, batch in kept.copies:
+            put_copy(writes, key, base, copy, batch)
+            if writes.size >= WRITE_BYTES:
+                yield writes
+                writes = WriteSet()
+        for number, bits in kept.survivors.items():
+            put_block(writes, key, number, bits)
+        # From the copies on everything is derived anew.
+        put_checkpoint(writes, key, Checkpoint(0, None))
     put_recovered(writes, key, whole=True)
     yield writes

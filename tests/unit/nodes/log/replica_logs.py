@@ -17,7 +17,7 @@ from logboom.nodes.log.records import QueueRecord
 from logboom.nodes.log.replica import Replica
 from logboom.nodes.log.tail import TailCache
 from logboom.nodes.replication.feeding import difference
-from logboom.wire.batch import check
+from logboom.wire.batch import check, encode_lost, stamp
 from logboom.wire.head import Kind
 from logboom.wire.messages import QueueFetch
 from tests.sim.storage import SimulatedStorage
@@ -42,11 +42,15 @@ class Log:
         self.cache.trim()
 
     def lead(self, epoch: int, counts: list[int], producer: int = 5) -> None:
-        """Append batches of these sizes in an epoch; 0 makes a control entry."""
+        """Append batches of these sizes in an epoch; 0 makes a control entry, -n an entry for n lost
+        messages."""
         self.replica.leader_epoch = epoch
         for sequence, count in enumerate(counts):
             writes = WriteSet()
-            if count:
+            if count < 0:
+                lost = stamp(encode_lost(-count), self.replica.end.offset, epoch, 7)
+                self.replica.append_entry(lost, writes, self.cache)
+            elif count:
                 data = batch(count, producer, epoch, sequence, b"%d" % epoch)
                 self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
             else:

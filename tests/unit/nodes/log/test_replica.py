@@ -18,7 +18,7 @@ from tests.unit.nodes.log.replica_logs import Log
 
 step = st.tuples(
     st.integers(0, 2),
-    st.lists(st.integers(0, 4), max_size=5),
+    st.lists(st.integers(-2, 4), max_size=5),
     st.tuples(st.integers(0, 6), st.integers(0, 6)),
     st.one_of(st.none(), st.integers(0, 40)),
 )
