@@ -1,18 +1,29 @@
 """Without an extra the command names it, and leaves nothing behind."""
 
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from logboom.cli import store_commands
 from logboom.deploy import detached
+from logboom.deploy.installed import NEEDED
 from tests.integration.cli.command import Done, complaint, environment
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PORTIONS = [str(path.parent) for path in ROOT.glob("*/logboom")]
-OF_THE_EXTRA = {"cli": ("cyclopts", "rich"), "node": ("pysyncobj", "rocksdict", "xxhash")}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+    "optional-dependencies"
+]
+OF_THE_EXTRA = {
+    extra: tuple(re.split("[^a-z0-9_]", package)[0] for package in packages)
+    for extra, packages in EXTRAS.items()
+}
+"""What each extra installs, by the names of its modules."""
 
 
 def without(extra: str, folder: Path) -> list[str]:
@@ -64,6 +75,18 @@ def test_what_starts_nodes_names_their_extra(tmp_path: Path, words: list[str]) -
         # Whatever was started all the same.
         for data in (tmp_path / "cwd" / ".logboom", tmp_path / "cwd" / "here"):
             detached.down(data)
+
+
+def test_every_package_of_the_extra_is_looked_for() -> None:
+    assert {*NEEDED, *store_commands.OF_THE_EXTRA} == set(OF_THE_EXTRA["node"])
+
+
+@pytest.mark.parametrize("extra", ["node", "spark"])
+def test_help_needs_no_other_extra(tmp_path: Path, extra: str) -> None:
+    path = without(extra, tmp_path)
+    done = run(path, tmp_path, "-m", "logboom", "--help")
+    assert (done.code, done.err) == (0, "")
+    assert "cluster" in done.out.decode()
 
 
 def test_a_program_that_starts_nodes_is_told_too(tmp_path: Path) -> None:
