@@ -9,6 +9,15 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from logboom.wire.commands import RemoveBroker
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import (
+    AddNameServer,
+    AnyMessage,
+    Propose,
+    RemoveNameServer,
+    Request,
+)
 from tests.sim.disk_faults import DiskFaults
 from tests.sim.faults import Faults
 from tests.sim.hand import Hand
@@ -16,6 +25,7 @@ from tests.sim.moments import Moment
 from tests.sim.network_faults import NetworkFaults
 from tests.sim.node_faults import NodeFaults
 from tests.sim.scenario import Scenario
+from tests.sim.trace import BrokenProperty
 from tests.sim.world import World
 
 AT_ONCE: Final = (0.005, 0.05)
@@ -74,6 +84,35 @@ class Plots(Hand):
         return [broker for broker in self.names("broker") if broker != name]
 
     # -- what they do -----------------------------------------------------------------------
+
+    def strangers_change_members(self) -> None:
+        """A client without the cluster key adds name servers, and removes name servers and brokers."""
+        victim = self.rng.choice(self.names("name-server"))
+        invented = AddNameServer(0, 3_000, INVENTED, f"{INVENTED}:7701", f"{INVENTED}:7721")
+        broker = Propose(
+            0, 3_000, "stranger", 0, RemoveBroker(self.rng.choice(self.names("broker")))
+        )
+        message: Request = self.rng.choice((invented, RemoveNameServer(0, 3_000, victim), broker))
+
+        def answered(answer: AnyMessage | None, _error: LogboomError | None) -> None:
+            if answer is not None:
+                raise BrokenProperty("members change with the cluster key only", f"{message}")
+
+        self.world.intrude(message, answered)
+
+    def invent_a_member(self) -> None:
+        """An operator mistypes the endpoint of a new name server."""
+        message = AddNameServer(0, 3_000, INVENTED, f"{INVENTED}:7701", f"{INVENTED}:7721")
+
+        def answered(answer: AnyMessage | None, _error: LogboomError | None) -> None:
+            if answer is not None:
+                raise BrokenProperty("a new name server answers before it counts", f"{message}")
+
+        self.world.operate(message, answered)
+
+    def replace_name_server(self) -> None:
+        """One is lost, or taken out of service, and replaced."""
+        self.nodes.replace_name_server()
 
     def restart_unseen(self) -> None:
         """A leader loses what its followers have copied and is back at once; the name servers are
@@ -260,6 +299,9 @@ class Plots(Hand):
         self.down(self.victim("broker").name)
 
 
+INVENTED: Final = "name-99"
+"""A name server that nobody has started."""
+
 Plot: TypeAlias = Callable[[Plots], None]
 MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "restart unseen": {Plots.restart_unseen: 1},
@@ -275,6 +317,12 @@ MIXES: Final[Mapping[str, Mapping[Plot, float]]] = {
     "forgotten leader": {Plots.forget_a_leader: 2, Plots.sleep_long: 1},
     "failed sync": {Plots.fail_syncs: 1},
     "slow follower": {Plots.slow_down: 1},
+    "strangers": {
+        Plots.strangers_change_members: 3,
+        Plots.invent_a_member: 3,
+        Plots.replace_name_server: 1,
+        Plots.crash: 1,
+    },
 }
 """Name of an attack → its plots, and how often each is begun."""
 RATE: Final = 15

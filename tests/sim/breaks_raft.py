@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.duties.liveness import Liveness
+from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft import host as raft_host
 from logboom.metadata.raft import inbox as raft_inbox
 from logboom.metadata.raft import journal
 from logboom.metadata.raft import overlap as raft_overlap
 from logboom.metadata.raft import sessions as raft_sessions
 from logboom.metadata.raft.canvass import Ballot
+from logboom.metadata.raft.changes import RaftChanges
 from logboom.metadata.raft.entries import pack_change
 from logboom.metadata.raft.frames import Answer, SnapshotChunk
 from logboom.metadata.raft.links import RaftLinks
@@ -21,7 +23,8 @@ from logboom.metadata.raft.raft import RaftNode
 from logboom.metadata.raft.snapshot import decode_snapshot
 from logboom.metadata.state import broker_commands, state
 from logboom.metadata.watch import watch_desk
-from logboom.wire.commands import FenceBroker
+from logboom.wire import gate
+from logboom.wire.commands import FenceBroker, RemoveBroker
 from logboom.wire.routes import Routes
 
 if TYPE_CHECKING:
@@ -32,12 +35,13 @@ if TYPE_CHECKING:
     from logboom.metadata.raft.entries import Change
     from logboom.metadata.raft.frames import Append
     from logboom.metadata.raft.journal_store import StoredJournal
+    from logboom.metadata.raft.newcomers import OnEnd
     from logboom.metadata.raft.snapshot import Snapshot
     from logboom.metadata.state.cluster import Cluster
     from logboom.metadata.state.outcome import Outcome
     from logboom.wire.actor import Effects, Inbound
     from logboom.wire.frames import Frame
-    from logboom.wire.messages import RaftFrame, Watch
+    from logboom.wire.messages import AddNameServer, RaftFrame, Watch
     from logboom.wire.view import View
     from tests.sim.breaks_queues import Patch
 
@@ -228,6 +232,27 @@ def changes_name_one_name_each(patch: Patch) -> None:
         return pack_change(change)
 
     patch.setattr(raft_host.RaftHost, "_change_entry", as_asked)
+
+
+def anybody_changes_members(patch: Patch) -> None:
+    """R12: who is a member is changed for clients that do not hold the cluster key."""
+    patch.setattr(gate, "OPERATORS_ONLY", ())
+    patch.setattr(gate, "OPERATOR_COMMANDS", ())
+    patch.setattr(gate, "CLIENT_COMMANDS", (*gate.CLIENT_COMMANDS, RemoveBroker))
+
+
+def nobody_asks_newcomers(patch: Patch) -> None:
+    """R12: a name server is added without asking whether it is there."""
+
+    def unasked(_self: NameServer, _request: AddNameServer, on_end: OnEnd) -> None:
+        on_end(None)
+
+    patch.setattr(NameServer, "ask_newcomer", unasked)
+
+
+def majorities_are_not_minded(patch: Patch) -> None:
+    """R12: a member is removed although too few of the others are reachable."""
+    patch.setattr(RaftChanges, "_stranded", lambda _self, _members, _newcomers: None)
 
 
 def changes_come_all_at_once(patch: Patch) -> None:

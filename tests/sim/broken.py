@@ -201,6 +201,13 @@ BREAKS: Final = (
         r.commits_are_forgotten,
         Directed(RULES_OF_RAFT + "test_r11_the_commit_index_survives_a_restart"),
     ),
+    Break("R12", r.anybody_changes_members, Cluster("strangers"), within=20),
+    Break("R12", r.nobody_asks_newcomers, Cluster("strangers"), within=20),
+    Break(
+        "R12",
+        r.majorities_are_not_minded,
+        Directed(RULES_AT_NAME_SERVERS + "test_r12_what_would_leave_no_majority_is_refused"),
+    ),
     Break("R12", r.changes_come_all_at_once, Raft(changing=True), seeds=(30,), within=80),
     Break(
         "R12",

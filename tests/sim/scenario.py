@@ -14,6 +14,7 @@ from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.commands import CreateTopic, Result
 from logboom.wire.errors import LogboomError
+from logboom.wire.hello import Identity
 from logboom.wire.messages import Acks, AnyMessage, Message
 from logboom.wire.view import TopicConfig
 from tests.sim.api_client import ApiClient
@@ -28,9 +29,10 @@ from tests.sim.observer import Observer
 from tests.sim.operators import Operators
 from tests.sim.trace import BrokenProperty
 from tests.sim.verdict import Failed, Outcome
+from tests.sim.wire_client import WireClient
 from tests.sim.wire_producer import WireProducer
 from tests.sim.wire_reader import WireReader
-from tests.sim.world import World
+from tests.sim.world import CLUSTER_KEY, World
 
 UP_S: Final = 15.0
 """A fresh cluster has its topics and leaders within this."""
@@ -118,10 +120,13 @@ class Scenario:
         """Batches sent per second, all together."""
         self._working = False
         self._created: dict[str, Result] = {}
+        self._askers: dict[str, WireClient] = {}
+        """Clients that only ask what they are told to ask."""
         watch = partial(Observer, trace=world.trace, on_moment=self._moment)
         self.observer = self._client("observer", watch)
         world.observer = self.observer.routes
-        world.operate = self._operate
+        world.operate = partial(self._operate, "operator", CLUSTER_KEY)
+        world.intrude = partial(self._operate, "stranger", b"")
         self.producers: list[WireProducer | ApiClient] = [
             self._client("wire-1", partial(WireProducer, history=self.history)),
             self._client("api-1", partial(ApiClient, history=self.history, queues=QUEUES)),
@@ -148,10 +153,20 @@ class Scenario:
 
     def _operate(
         self,
+        name: str,
+        cluster_key: bytes,
         message: Message,
         answered: Callable[[AnyMessage | None, LogboomError | None], None],
     ) -> None:
-        self._call("observer", partial(self.observer.operate, message, answered))
+        client = self._askers.get(name)
+        if client is None:
+            # Only now, and from a seed of its own: a run in which nobody asks goes as ever.
+            client = WireClient(name, self._endpoints, random.Random(f"{name} of {self.seed}"))
+            client.identity = Identity(name, cluster_key=cluster_key)
+            self._askers[name] = client
+            self.world.add(name, "client", {}, lambda: client)
+            self.world.start(name)
+        self._call(name, partial(client.operate, message, answered))
 
     def _client(self, name: str, make: Callable[[str, list[str], random.Random], Client]) -> Client:
         rng = random.Random(self.world.rng.random())

@@ -79,7 +79,9 @@ class World:
         self.on_broker_turn: Callable[[Broker], None] = lambda _core: None
         """Called when a turn of a broker has ended."""
         self.operate: Operate = lambda _message, _answered: None
-        """An operator's client sends a request to the name servers."""
+        """An operator's client, with the cluster key, sends a request to the name servers."""
+        self.intrude: Operate = lambda _message, _answered: None
+        """A client without the key sends one that needs it."""
         self.bad_disk = ""
         """The broker whose disk may lose what it had synced."""
         self._max_unsynced_bytes: int | None = None

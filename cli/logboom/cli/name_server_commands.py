@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
 from logboom.cli.catching_up import bar, commit_index, percent
 from logboom.cli.confirming import confirmed
-from logboom.cli.connecting import open_client
-from logboom.cli.options import Output, Servers, Yes
+from logboom.cli.connecting import open_client, operators_key
+from logboom.cli.options import KeyFile, Output, Servers, Yes
 from logboom.cli.output import note, show
 from logboom.cli.progress import progress
 from logboom.client import Client
 from logboom.deploy.asking import Asker
+from logboom.deploy.config_files import load
+from logboom.deploy.keys import read_key
 from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.messages import StatsResult
 from logboom.wire.sockets import check_endpoint
 
-app = App(name="name-server", help="The group of name servers: list, add, remove.")
+app = App(name="name-server", help="The group of name servers: list, add, remove, recover.")
 
 ASK_S: Final = 1.0
 PAUSE_S: Final = 0.2
@@ -73,6 +76,7 @@ def add(
     raft_endpoint: str,
     *,
     wait: Wait = 60.0,
+    key_file: KeyFile = None,
     servers: Servers = None,
 ) -> None:
     """Let a new name server into the group, and wait until it has caught up.
@@ -92,17 +96,20 @@ def add(
         Where it listens for the other name servers, host:port.
     wait
         Seconds that it may take to catch up.
+    key_file
+        The cluster key file; that of the cluster of this machine, unless said.
     servers
         Any nodes, host:port, comma-separated.
     """
     endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
+    key = operators_key(key_file, servers)
     with Asker() as asker:
         running = asker.stats([endpoint], ASK_S).get(endpoint)
         if running is None or running.node != name:
             # Added while nobody is there, it would only be one more that is missing.
             answers = "nothing" if running is None else running.node
             raise Unavailable(f"{answers} answers at {endpoint}: start {name} there first")
-        with open_client(servers) as boom:
+        with open_client(servers, cluster_key=key) as boom:
             boom.admin.add_name_server(name, endpoint, raft_endpoint)
             _wait_caught_up(boom, asker, name, endpoint, wait)
     note(f"{name} is in the group and has caught up")
@@ -126,7 +133,9 @@ def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: 
 
 
 @app.command
-def remove(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
+def remove(
+    name: str, *, yes: Yes = False, key_file: KeyFile = None, servers: Servers = None
+) -> None:
     """Take a name server out of the group for good; its id is never used again.
 
     For one whose disk is lost or whose journal is damaged. The others must have a majority.
@@ -139,17 +148,80 @@ def remove(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
         Its id.
     yes
         Do it without asking.
+    key_file
+        The cluster key file; that of the cluster of this machine, unless said.
     servers
         Any nodes, host:port, comma-separated.
     """
+    key = operators_key(key_file, servers)
     refusal = f"{name} could never come back: say --yes to remove it"
     question = f"Remove {name} from the group for good?"
     if not (yes or confirmed(question, refusal, "nothing was removed")):
         return
-    with open_client(servers) as boom:
+    with open_client(servers, cluster_key=key) as boom:
         known = [member.id for member in boom.admin.name_servers()]
         if name not in known:
             raise InvalidRequest(f"no name server {name!r}: there are {', '.join(known)}")
         boom.admin.remove_name_server(name)
         left = [member.id for member in boom.admin.name_servers()]
     note(f"removed {name}; the group is now {', '.join(left)}")
+
+
+@app.command
+def recover(configs: list[Path], /, *, yes: Yes = False, output: Output = "table") -> None:
+    """Let one survivor go on alone when a majority of the name servers is lost for good.
+
+    Offline: every name server of the group is stopped. The survivor whose journal goes furthest, of
+    those whose config files are given, becomes the whole group. What only the lost ones knew is gone:
+    topics, offsets, decisions. Nobody of the others may ever start again on the folder it has.
+
+        logboom name-server recover /etc/logboom/name.toml          # says how far it goes
+        logboom name-server recover /etc/logboom/name.toml --yes
+
+    Parameters
+    ----------
+    configs
+        Config files of survivors whose folders are on this machine, one or more.
+    yes
+        Do it without asking.
+    output
+        table or json.
+    """
+    # Only this command needs what a node needs.
+    from logboom.metadata.config import NameServerConfig
+    from logboom.metadata.server import examine_stopped, go_on_alone
+
+    found = {config: load(config, NameServerConfig) for config in configs}
+    survivors = {c: examine_stopped(v, read_key(v.cluster_key_file)) for c, v in found.items()}
+    rows = [
+        {
+            "name_server": survivor.name,
+            "last_term": survivor.last_term,
+            "last_index": survivor.last_index,
+            "members": ", ".join(survivor.members),
+        }
+        for survivor in survivors.values()
+    ]
+    show(rows, ["name_server", "last_term", "last_index", "members"], output)
+    config, best = max(survivors.items(), key=lambda pair: pair[1])
+    names = {survivor.name for survivor in survivors.values()}
+    if 2 * len(names & set(best.members)) > len(best.members):
+        text = f"{len(names)} of {len(best.members)} name servers are here, a majority"
+        raise InvalidRequest(f"{text}: start them, there is nothing to recover")
+    lost = ", ".join(member for member in best.members if member != best.name)
+    note(
+        f"WARNING: {best.name} becomes the whole group. What only {lost} knew is lost, "
+        "acknowledged or not. Never start them again on their folders: they would be a second "
+        "cluster that takes the same brokers. A survivor elsewhere whose last_term, then "
+        "last_index, is greater is the one to recover instead."
+    )
+    refusal = f"this cannot be undone: say --yes to let {best.name} go on alone"
+    question = f"Are {lost} lost for good, and shall {best.name} go on alone?"
+    if not (yes or confirmed(question, refusal, "nothing was changed")):
+        return
+    gone = go_on_alone(found[config], read_key(found[config].cluster_key_file))
+    note(
+        f"{best.name} is the whole group; {', '.join(gone)} are out of it for good. Start "
+        f"{best.name}, see that `logboom doctor` is content, and add new name servers under new "
+        "ids with `logboom name-server add`."
+    )

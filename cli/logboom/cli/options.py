@@ -27,6 +27,12 @@ Data: TypeAlias = Annotated[
 ]
 """The folder of a cluster on this machine."""
 
+KeyFile: TypeAlias = Annotated[
+    Path | None,
+    Parameter(name=["--key-file", "-k"], env_var="LOGBOOM_KEY_FILE"),
+]
+"""The cluster key file, as the nodes' configs name it."""
+
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
 """Do it without asking."""
 

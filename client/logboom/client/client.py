@@ -53,6 +53,7 @@ def connect(
     timeout_s: float = 10.0,
     client_id: str = "",
     create_topics: bool = False,
+    cluster_key: bytes = b"",
 ) -> Client:
     """Open a client; returns once a node has told of the cluster.
 
@@ -61,13 +62,21 @@ def connect(
         timeout_s: bound of this call, and of each request of `admin` and `pull`.
         client_id: shown in the nodes' logs.
         create_topics: create a topic on first use (development, embedded clusters).
+        cluster_key: what the cluster key file holds; only an operator needs it, for
+            `admin.add_name_server`, `remove_name_server` and `remove_broker`.
 
     Raises:
         InvalidRequest: an endpoint that is none.
         TimedOut: no node answered in time.
-        Refused: UNSUPPORTED_VERSION.
+        Refused: UNSUPPORTED_VERSION; UNAUTHENTICATED, the cluster has another key.
     """
-    client = Client(parse_endpoints(endpoints), timeout_s, client_id, create_topics=create_topics)
+    client = Client(
+        parse_endpoints(endpoints),
+        timeout_s,
+        client_id,
+        create_topics=create_topics,
+        cluster_key=cluster_key,
+    )
     try:
         client.wait_connected()
     # Ctrl-C too: its thread and sockets are given back. It is raised on.
@@ -103,10 +112,13 @@ class Client:
         client_id: str = "",
         *,
         create_topics: bool = False,
+        cluster_key: bytes = b"",
     ) -> None:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
-        self._io = IoThread(endpoints, client_id, create_topics=create_topics)
+        self._io = IoThread(
+            endpoints, client_id, create_topics=create_topics, cluster_key=cluster_key
+        )
         self._open: weakref.WeakSet[
             Producer | Consumer | GroupConsumer | PushConsumer | SubscriptionConsumer
         ] = weakref.WeakSet()

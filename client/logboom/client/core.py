@@ -66,6 +66,8 @@ class ClientConfig:
     """Unique per client: commands are deduplicated by it."""
     create_topics: bool = False
     """Create a topic that a producer or consumer names and that does not exist (dev, embedded)."""
+    cluster_key: bytes = b""
+    """Of an operator: what the cluster key file holds."""
 
 
 class ClientCore:
@@ -74,7 +76,8 @@ class ClientCore:
     def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
         self.config = config
         self._turn = turn = Turn(now)
-        self._connections = Connections(Identity(config.client_id), rng, turn)
+        identity = Identity(config.client_id, cluster_key=config.cluster_key)
+        self._connections = Connections(identity, rng, turn)
         self._proposals = Proposals(config.client_id, self._connections, turn, rng)
         self.watching = Watching(config.endpoints, self._connections, turn, rng, self._proposals)
         self._proposals.use(self.watching.routes)

@@ -33,6 +33,8 @@ from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, Log
 from logboom.wire.sockets import Sockets
 
 LOG = logging.getLogger("logboom.client")
+MAX_CLIENT_ID: Final = 200
+"""Characters of the client id that a user gives; nodes take a few more."""
 
 T = TypeVar("T")
 
@@ -47,9 +49,24 @@ def instant() -> Instant:
 class IoThread:
     """One client's thread, sockets and core."""
 
-    def __init__(self, endpoints: tuple[str, ...], client_id: str, *, create_topics: bool) -> None:
+    def __init__(
+        self,
+        endpoints: tuple[str, ...],
+        client_id: str,
+        *,
+        create_topics: bool,
+        cluster_key: bytes = b"",
+    ) -> None:
+        """Start the thread.
+
+        Raises:
+            InvalidRequest: `client_id` is too long.
+        """
+        if len(client_id) > MAX_CLIENT_ID:
+            text = f"client_id of {len(client_id)} characters: give at most {MAX_CLIENT_ID}"
+            raise InvalidRequest(text)
         unique = f"{client_id or 'client'}-{secrets.token_hex(6)}"
-        config = ClientConfig(endpoints, unique, create_topics)
+        config = ClientConfig(endpoints, unique, create_topics, cluster_key.strip())
         rng = random.Random(secrets.randbits(64))
         self.core = ClientCore(config, rng, instant())
         self.forked = False

@@ -33,9 +33,11 @@ from logboom.metadata.raft.log_commands import (
     encode_entry,
     entry_of,
 )
+from logboom.metadata.raft.newcomers import Newcomers, OnEnd
 from logboom.metadata.raft.raft import RaftNode
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.state.cluster import Cluster
+from logboom.metadata.state.names import endpoint_fault
 from logboom.metadata.state.state import State
 from logboom.metadata.state.state_figures import Figures, figures_of
 from logboom.metadata.watch.views import gone, name_servers
@@ -113,6 +115,7 @@ class NameServer:
         )
         identity = Identity(config.id, "name-server", cluster_key=cluster_key)
         self.links = RaftLinks(identity, self.raft, rng)
+        self._newcomers = Newcomers(identity, rng)
         self._desk = WatchDesk(config.id, self)
         self._duties = LeaderDuties(config, self)
         self._changes = RaftChanges(self)
@@ -165,6 +168,7 @@ class NameServer:
                 self._take(event, out)
             self._duties.perform(now)
             self.links.tick(out, now.mono)
+            self._newcomers.tick(out, now.mono)
             self._run_raft(out)
         except RaftError as error:
             # What the turn would have said may rest on what is not on disk: say nothing (R8, R9).
@@ -180,6 +184,7 @@ class NameServer:
         wanted = [
             self.raft.deadline,
             self.links.deadline(),
+            self._newcomers.deadline(),
             self._desk.watches.deadline(),
             self._duties.deadline(),
             self._stop_at,
@@ -193,7 +198,9 @@ class NameServer:
                 if admitted is not None:
                     self._serve(*admitted, out)
             case Received(peer=str() as endpoint, frames=frames):
-                self.links.from_dialled(endpoint, frames, out, self._now.mono)
+                now = self._now.mono
+                if not self.links.from_dialled(endpoint, frames, out, now):
+                    self._newcomers.from_dialled(endpoint, frames, out, now)
             case Call(request="stop"):
                 self._stop_at = self._now.mono + HAND_OVER
                 if self.raft.is_leader:
@@ -360,6 +367,34 @@ class NameServer:
             self._reply_later(address, number, Proposed(0, decode_result(outcome.result)))
         else:
             self._reply_later(address, number, self.failure(outcome))
+
+    def reachable(self) -> set[str]:
+        """The members that this one reaches, itself included."""
+        up = {member for member in self.raft.members if self.links.is_up(member)}
+        return up | {self.config.id}
+
+    def ask_newcomer(self, request: AddNameServer, on_end: OnEnd) -> None:
+        """Find out whether a name server that is to be added is there."""
+        if request.name_server in gone(self.cluster):
+            # The log refuses it with the reason.
+            on_end(None)
+            return
+        ends = [request.endpoint]
+        for end in (request.endpoint, request.raft_endpoint):
+            fault = endpoint_fault(end)
+            if fault is not None:
+                on_end(InvalidRequest(fault))
+                return
+        if not self.links.dials(request.raft_endpoint):
+            ends.append(request.raft_endpoint)
+        elif not self.links.is_open(request.raft_endpoint, request.name_server):
+            text = (
+                f"{request.name_server} does not answer at {request.raft_endpoint}: start it first"
+            )
+            on_end(InvalidRequest(text))
+            return
+        seconds = request.timeout_ms / 1000
+        self._newcomers.ask(request.name_server, ends, seconds, on_end, self._out, self._now.mono)
 
     def not_leader(self) -> LogboomError:
         """NOT_LEADER with a hint where to ask."""

@@ -7,21 +7,25 @@ import hmac
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from logboom.metadata.config import NameServerConfig, NameServerMember, check_config
 from logboom.metadata.name_server import NameServer
+from logboom.metadata.raft import recovery
 from logboom.metadata.raft.config import RaftConfig, RaftError
 from logboom.metadata.raft.journal import RocksJournal
-from logboom.metadata.raft.journal_store import JournalError
+from logboom.metadata.raft.journal_store import JournalError, JournalStore
+from logboom.metadata.raft.recovery import Survivor
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.sockets import Sockets
 from logboom.wire.unfinished import UnfinishedLimits
+
+T = TypeVar("T")
 
 logger = logging.getLogger("logboom.metadata.server")
 
@@ -140,6 +144,42 @@ class NameServerProcess:
         self._sockets.wake()
 
 
+def examine_stopped(config: NameServerConfig, cluster_key: bytes) -> Survivor:
+    """Read how far the journal of a stopped name server goes.
+
+    Raises:
+        StartError: it runs, or its folder cannot be used.
+    """
+    return _at_journal(config, cluster_key, recovery.examine)
+
+
+def go_on_alone(config: NameServerConfig, cluster_key: bytes) -> list[str]:
+    """Make a stopped name server the whole group; the ids that are out of it for good.
+
+    Raises:
+        StartError: it runs, or its folder cannot be used.
+    """
+    return _at_journal(config, cluster_key, recovery.go_on_alone)
+
+
+def _at_journal(
+    config: NameServerConfig,
+    cluster_key: bytes,
+    work: Callable[[str, Collection[str], JournalStore], T],
+) -> T:
+    check_config(config)
+    if not config.data:
+        raise StartError("data is empty: name the folder of the raft journal")
+    try:
+        journal = RocksJournal(Path(config.data), config.id, _mark(cluster_key), create=False)
+        try:
+            return work(config.id, config.members(), journal)
+        finally:
+            journal.close()
+    except RaftError as error:
+        raise _start_error(error) from None
+
+
 def _now() -> Instant:
     return Instant(time.monotonic(), time.time_ns() // 1_000_000)
 
@@ -154,9 +194,13 @@ def _bound(config: NameServerConfig, endpoints: dict[str, str]) -> NameServerCon
 
 def _open_journal(config: NameServerConfig, cluster_key: bytes) -> RocksJournal:
     joins = config.id not in config.members()
-    # The key tells clusters apart, without being told by what is written.
-    mark = hmac.new(cluster_key, b"data folder", hashlib.sha256).hexdigest()[:16]
-    return RocksJournal(Path(config.data), config.id, mark, create=config.create or joins)
+    create = config.create or joins
+    return RocksJournal(Path(config.data), config.id, _mark(cluster_key), create=create)
+
+
+def _mark(cluster_key: bytes) -> str:
+    """The key tells clusters apart, without being told by what is written."""
+    return hmac.new(cluster_key, b"data folder", hashlib.sha256).hexdigest()[:16]
 
 
 def _start_error(error: RaftError) -> StartError:

@@ -9,6 +9,7 @@ from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.deploy.asking import Asker
 from logboom.deploy.config_files import write
+from logboom.deploy.keys import read_key
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
@@ -41,7 +42,10 @@ def test_a_broker_with_an_empty_disk_copies_everything() -> None:
 
 
 def test_a_name_server_with_an_empty_disk_is_replaced() -> None:
-    with Cluster(name_servers=3, brokers=1) as cluster, connect(cluster.endpoints) as boom:
+    with (
+        Cluster(name_servers=3, brokers=1) as cluster,
+        connect(cluster.endpoints, cluster_key=read_key(cluster.data / "cluster.key")) as boom,
+    ):
         lost = next(name for name in cluster.nodes[:3] if name != cluster.raft_leader())
         cluster.kill(lost)
         shutil.rmtree(cluster.data / lost / "data")

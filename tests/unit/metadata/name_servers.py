@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
@@ -12,7 +13,7 @@ from logboom.metadata.raft.config import RaftConfig
 from logboom.wire.actor import Effects, Event, Instant, Received
 from logboom.wire.commands import AnyCommand, RegisterBroker, Result
 from logboom.wire.errors import LogboomError
-from logboom.wire.hello import Identity, Kind
+from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AnyMessage,
     Heartbeat,
@@ -31,6 +32,8 @@ from tests.sim.raft_disk import SimulatedDisk
 from tests.sim.scheduler import Clock, Scheduler
 from tests.sim.trace import Trace
 
+Who: TypeAlias = Literal["client", "broker", "operator"]
+"""Who asks; an operator is a client with the cluster key."""
 KEY = b"the key"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
 
@@ -101,12 +104,12 @@ class Group:
         self.disks: dict[str, SimulatedDisk] = {}
         self.processes: dict[str, Process] = {}
         self.ended: dict[str, str] = {}
-        self.askers: dict[Kind, tuple[Asker, Process]] = {}
+        self.askers: dict[Who, tuple[Asker, Process]] = {}
         self._numbers = 0
         for member in self.members:
             self.start(member.id)
-        for kind in ("client", "broker"):
-            self._add_asker(kind)
+        for asker in ("client", "broker", "operator"):
+            self._add_asker(asker)
 
     # -- processes --------------------------------------------------------------------------
 
@@ -119,11 +122,11 @@ class Group:
     def _on_end(self, process: Process, reason: str) -> None:
         self.ended[process.name] = reason
 
-    def _add_asker(self, kind: Kind) -> None:
-        key = b"" if kind == "client" else KEY
-        identity = Identity(f"a {kind}", kind, cluster_key=key)
+    def _add_asker(self, who: Who) -> None:
+        key = b"" if who == "client" else KEY
+        identity = Identity(f"a {who}", "broker" if who == "broker" else "client", cluster_key=key)
         asker = Asker(identity, random.Random(self.rng.random()))
-        self.askers[kind] = (asker, self._process(f"asking-{kind}", asker))
+        self.askers[who] = (asker, self._process(f"asking-{who}", asker))
 
     def start(self, name: str, key: bytes = KEY) -> NameServer:
         """Start a name server from what its disk holds; unknown names join."""
@@ -179,7 +182,7 @@ class Group:
         return [name for name in self.processes if name != leader]
 
     def begin(
-        self, name: str, message: Message, kind: Kind = "client", seconds: float = 5.0
+        self, name: str, message: Message, kind: Who = "client", seconds: float = 5.0
     ) -> Asked:
         """Ask a name server without waiting for the answer."""
         asker, process = self.askers[kind]
@@ -196,12 +199,12 @@ class Group:
         assert answer is not None
         return answer
 
-    def ask(self, name: str, message: Request, kind: Kind = "client") -> AnyMessage | LogboomError:
+    def ask(self, name: str, message: Request, kind: Who = "client") -> AnyMessage | LogboomError:
         """Ask and wait."""
         return self.wait(self.begin(name, message, kind, message.timeout_ms / 1000))
 
     def propose(
-        self, command: AnyCommand, kind: Kind = "client", proposer: str = "", number: int = 0
+        self, command: AnyCommand, kind: Who = "client", proposer: str = "", number: int = 0
     ) -> Result:
         """Have a command applied by whoever leads."""
         answer = self.ask(self.leader(), Propose(0, 5_000, proposer, number, command), kind)

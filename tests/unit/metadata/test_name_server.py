@@ -17,11 +17,14 @@ from logboom.wire.commands import (
     IsrChange,
     NewTerm,
     RegisterBroker,
+    RemoveBroker,
     ReportRoom,
 )
 from logboom.wire.errors import LogboomError, NotLeader, Refused, StartError, Unavailable
+from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
+    AnyMessage,
     Done,
     Heartbeat,
     HeartbeatGranted,
@@ -548,9 +551,9 @@ def test_r12_a_name_server_joins_and_one_leaves() -> None:
         group.propose(topic(f"t{number}"))
     group.start("name-4")
     request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
-    assert isinstance(group.ask(group.leader(), request), Done)
+    assert isinstance(group.ask(group.leader(), request, "operator"), Done)
     gone = group.followers()[0]
-    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone)), Done)
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Done)
     group.kill(gone)
     group.run(2.0)
     view = group.view("name-4")
@@ -558,7 +561,7 @@ def test_r12_a_name_server_joins_and_one_leaves() -> None:
     assert {n.id for n in view.name_servers} == {*group.disks} - {gone}
     assert group.core("name-4").raft.members == {*group.disks} - {gone}
     again = AddNameServer(0, 5_000, gone, f"{gone}:7701", f"{gone}:7721")
-    answer = group.ask(group.leader(), again)
+    answer = group.ask(group.leader(), again, "operator")
     assert isinstance(answer, LogboomError)
     assert "never used before" in answer.text
 
@@ -570,9 +573,11 @@ def test_r12_a_name_server_that_was_removed_ends_and_says_why() -> None:
     group.kill(down)
     request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
     group.start("name-4")
-    assert isinstance(group.ask(group.leader(), request), Done)
+    assert isinstance(group.ask(group.leader(), request, "operator"), Done)
     for gone in (running, down):
-        assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone)), Done)
+        assert isinstance(
+            group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Done
+        )
     group.run(8.0)
     assert "was removed from the group" in group.ended[running]
     # It was down when it was removed: it hears of it when it greets.
@@ -582,15 +587,101 @@ def test_r12_a_name_server_that_was_removed_ends_and_says_why() -> None:
     assert set(group.ended) == {running, down}
 
 
+def refused(answer: AnyMessage | LogboomError) -> tuple[str, str]:
+    """Code and text of a refusal."""
+    assert isinstance(answer, LogboomError)
+    return answer.code, answer.text
+
+
+def test_r12_a_client_without_the_cluster_key_changes_no_membership() -> None:
+    group = Group()
+    group.register("b")
+    group.start("name-4")
+    for request in (
+        AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721"),
+        RemoveNameServer(0, 5_000, group.followers()[0]),
+        Propose(0, 5_000, "me", 1, RemoveBroker("b")),
+    ):
+        code, text = refused(group.ask(group.leader(), request, "client"))
+        assert code == "UNAUTHENTICATED"
+        assert "--key-file" in text
+    # An operator may remove a broker; this one is alive.
+    answer = group.ask(group.leader(), Propose(0, 5_000, "me", 1, RemoveBroker("b")), "operator")
+    assert isinstance(answer, Proposed)
+    assert "alive" in answer.result.text
+    group.run(1.0)
+    assert group.core(group.leader()).raft.members == {"name-1", "name-2", "name-3"}
+
+
+def test_r12_who_holds_another_key_is_told() -> None:
+    group = Group()
+    group.askers["operator"][0].identity = Identity("wrong", "client", cluster_key=b"another")
+    request = RemoveNameServer(0, 5_000, group.followers()[0])
+    code, text = refused(group.ask(group.leader(), request, "operator"))
+    assert code == "UNAUTHENTICATED"
+    assert "key file" in text
+
+
+def test_r12_an_invented_name_server_is_not_added() -> None:
+    group = Group()
+    leader = group.leader()
+    nobody = AddNameServer(0, 3_000, "name-4", "name-4:7701", "name-4:7721")
+    code, text = refused(group.ask(leader, nobody, "operator"))
+    assert code == "INVALID_ARGUMENT"
+    assert "start it first" in text
+    # One of another cluster, and one of another name, are no better.
+    group.start("name-4", b"another key")
+    assert "key" in refused(group.ask(group.leader(), nobody, "operator"))[1]
+    group.start("name-5")
+    other = AddNameServer(0, 3_000, "name-6", "name-5:7701", "name-5:7721")
+    assert "name-5 answers" in refused(group.ask(group.leader(), other, "operator"))[1]
+    assert group.core(group.leader()).raft.members == {"name-1", "name-2", "name-3"}
+    assert not group.core(group.leader()).cluster.name_servers
+    # What was refused stands in nobody's way.
+    real = AddNameServer(0, 3_000, "name-5", "name-5:7701", "name-5:7721")
+    assert isinstance(group.ask(group.leader(), real, "operator"), Done)
+    assert group.core(group.leader()).raft.members == {"name-1", "name-2", "name-3", "name-5"}
+
+
+def test_r12_one_change_at_a_time() -> None:
+    group = Group()
+    group.start("name-4")
+    leader = group.leader()
+    first = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
+    begun = group.begin(leader, first, "operator")
+    other = group.begin(leader, RemoveNameServer(0, 5_000, group.followers()[0]), "operator")
+    code, text = refused(group.wait(other))
+    assert code == "BUSY"
+    assert "name-4 is being added" in text
+    assert isinstance(group.wait(begun), Done)
+    again = RemoveNameServer(0, 5_000, group.followers()[0])
+    assert isinstance(group.ask(group.leader(), again, "operator"), Done)
+
+
+def test_r12_what_would_leave_no_majority_is_refused() -> None:
+    group = Group()
+    group.register("b")
+    running, down = group.followers()
+    group.kill(down)
+    group.run(3.0)
+    code, text = refused(group.ask(group.leader(), RemoveNameServer(0, 5_000, running), "operator"))
+    assert code == "NO_MAJORITY"
+    assert down in text
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, down), "operator"), Done)
+    assert group.core(group.leader()).raft.members == {group.leader(), running}
+
+
 def test_r12_a_leader_does_not_remove_itself_but_hands_over() -> None:
     group = Group()
     leader = group.leader()
     group.run(0.5)
-    answer = group.ask(leader, RemoveNameServer(0, 5_000, leader))
+    answer = group.ask(leader, RemoveNameServer(0, 5_000, leader), "operator")
     assert isinstance(answer, NotLeader)
     group.run(2.0)
     assert group.leader() != leader
-    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, leader)), Done)
+    assert isinstance(
+        group.ask(group.leader(), RemoveNameServer(0, 5_000, leader), "operator"), Done
+    )
 
 
 def test_a_graceful_stop_hands_the_raft_leadership_over() -> None:

@@ -12,7 +12,7 @@ LogboomError
 │                             UNKNOWN_SUBSCRIPTION
 ├── AlreadyExists             TOPIC_EXISTS
 ├── Refused                   UNSUPPORTED_VERSION, UNAUTHENTICATED, TOO_FEW_BROKERS, FENCED,
-│                             CONSUMER_BUSY                (fields: consumer, who has it)
+│                             NO_MAJORITY, CONSUMER_BUSY                (fields: consumer, who has it)
 ├── ProducerError             OUT_OF_ORDER_SEQUENCE, FENCED_PRODUCER
 ├── GroupError                SUBSCRIPTION_MISMATCH, UNKNOWN_MEMBER, NOT_OWNER, BEYOND_END,
 │                             GROUP_NOT_EMPTY, INSTANCE_TAKEN, UNKNOWN_CONSUMER
@@ -212,6 +212,7 @@ CODES: Final[dict[str, type[LogboomError]]] = {
     "UNSUPPORTED_VERSION": Refused,
     "UNAUTHENTICATED": Refused,
     "TOO_FEW_BROKERS": Refused,
+    "NO_MAJORITY": Refused,
     "FENCED": Refused,
     "OUT_OF_ORDER_SEQUENCE": ProducerError,
     "FENCED_PRODUCER": ProducerError,

@@ -29,6 +29,7 @@ from logboom.wire.hello import Kind, holds, proof
 from logboom.wire.messages import (
     NODES_ONLY,
     OLDEST_VERSION,
+    OPERATORS_ONLY,
     PROTOCOL_VERSION,
     AnyMessage,
     Challenge,
@@ -71,14 +72,15 @@ CLIENT_COMMANDS: Final = (
     ElectLeader,
     AllocateProducerIds,
     Barrier,
-    RemoveBroker,
     AlterGroup,
     DeleteGroup,
     ResetOffsets,
     OpenTransaction,
     Decide,
 )
-"""Commands that a client may propose; all others need a node."""
+"""Commands that any client may propose; all others need the cluster key."""
+OPERATOR_COMMANDS: Final = (RemoveBroker,)
+"""Commands that a client with the cluster key may propose besides; all others need a node."""
 
 
 @dataclass(slots=True)
@@ -91,6 +93,8 @@ class Peer:
     instance_epoch: int
     version: int
     heard: float
+    proven: bool = False
+    """Whether it proved that it holds the cluster key; nodes always did."""
 
 
 @dataclass(slots=True)
@@ -176,9 +180,8 @@ class Gate:
             case Ping():
                 out.sends.append(Send(address, encode(Pong(message.id))))
             case _:
-                if peer.kind == "client" and not _open_to_clients(message):
-                    text = f"{type(message).__name__} is only for nodes that hold the cluster key"
-                    denied = Refused(text, "UNAUTHENTICATED")
+                denied = _denial(peer, message)
+                if denied is not None:
                     out.sends.append(Send(address, refusal(message.id, denied)))
                     return None
                 return peer, message, frames[1:]
@@ -213,7 +216,7 @@ class Gate:
             error = Refused(text, "UNSUPPORTED_VERSION")
             out.sends.append(Send(address, refusal(hello.id, error)))
             return
-        if hello.kind == "client":
+        if hello.kind == "client" and not hello.nonce:
             self._open(address, hello, version, out, now)
             return
         nonce = self._rng.randbytes(16)
@@ -233,7 +236,10 @@ class Gate:
         hello = greeting.hello
         expected = proof(self._key, "dialer", hello.nonce, greeting.nonce, hello.client_id)
         if not holds(expected, message.proof):
-            text = f"{self.node_id} holds another cluster key: give all nodes the same key file"
+            mend = "give all nodes the same key file"
+            if hello.kind == "client":
+                mend = "use the key file that this cluster's nodes have"
+            text = f"{self.node_id} holds another cluster key: {mend}"
             error = Refused(text, "UNAUTHENTICATED")
             out.sends.append(Send(address, refusal(message.id, error)))
             return
@@ -241,11 +247,20 @@ class Gate:
             error = Refused(removed_text(hello.client_id), "FENCED")
             out.sends.append(Send(address, refusal(message.id, error)))
             return
-        self._open(address, hello, greeting.version, out, now)
+        self._open(address, hello, greeting.version, out, now, proven=True)
 
-    def _open(self, address: Inbound, hello: Hello, version: int, out: Effects, now: float) -> None:
+    def _open(
+        self,
+        address: Inbound,
+        hello: Hello,
+        version: int,
+        out: Effects,
+        now: float,
+        *,
+        proven: bool = False,
+    ) -> None:
         self._peers[address] = Peer(
-            address, hello.client_id, hello.kind, hello.instance_epoch, version, now
+            address, hello.client_id, hello.kind, hello.instance_epoch, version, now, proven
         )
         out.sends.append(Send(address, encode(Welcome(0, version, self.node_id, self.cluster_id))))
 
@@ -283,10 +298,26 @@ def _check_size(peer: Peer | None, frames: Sequence[Frame]) -> None:
         raise InvalidRequest(text, "TOO_LARGE", id=id_of(frames[0]))
 
 
-def _open_to_clients(message: Message) -> bool:
+def _denial(peer: Peer, message: Message) -> LogboomError | None:
+    """Why a session may not ask this; None: it may."""
+    if peer.kind != "client":
+        return None
+    asked = message.command if isinstance(message, Propose) else message
+    name = type(asked).__name__
+    if isinstance(asked, OPERATORS_ONLY + OPERATOR_COMMANDS):
+        if peer.proven:
+            return None
+        text = (
+            f"{name} needs the cluster key: say --key-file FILE (or LOGBOOM_KEY_FILE), in Python "
+            "connect(..., cluster_key=...), with the cluster_key_file that the nodes' configs name"
+        )
+        return Refused(text, "UNAUTHENTICATED")
+    open_to_clients = not isinstance(message, NODES_ONLY)
     if isinstance(message, Propose):
-        return isinstance(message.command, CLIENT_COMMANDS)
-    return not isinstance(message, NODES_ONLY)
+        open_to_clients = isinstance(message.command, CLIENT_COMMANDS)
+    if open_to_clients:
+        return None
+    return Refused(f"{name} is only for nodes that hold the cluster key", "UNAUTHENTICATED")
 
 
 def refusal(number: int, error: LogboomError) -> list[Frame]:

@@ -1,4 +1,4 @@
-"""How nodes prove to each other that they hold the cluster key: HMAC-SHA256 over both nonces.
+"""How nodes, and operators, prove that they hold the cluster key: HMAC-SHA256 over both nonces.
 
 listener → dialer: proof = HMAC(key, "listener" ‖ dialer nonce ‖ listener nonce ‖ dialer id)
 dialer → listener: proof = HMAC(key, "dialer"   ‖ dialer nonce ‖ listener nonce ‖ dialer id)
@@ -26,7 +26,7 @@ class Identity:
     kind: Kind = "client"
     instance_epoch: int = 0
     cluster_key: bytes = b""
-    """Nodes only; clients have none."""
+    """Of nodes, and of clients that operate the cluster; others have none."""
     version_min: int = OLDEST_VERSION
     version_max: int = PROTOCOL_VERSION
 

@@ -53,7 +53,7 @@ class Hello(Message, array_like=True):
     credentials: bytes = b""
     """Opaque; later issues fill it for users."""
     nonce: bytes = b""
-    """Nodes: 16 random bytes that the listener's proof must cover."""
+    """Of who holds the cluster key: 16 random bytes that the listener's proof must cover."""
 
 
 class Challenge(Message, array_like=True):
@@ -485,3 +485,5 @@ AnyMessage = (
 NODES_ONLY: Final = (Replicate, Heartbeat, RaftFrame)
 """Taken only from a session that proved the cluster key. (Of Propose: all but topic commands,
 AllocateProducerIds, ElectLeader and Barrier; see `CLIENT_COMMANDS` in `wire.gate`.)"""
+OPERATORS_ONLY: Final = (AddNameServer, RemoveNameServer)
+"""Taken only from a session that proved the cluster key, a client's included."""

@@ -242,7 +242,7 @@ class Session:
         me = self.identity
         self.state = "greeting"
         self._greeted = self._said = now
-        self._nonce = self._rng.randbytes(16) if me.kind != "client" else b""
+        self._nonce = self._rng.randbytes(16) if me.kind != "client" or me.cluster_key else b""
         hello = Hello(
             HELLO_ID,
             me.version_min,
@@ -261,10 +261,10 @@ class Session:
             return []
         expected = proof(me.cluster_key, "listener", self._nonce, message.nonce, me.client_id)
         if not holds(expected, message.proof):
-            text = (
-                f"the node at {self.endpoint} does not hold this cluster's key: "
-                "give all nodes the same cluster key file"
-            )
+            mend = "give all nodes the same cluster key file"
+            if me.kind == "client":
+                mend = "use the key file of the cluster that you mean"
+            text = f"the node at {self.endpoint} does not hold this cluster's key: {mend}"
             return self._refused(Refused(text, "UNAUTHENTICATED"), now)
         shown = proof(me.cluster_key, "dialer", self._nonce, message.nonce, me.client_id)
         out.sends.append(Send(self.endpoint, encode(Prove(HELLO_ID, shown))))

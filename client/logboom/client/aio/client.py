@@ -80,12 +80,18 @@ def connect(
     timeout_s: float = 10.0,
     client_id: str = "",
     create_topics: bool = False,
+    cluster_key: bytes = b"",
 ) -> Connecting:
     """Open a client: `boom = await connect(…)` or `async with connect(…) as boom`.
 
     Arguments and errors are those of `logboom.client.connect`.
     """
-    options = {"timeout_s": timeout_s, "client_id": client_id, "create_topics": create_topics}
+    options = {
+        "timeout_s": timeout_s,
+        "client_id": client_id,
+        "create_topics": create_topics,
+        "cluster_key": cluster_key,
+    }
     return Connecting(parse_endpoints(endpoints), options)
 
 
@@ -99,10 +105,13 @@ class Client:
         timeout_s: float,
         client_id: str = "",
         create_topics: bool = False,
+        cluster_key: bytes = b"",
     ) -> None:
         self._timeout_s = timeout_s
         self._create_topics = create_topics
-        self._io = IoThread(endpoints, client_id, create_topics=create_topics)
+        self._io = IoThread(
+            endpoints, client_id, create_topics=create_topics, cluster_key=cluster_key
+        )
         self._open: weakref.WeakSet[
             Producer | Consumer | GroupConsumer | PushConsumer | SubscriptionConsumer
         ] = weakref.WeakSet()

@@ -156,6 +156,15 @@ class RaftLinks:
         link = self._links.get(peer)
         return link is not None and link.up > 0
 
+    def dials(self, endpoint: str) -> bool:
+        """Whether there is a link to a raft endpoint."""
+        return endpoint in self._by_endpoint
+
+    def is_open(self, endpoint: str, peer: str) -> bool:
+        """Whether `peer` has answered at a raft endpoint."""
+        link = self._by_endpoint.get(endpoint)
+        return link is not None and link.session.state == "open" and link.session.peer_id == peer
+
     def up_count(self) -> int:
         """How many links are up."""
         return sum(link.up > 0 for link in self._links.values())

@@ -1,0 +1,118 @@
+"""Whether a name server that is to be added is there, pure: asked at both of its endpoints.
+
+Added while nobody is there, it would only be one more that is missing; two of them would end a group of
+three. It must prove the cluster key, by the greeting, and tell the id under which it is to be added.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from logboom.wire.actor import Effects
+from logboom.wire.errors import InvalidRequest, LogboomError
+from logboom.wire.frames import Frame
+from logboom.wire.hello import Identity
+from logboom.wire.messages import Stats, StatsResult
+from logboom.wire.session import Session
+
+MOST_S: Final = 3.0
+"""Seconds that it may take to answer, at most."""
+SHARE: Final = 0.7
+"""The same as a part of the time that the asker waits."""
+
+OnEnd: TypeAlias = Callable[[LogboomError | None], None]
+
+
+@dataclass(slots=True)
+class _Look:
+    """One newcomer that is asked."""
+
+    name: str
+    endpoints: set[str]
+    """Those that have not answered yet."""
+    deadline: float
+    on_end: OnEnd
+
+
+class Newcomers:
+    """Asks one newcomer at a time."""
+
+    def __init__(self, identity: Identity, rng: random.Random) -> None:
+        self._identity = identity
+        self._rng = rng
+        self._sessions: dict[str, Session] = {}
+        self._look: _Look | None = None
+
+    def ask(
+        self,
+        name: str,
+        endpoints: Sequence[str],
+        timeout_s: float,
+        on_end: OnEnd,
+        out: Effects,
+        now: float,
+    ) -> None:
+        """Ask at all endpoints for `name`; `on_end` gets None, or why it is not there."""
+        deadline = now + min(MOST_S, SHARE * timeout_s)
+        self._look = _Look(name, set(endpoints), deadline, on_end)
+        for endpoint in self._look.endpoints:
+            session = Session(endpoint, self._identity, self._rng, now)
+            self._sessions[endpoint] = session
+            # It may have been dialled before, for an older question.
+            out.redials.append(endpoint)
+            session.request(Stats(0, 1_000), (), endpoint, deadline, out, now)
+
+    def from_dialled(
+        self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
+    ) -> None:
+        """Take what came over a connection that was dialled for a newcomer."""
+        session = self._sessions.get(endpoint)
+        look = self._look
+        if session is None or look is None:
+            return
+        for reply in session.receive(frames, out, now):
+            told = reply.message
+            if reply.error is not None:
+                self._end(InvalidRequest(f"{endpoint}: {reply.error.text}"), out)
+            elif not isinstance(told, StatsResult) or told.node != look.name:
+                who = told.node if isinstance(told, StatsResult) else "another program"
+                self._end(InvalidRequest(f"{who} answers at {endpoint}, not {look.name}"), out)
+            else:
+                look.endpoints.discard(endpoint)
+                if not look.endpoints:
+                    self._end(None, out)
+            if self._look is not look:
+                return
+
+    def tick(self, out: Effects, now: float) -> None:
+        """Redial, and give up in time."""
+        look = self._look
+        if look is None:
+            return
+        if now >= look.deadline:
+            silent = " and ".join(sorted(look.endpoints))
+            text = (
+                f"{look.name} does not answer at {silent}: start it first, with this cluster's key "
+                "file, so that this name server reaches it"
+            )
+            self._end(InvalidRequest(text), out)
+            return
+        for session in list(self._sessions.values()):
+            session.tick(out, now)
+
+    def deadline(self) -> float | None:
+        """When `tick` is wanted next."""
+        if self._look is None:
+            return None
+        wanted = [due for s in self._sessions.values() if (due := s.deadline()) is not None]
+        return min([self._look.deadline, *wanted])
+
+    def _end(self, error: LogboomError | None, out: Effects) -> None:
+        look, self._look = self._look, None
+        assert look is not None, "only a look that is under way ends"
+        out.hangups.extend(self._sessions)
+        self._sessions.clear()
+        look.on_end(error)
