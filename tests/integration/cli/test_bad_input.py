@@ -55,6 +55,16 @@ def _nothing_is_lost(boom: Client, topic: str) -> Iterator[None]:
     assert result.max_offset == 3
 
 
+def test_a_folder_that_is_no_brokers_is_named(tmp_path: Path, servers: str) -> None:
+    for verb in ("inspect", "recover"):
+        line = fail("store", verb, tmp_path / "nowhere", servers=servers)
+        assert "no broker's data folder" in line
+    found = {"format": 2, "node": "broker-9", "cluster": "another"}
+    (tmp_path / "identity.json").write_bytes(msgspec.json.encode(found))
+    (tmp_path / "db").mkdir()
+    assert "belongs to cluster another" in fail("store", "recover", tmp_path, servers=servers)
+
+
 # ── names and numbers of requests ───────────────────────────────────────────────────────────────
 
 

@@ -246,6 +246,32 @@ def test_several_stores_that_were_set_aside_count_together(
     assert held(folder) == whole[1].entries
 
 
+def test_a_store_that_was_given_up_needs_no_start_in_between(
+    whole: tuple[Path, Writer], tmp_path: Path
+) -> None:
+    folder = copied(whole, tmp_path)
+    (folder / "condemned").write_text("given up by an operator\n")
+    recover(folder)
+    assert [aside.name for aside in data_folder(folder).asides] == ["damaged-1"]
+    assert not data_folder(folder).given_up
+    assert held(folder) == whole[1].entries
+
+
+def test_a_store_of_today_that_is_damaged_too_is_set_aside_first(
+    whole: tuple[Path, Writer], tmp_path: Path
+) -> None:
+    folder = copied(whole, tmp_path)
+    set_aside(folder)
+    manifest = next((folder / "db").glob("MANIFEST-*"))
+    manifest.write_bytes(b"nothing that could be read")
+    plan = Plan(data_folder(folder), view(), nothing)
+    with pytest.raises(StartError, match="run the command again"):
+        plan.carry_out(nothing)
+    plan.close()
+    recover(folder)
+    assert held(folder) == whole[1].entries
+
+
 def test_errors_say_what_to_do(whole: tuple[Path, Writer], tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no broker's data folder"):
         data_folder(tmp_path)
