@@ -101,7 +101,7 @@ def test_an_endless_message_is_ended(cluster: Cluster, port: str, shape: str) ->
             assert not send(another, shape, SENT)
 
 
-@pytest.mark.parametrize("port", ["name-1", "raft of name-1"])
+@pytest.mark.parametrize("port", PORTS)
 def test_empty_frames_without_end_are_ended(cluster: Cluster, port: str) -> None:
     endpoint = endpoint_of(cluster, port)
     with others_served(cluster, port, GROWTH_MB[port]), raw(endpoint, 1, HANDSHAKE) as (one,):

@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from logboom.wire.actor import Inbound
+from logboom.wire.connections import TINY_FRAMES
 from logboom.wire.hello import Kind
 from logboom.wire.unfinished import (
     COMMAND_BYTES_PER_S,
@@ -186,3 +187,64 @@ def test_one_who_delivers_before_it_is_known_is_counted_from_the_next_look(rig: 
     assert rig.closed() == []
     rig.look({1: 150_101})
     assert [e.unfinished_bytes for e in rig.closed()] == [100_001]
+
+
+MIB = 1024 * 1024
+
+
+def tiny(rig: Rig, connection: int, total: int, *, looks_so: bool | None = True) -> None:
+    """One more look at a connection that sends tiny frames."""
+    rig.now += 0.05
+    rig.account.sampled(connection, total, rig.now, tiny=looks_so)
+    rig.account.begin_rounds()
+    rig.account.taken("main", 0, dry=True)
+
+
+@pytest.fixture(name="roomy")
+def roomy_rig() -> Rig:
+    rig = Rig()
+    rig.account.limits = UnfinishedLimits(64 * MIB, 128 * MIB, 512 * MIB)
+    rig.open(1, 2)
+    assert rig.account.swollen(100 * MIB, rig.kinds.get) == []
+    return rig
+
+
+def test_tiny_frames_that_make_the_process_grow_are_closed(roomy: Rig) -> None:
+    tiny(roomy, 1, 2 * MIB)
+    # Nothing waited when it was looked at: it is as before.
+    tiny(roomy, 2, 2 * MIB, looks_so=True)
+    tiny(roomy, 2, 3 * MIB, looks_so=None)
+    assert roomy.account.swollen(250 * MIB, roomy.kinds.get)
+    assert roomy.account.swollen(250 * MIB, roomy.kinds.get) == []
+    assert len(roomy.account) == 0
+
+
+def test_what_only_looks_like_tiny_frames_is_not_closed(roomy: Rig) -> None:
+    for total in range(MIB, 60 * MIB, MIB):
+        tiny(roomy, 1, total)
+        # The process grows by what came, and by as much again for other reasons.
+        assert roomy.account.swollen(100 * MIB + 2 * total, roomy.kinds.get) == []
+    # It was a message: what it looked like is forgotten.
+    roomy.deliver(1, 60 * MIB)
+    assert roomy.account.swollen(2_000 * MIB, roomy.kinds.get) == []
+
+
+def test_a_growing_process_alone_accuses_nobody(roomy: Rig) -> None:
+    tiny(roomy, 1, 30 * MIB, looks_so=False)
+    assert roomy.account.swollen(2_000 * MIB, roomy.kinds.get) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "is_tiny"),
+    [
+        (b"\x01\x00" * 2_000, True),
+        (b"\x00\x01\x00" + b"\x01\x00" * 2_000, True),
+        (b"\x01\x05abcde" * 600, True),
+        (b"\x03" + bytes(8) + (b"\x03" + bytes(8)) * 400, True),
+        (b"\x00\x00" * 2_000, False),
+        (b"\x01\xc8" + bytes(4_094), False),
+        (bytes(range(256)) * 16, False),
+    ],
+)
+def test_runs_of_tiny_frames_are_recognised(said: bytes, *, is_tiny: bool) -> None:
+    assert (TINY_FRAMES.search(said) is not None) is is_tiny

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import logging
 import os
+import re
 import select
 import socket
 import struct
@@ -23,6 +24,17 @@ from logboom.wire.unfinished import Excess, Standing, UnfinishedLimits, Unfinish
 
 LOOK_S: Final = 0.05
 """Seconds between two looks at what connections received."""
+PEEKED_FROM: Final = 64 * 1024
+"""Unfinished bytes from which is looked at what they are."""
+PEEKED_BYTES: Final = 4096
+"""How much of it is looked at."""
+MOST_PEEKED: Final = 64
+"""Connections that are looked into at once."""
+_BODIES: Final = b"|".join(b"%b.{%d}" % (re.escape(bytes((n,))), n) for n in range(32))
+TINY_FRAMES: Final = re.compile(
+    b"(?:\\x01(?:%b)|\\x03\\x00{7}(?:%b)){64}" % (_BODIES, _BODIES), re.DOTALL
+)
+"""Many frames of less than 32 bytes, one after the other, of which none is a message's last."""
 ROTATED: Final = 32
 """Connections that are sampled in each look, whatever is reported of them."""
 LOG_S: Final = 10.0
@@ -31,6 +43,7 @@ SO_COOKIE: Final = 57
 """socket(7): a number that no other socket of this machine has had (asm-generic/socket.h)."""
 BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in struct tcp_info (linux/tcp.h)."""
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _log = logging.getLogger("logboom.wire")
 
 
@@ -46,6 +59,8 @@ class AcceptedConnections:
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
+        self._looked = False
+        """Whether there was a look since the last judgement."""
         self._next_look = 0.0
         self._next_line = 0.0
         self._untold = 0
@@ -90,11 +105,31 @@ class AcceptedConnections:
         found = {fd for fd, _ in self._epoll.poll(0, len(self._cookies))}
         found.update(self.account.unfinished())
         found.update(self._in_rotation())
+        self._looked = True
+        peeked = 0
         for descriptor in found:
             total = self._read_by_zeromq(descriptor)
-            if total is not None:
-                self.account.sampled(descriptor, total, now)
+            if total is None:
+                continue
+            tiny = None
+            if peeked < MOST_PEEKED and self.account.bytes_of(descriptor) >= PEEKED_FROM:
+                peeked += 1
+                tiny = self._is_tiny(descriptor)
+            self.account.sampled(descriptor, total, now, tiny=tiny)
         self.account.begin_rounds()
+
+    @staticmethod
+    def _is_tiny(descriptor: int) -> bool | None:
+        """Whether a connection's next bytes are tiny frames; None: there are too few."""
+        try:
+            with _borrowed(descriptor) as connection:
+                flags = socket.MSG_PEEK | socket.MSG_DONTWAIT
+                said = connection.recv(PEEKED_BYTES, flags)
+        except OSError:
+            return None
+        if len(said) < PEEKED_BYTES // 2:
+            return None
+        return TINY_FRAMES.search(said) is not None
 
     def _in_rotation(self) -> list[int]:
         if not self._rotation:
@@ -122,7 +157,11 @@ class AcceptedConnections:
 
     def close_excess(self, standing: Standing, now: float) -> None:
         """Shut down every connection that is past a limit."""
-        for excess in self.account.excess(standing):
+        found = self.account.excess(standing)
+        if self._looked:
+            self._looked = False
+            found += self.account.swollen(_resident_bytes(), standing)
+        for excess in found:
             address = self._shut_down(excess.connection)
             if address is not None:
                 self.closed += 1
@@ -172,8 +211,21 @@ class AcceptedConnections:
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
     """A second descriptor of a connection, which nobody can close under us."""
-    with socket.socket(fileno=os.dup(descriptor)) as connection:
+    second = os.dup(descriptor)
+    try:
+        connection = socket.socket(fileno=second)
+    except OSError:
+        # It is none of ours any more.
+        os.close(second)
+        raise
+    with connection:
         yield connection
+
+
+def _resident_bytes() -> int:
+    """Memory that this process has (proc(5))."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - many times a second
+        return int(file.read().split()[1]) * PAGE_BYTES
 
 
 def _cookie(connection: socket.socket) -> int:

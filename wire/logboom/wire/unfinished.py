@@ -36,6 +36,11 @@ MAX_COMMAND_BYTES: Final = 1024 * 1024
 """Most that is taken for commands between two deliveries, however far apart they are."""
 NOTED_BYTES: Final = 4096
 """What is less is not followed: a handshake, and some heartbeats."""
+TINY_BYTES: Final = 4 * 1024 * 1024
+"""Unfinished bytes of tiny frames, of all connections together, from which they are looked into."""
+SWELLING: Final = 8
+"""Times that many bytes by which the process must have grown since, for them to be what it holds: an
+empty frame takes two bytes on the wire and 64 in memory."""
 
 
 class UnfinishedLimits(NamedTuple):
@@ -76,6 +81,8 @@ class _Connection:
     """Bytes of all messages that were delivered."""
     has_delivered: bool = False
     """Whether there was a delivery since the last look."""
+    tiny: bool = False
+    """Whether what came last looks like tiny frames."""
     unknown: bool = False
     """Whether it delivered before it was known here: nothing is known until the next look."""
 
@@ -104,6 +111,10 @@ class UnfinishedMessages:
         """Connection → bytes that are known to be unfinished."""
         self._accepted: dict[str, int] = {}
         """Listener → its connections."""
+        self._tiny: dict[int, int] = {}
+        """Connection → unfinished bytes that came in tiny frames, by all that was seen of them."""
+        self._resident_before = 0
+        """Memory of the process when there was nothing in tiny frames."""
         self._judged = False
         """Whether a round ended since the last judgement."""
 
@@ -147,17 +158,31 @@ class UnfinishedMessages:
 
     def _forget(self, connection: int, known: _Connection) -> None:
         self._unfinished.pop(connection, None)
+        self._tiny.pop(connection, None)
         if known.listener in self._rounds:
             self._rounds[known.listener].samples.pop(connection, None)
         if known.listener in self._changed:
             self._changed[known.listener].discard(connection)
 
-    def sampled(self, connection: int, total: int, now: float) -> None:
-        """ZeroMQ has read `total` bytes from a connection so far."""
+    def bytes_of(self, connection: int) -> int:
+        """What a connection is known to have unfinished."""
+        return self._unfinished.get(connection, 0)
+
+    def sampled(self, connection: int, total: int, now: float, *, tiny: bool | None = None) -> None:
+        """ZeroMQ has read `total` bytes from a connection so far.
+
+        `tiny`: whether what comes next is a run of tiny frames; None: nobody has looked, or nothing
+        was there to be looked at.
+        """
         known = self._connections.get(connection)
         if known is None:
             return
         excess = total - known.delivered
+        if tiny is not None:
+            known.tiny = tiny
+        if known.tiny and not known.has_delivered and excess > known.excess:
+            more = excess - known.excess
+            self._tiny[connection] = self._tiny.get(connection, 0) + more
         if known.unknown:
             known.unknown = False
             known.commands = excess
@@ -217,6 +242,26 @@ class UnfinishedMessages:
             found += self._shared_excess(strangers, self.limits.strangers_bytes)
             found += self._shared_excess(clients, self.limits.clients_bytes)
         return found
+
+    def swollen(self, resident_bytes: int, standing: Standing) -> list[Excess]:
+        """The connections whose tiny frames have made the process grow; they are forgotten.
+
+        What looks like tiny frames may be the content of a large one. Only together with the memory
+        that such frames take are they believed.
+        """
+        suspects = {
+            connection: size
+            for connection, size in self._tiny.items()
+            if self._kind(connection, standing) in (None, "client")
+        }
+        size = sum(suspects.values())
+        if not size:
+            self._resident_before = resident_bytes
+        if size < TINY_BYTES or resident_bytes - self._resident_before < SWELLING * size:
+            return []
+        for connection in suspects:
+            self.closed(connection)
+        return [Excess(c, n, TINY_BYTES, shared=True) for c, n in suspects.items()]
 
     def _kind(self, connection: int, standing: Standing) -> Kind | None:
         peer = self._connections[connection].peer
