@@ -93,6 +93,7 @@ SKINS: dict[str, set[str]] = {
         "sink",
         "sink_delivery",
         "sink_fencing",
+        "sink_joining",
         "source",
         "stream_reader",
         "updates",

@@ -14,9 +14,11 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from logboom.client import Client, Message
+from logboom.client import Client, Message, ParkedHandle
+from logboom.pipeline.rows import TYPES as ROW_TYPES
 from logboom.pipeline.sink import BatchWriter
 from logboom.pipeline.sink_delivery import Unit, Written
+from logboom.pipeline.sink_joining import LARGE, Parked, runs
 from logboom.pipeline.source import COLUMNS, LogboomDataSource
 from logboom.wire.errors import InvalidRequest, LogboomError, TransactionError, UnknownResource
 from logboom.wire.hashing import queue_for
@@ -94,12 +96,66 @@ def test_more_batches_than_a_decision_names_are_refused_with_ways_out(
     message = made.write(iter([rows(range(3))]))
     (handle,) = message.handles
     many = tuple(replace(handle, offset=handle.offset + n) for n in range(MAX_HANDLES + 1))
+    large = (LARGE,) * len(many)
     with pytest.raises(InvalidRequest, match=r"nothing is published. Bound a stream") as caught:
-        made.commit([dataclasses.replace(message, handles=many)])
+        made.commit([dataclasses.replace(message, handles=many, sizes=large)])
     assert caught.value.code == "TOO_LARGE"
     assert f"parked {MAX_HANDLES + 1} batches" in caught.value.text
     made.commit([message])
     assert values(boom, topic) == [0, 1, 2]
+
+
+def test_many_tasks_with_little_for_many_queues_are_one_write(
+    servers: str, boom: Client, topic: str
+) -> None:
+    name, queues, tasks, of_each = f"{topic}.wide", 16, 190, 3
+    assert queues * tasks > MAX_HANDLES
+    boom.admin.create_topic(name, queues=queues)
+    made = writer(servers, name, "partition value key tag headers timestamp")
+    count = queues * of_each
+
+    def task(number: int, numbers: range) -> Written:
+        columns = {
+            "partition": pa.array([n % queues for n in range(count)], pa.int32()),
+            "key": pa.array([b"%d" % n if n % 3 else None for n in range(count)], pa.binary()),
+            "tag": pa.array([f"task {number}" if n % 2 else None for n in range(count)]),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"%d" % n}] if n % 5 else None for n in range(count)],
+                ROW_TYPES["headers"],
+            ),
+            "timestamp": pa.array([n * 1_000 for n in numbers], ROW_TYPES["timestamp"]),
+        }
+        return made.write(iter([rows(numbers, **columns)]))
+
+    messages = [task(n, range(n * count, (n + 1) * count)) for n in range(tasks)]
+    # What failed has parked too, and no decision names it.
+    task(0, range(count))
+    made.commit(messages)
+    found = stored(boom, name)
+    assert len(found) == tasks * count
+    for queue in range(queues):
+        of_queue = [message for message in found if message.queue == queue]
+        expected = [n for n in range(tasks * count) if n % queues == queue]
+        assert [int(message.value or b"") for message in of_queue] == expected
+        for n, message in zip(expected, of_queue, strict=True):
+            at = n % count
+            assert message.key == (b"%d" % at if at % 3 else None)
+            assert message.tag == (f"task {n // count}" if at % 2 else None)
+            assert message.headers == ({"h": b"%d" % at} if at % 5 else None)
+            assert message.timestamp_ms == n
+    assert made.unit is not None
+    assert boom.admin.transactions(made.unit.app_id).transactions == []
+
+
+def test_small_batches_are_joined_up_to_a_bound() -> None:
+    handle = ParkedHandle("app", 0, 1, "t", 1, 0, 0, 0, count=10)
+    small = Parked(handle, LARGE // 3)
+    large = Parked(handle, LARGE)
+    assert [len(run) for run in runs([small] * 15)] == [6, 6, 3]
+    assert [len(run) for run in runs([small, large, large, small, small])] == [1, 1, 1, 2]
+    many = Parked(replace(handle, count=30_000), 1)
+    assert [len(run) for run in runs([many] * 5)] == [2, 2, 1]
+    assert list(runs([])) == []
 
 
 def test_what_a_write_without_a_name_leaves_behind_ends(
@@ -272,7 +328,7 @@ def test_overwrite_is_refused(servers: str) -> None:
     source = LogboomDataSource({"servers": servers, "topic": "t"})
     with pytest.raises(InvalidRequest, match="what is in a topic stays there: write with mode"):
         source.writer(schema_of("value"), True)
-    with pytest.raises(InvalidRequest, match='write with outputMode "append" or "update"'):
+    with pytest.raises(InvalidRequest, match='write with outputMode "append"; a running'):
         source.streamWriter(schema_of("value"), True)
 
 

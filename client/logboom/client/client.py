@@ -33,7 +33,12 @@ from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
 from logboom.client.transactions.applications import check_chosen, take_over
-from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
+from logboom.client.transactions.deciding import (
+    Decision,
+    ParkedHandle,
+    decide_handles,
+    read_parked,
+)
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
@@ -518,6 +523,16 @@ class Client:
             app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit, epoch=epoch
         )
         return self._io.drive(flow)
+
+    def read_parked(self, handles: Sequence[ParkedHandle]) -> list[Columns]:
+        """The batches that the first of some handles of one queue stand for, as many as come at once
+        (some 4 MiB).
+
+        Raises:
+            TransactionError: UNKNOWN_HANDLES: the first is not parked (any more).
+            Refused: UNSUPPORTED_VERSION: the queue's broker is of an older version.
+        """
+        return self._io.drive(read_parked(handles, self._timeout_s))
 
     def _parker(self) -> Producer:
         with self._lock:

@@ -276,7 +276,9 @@ class Broker:
             stats,
             self._recount,
         )
-        self.unended = UnendedRequests(config, self.queues, self.routes, self.roles.led.values)
+        self.unended = UnendedRequests(
+            config, self.queues, self.routes, self.roles.led.values, self.damages
+        )
         self.upkeep = Upkeep(
             config,
             self.queues,

@@ -16,9 +16,11 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
-from logboom.pipeline.clients import client
-from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
+from logboom.client import ParkedHandle
+from logboom.pipeline.clients import client, producer
+from logboom.pipeline.sink_delivery import CLOSED, Unit, Written, stream_unit, write
 from logboom.pipeline.sink_fencing import epoch_of
+from logboom.pipeline.sink_joining import Parked, joined
 from logboom.pipeline.sink_options import SinkOptions
 from logboom.wire.errors import (
     InternalError,
@@ -106,9 +108,37 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     if handles or (before and run):
         # A queue that had no part in the first decision parks, and is not told. Who parks nothing
         # more may be fenced all the same.
-        before |= _decide(options, unit, handles, run)
+        before |= _decide(options, unit, handles and _joined(options, unit, written), run)
     if before and options.app_id:
         _tell_closed(options, unit)
+
+
+def _joined(options: SinkOptions, unit: Unit, written: list[Written]) -> list[ParkedHandle]:
+    """Handles that a decision can name, if there are any: of small batches there may be too many."""
+    parked = [
+        Parked(handle, size)
+        for one in written
+        for handle, size in zip(one.handles, one.sizes, strict=True)
+    ]
+    boom = client(options.servers, options.timeout_s)
+    sender = producer(options.servers, options.timeout_s)
+    try:
+        return joined(boom, sender, parked, options.compression)
+    except TransactionError as error:
+        if error.code == CLOSED:
+            return []  # another run has published it meanwhile: the decision finds that out
+        raise _unparked(unit, error) from error
+
+
+def _unparked(unit: Unit, error: TransactionError) -> TransactionError:
+    if error.code not in UNPARKED:
+        return error
+    text = (
+        f"write {unit.sequence} of {unit.app_id!r} is not published: it was not decided within "
+        "the brokers' transaction_timeout_ms after its first rows came. Run it again with fewer "
+        "rows at once, or raise transaction_timeout_ms"
+    )
+    return TransactionError(f"{text}. ({error.text})", error.code)
 
 
 def _decide(options: SinkOptions, unit: Unit, handles: list[Any], run: str) -> bool:
@@ -136,14 +166,7 @@ def _decide(options: SinkOptions, unit: Unit, handles: list[Any], run: str) -> b
         )
         raise InvalidRequest(f"{text}. ({error.text})", "TOO_LARGE") from error
     except TransactionError as error:
-        if error.code not in UNPARKED:
-            raise
-        text = (
-            f"write {unit.sequence} of {unit.app_id!r} is not published: it was not decided within "
-            "the brokers' transaction_timeout_ms after its first rows came. Run it again with fewer "
-            "rows at once, or raise transaction_timeout_ms"
-        )
-        raise TransactionError(f"{text}. ({error.text})", error.code) from error
+        raise _unparked(unit, error) from error
 
 
 def drop(options: SinkOptions, messages: Iterable[Any]) -> None:

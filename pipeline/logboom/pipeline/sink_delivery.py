@@ -47,6 +47,8 @@ class Written(WriterCommitMessage):
     closed: bool = False
     """The unit was published before, so that nothing was parked."""
     rows: int = 0
+    sizes: tuple[int, ...] = ()
+    """Bytes of what each handle stands for."""
     run: str = ""
     """The run of the query that writes under an application id of its user's; "": no query does."""
 
@@ -99,7 +101,9 @@ def write(
             continue
         return Written(unit, attempt, closed=True, run=run)
     handles = () if parks is None else tuple(map(handle_of, piles))
-    return Written(unit, attempt, handles, rows=sum(pile.count for pile in piles), run=run)
+    rows = sum(pile.count for pile in piles)
+    sizes = tuple(pile.size for pile in piles) if handles else ()
+    return Written(unit, attempt, handles, rows=rows, sizes=sizes, run=run)
 
 
 def _run() -> str:

@@ -370,7 +370,7 @@ class Cluster:
         log = self._leads(endpoint, message.topic, message.queue)
         if isinstance(log, Failure):
             return log, ()
-        return self.decisions.answer(self, message), ()
+        return self.decisions.answer(self, message), self.decisions.wanted(self, message)
 
     def wake_pulls(self) -> None:
         self._holds = [

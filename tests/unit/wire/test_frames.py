@@ -170,7 +170,7 @@ SAMPLES = [
     ),
     Propose(16, 900, "b", 8, ReportDecided("b", 1, [CarriedOut(9, 1, 3)])),
     AwaitDecided(17, 900, "flights", 3, 9, 1),
-    CheckParked(18, 900, "flights", 3, WHOSE, [(17, 2)], 1),
+    CheckParked(18, 900, "flights", 3, WHOSE, [(17, 2)], 1, 4_096),
     ParkedChecked(18, [(17, 2)]),
     EndHalf(19, 900, "flights", 3, 17, 2, True, 1),
     HalfEnded(19, "unknown"),

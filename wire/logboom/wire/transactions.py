@@ -248,10 +248,13 @@ class CheckParked(Request, array_like=True):
     transaction: Transaction
     places: list[Place]
     topic_id: int = 0
+    read_bytes: int = 0
+    """Beyond 0: the batches of the first places are wanted too, until they have so many bytes."""
 
 
 class ParkedChecked(Message, array_like=True):
-    """Answer to CheckParked: the places where nothing is parked for this transaction."""
+    """Answer to CheckParked: the places where nothing is parked for this transaction. The frames behind
+    are the batches that were wanted: one at least, if the first place holds one."""
 
     unknown: list[Place]
 

@@ -33,8 +33,14 @@ from logboom.client.results import PullResult
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions.subscriber import WINDOW
 from logboom.client.transactions.applications import check_chosen, take_over
-from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
+from logboom.client.transactions.deciding import (
+    Decision,
+    ParkedHandle,
+    decide_handles,
+    read_parked,
+)
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
+from logboom.wire.columns import Columns
 from logboom.wire.filters import Filter
 from logboom.wire.messages import Acks
 
@@ -400,6 +406,10 @@ class Client:
             app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit, epoch=epoch
         )
         return await drive(self._io, flow)
+
+    async def read_parked(self, handles: Sequence[ParkedHandle]) -> list[Columns]:
+        """The batches that some handles stand for; as `logboom.client.Client.read_parked`."""
+        return await drive(self._io, read_parked(handles, self._timeout_s))
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush and close all producers, close all consumers, hang up. A second call does

@@ -14,10 +14,13 @@ from msgspec import Struct
 
 from logboom.client.calls import AskLeader, ProposeCommand, Together
 from logboom.client.flows import Flow
+from logboom.wire.batch import check
+from logboom.wire.columns import Columns
 from logboom.wire.commands import Result
 from logboom.wire.errors import (
     InternalError,
     InvalidRequest,
+    Refused,
     TimedOut,
     TransactionError,
     UnknownResource,
@@ -35,6 +38,8 @@ from logboom.wire.transactions import (
     check_app_id,
 )
 
+READ_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of parked batches that are asked for at once."""
 NOT_FENCED: Final = -1
 """Instead of a producer epoch: whoever decides is not a producer that another may replace."""
 MAX_COMMAND_BYTES: Final = 58 * 1024
@@ -237,13 +242,42 @@ def _unknown(handles: Sequence[ParkedHandle], timeout: float) -> Flow[int]:
     return count
 
 
+def read_parked(handles: Sequence[ParkedHandle], timeout: float) -> Flow[list[Columns]]:
+    """The first of some parked batches of one queue, as many as come at once.
+
+    Raises:
+        TransactionError: UNKNOWN_HANDLES: the first is not parked (any more).
+        Refused: UNSUPPORTED_VERSION: the broker is of an older version, which does not send them.
+    """
+    one = handles[0]
+    asked = handles[:MAX_HANDLES]
+    message = _checking(one.topic, one.topic_id, one.queue, asked, READ_BYTES)
+    answer, batches = yield AskLeader(one.topic, one.queue, message, timeout)
+    if not isinstance(answer, ParkedChecked):
+        raise InternalError(f"unexpected answer {type(answer).__name__}: please report it")
+    if (one.offset, one.side) in {(offset, side) for offset, side in answer.unknown}:
+        text = (
+            f"{len(answer.unknown)} of the handles of transaction {one.sequence} of {one.app_id!r} "
+            "are not parked (any more): park again under a new attempt"
+        )
+        raise TransactionError(text, "UNKNOWN_HANDLES", unknown=len(answer.unknown))
+    if not batches:
+        text = f"the broker of {one.topic}/{one.queue} does not send what is parked: upgrade it"
+        raise Refused(text, "UNSUPPORTED_VERSION")
+    return [Columns(check(batch, stamped=False), batch) for batch in batches]
+
+
 def _checking(
-    topic: str, topic_id: int, queue: int, handles: Sequence[ParkedHandle]
+    topic: str,
+    topic_id: int,
+    queue: int,
+    handles: Sequence[ParkedHandle],
+    read_bytes: int = 0,
 ) -> Callable[[int], Message]:
     first = handles[0]
-    transaction = Transaction(first.app_id, first.sequence, first.attempt)
+    whose = Transaction(first.app_id, first.sequence, first.attempt)
     places = [(each.offset, each.side) for each in handles]
-    return lambda left: CheckParked(0, left, topic, queue, transaction, places, topic_id)
+    return lambda left: CheckParked(0, left, topic, queue, whose, places, topic_id, read_bytes)
 
 
 def _refused(

@@ -10,14 +10,18 @@ from typing import Final
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.log.queues import Queues
+from logboom.nodes.log.reading import Damaged
 from logboom.nodes.log.replica import Replica
 from logboom.nodes.parked import rows
-from logboom.nodes.parked.release import is_certain
+from logboom.nodes.parked.release import is_certain, parked_entry
+from logboom.nodes.replication.damages import Damages
 from logboom.nodes.requests.led import led
 from logboom.nodes.transactions import decided_rows
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Inbound
+from logboom.wire.batch import control_body
 from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.parking import parked_body
 from logboom.wire.routes import Routes
 from logboom.wire.transactions import (
     HALF,
@@ -33,6 +37,8 @@ from logboom.wire.transactions import (
 
 MOST: Final = 1_000
 """Batches in one answer."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of the batches themselves, where they are wanted; the last one may go beyond it."""
 _LAST: Final = (1 << 63) - 1
 
 
@@ -66,8 +72,10 @@ class UnendedRequests:
         queues: Queues,
         routes: Routes,
         leads: Callable[[], Iterable[Replica]],
+        damages: Damages,
     ) -> None:
         """`leads` are the queues that this broker leads."""
+        self._damages = damages
         self._config = config
         self._queues = queues
         self._routes = routes
@@ -82,24 +90,47 @@ class UnendedRequests:
             unknown = [
                 place
                 for place in message.places[:MAX_HANDLES]
-                if not self._holds(replica, place, message.transaction)
+                if self._standing(replica, place, message.transaction) is None
             ]
+            batches = list(self._read(replica, message, turn)) if message.read_bytes > 0 else []
+        except Damaged as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
         unknown += message.places[MAX_HANDLES:]
-        turn.answer(address, ParkedChecked(message.id, unknown))
+        turn.answer(address, ParkedChecked(message.id, unknown), batches)
 
-    def _holds(self, replica: Replica, place: Place, transaction: Transaction) -> bool:
-        """Raises DataDamaged: the store cannot be read."""
+    def _read(self, replica: Replica, message: CheckParked, turn: Turn) -> Iterator[bytes]:
+        """The batches of the first places: up to the first that holds none, as many as are wanted."""
+        left = min(message.read_bytes, MOST_BYTES)
+        for place in message.places[:MAX_HANDLES]:
+            at = self._standing(replica, place, message.transaction)
+            if at is None or left <= 0:
+                return
+            batch = bytes(parked_body(control_body(parked_entry(replica, self._queues, at))).batch)
+            left -= len(batch)
+            turn.read += len(batch)
+            yield batch
+
+    def _standing(
+        self, replica: Replica, place: Place, transaction: Transaction
+    ) -> Position | None:
+        """Where the batch that was parked at a place for a transaction stands now; None: nowhere.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
         at = Position(*place)
         if min(at) < 0 or at >= replica.hw or at.side > LAST_SIDE:
-            return False
+            return None
         storage, ids = self._queues.storage, replica.parked.ids
         now_at = rows.place_of(storage, ids, at)
         standing = rows.standing_at(storage, ids, now_at) if now_at is not None else None
         whose = standing.waits if standing is not None else None
-        return whose is not None and whose.transaction == transaction
+        return now_at if whose is not None and whose.transaction == transaction else None
 
     def tell(self, address: Inbound, message: ListUnended, turn: Turn) -> None:
         """All that waits for a decision, oldest first."""

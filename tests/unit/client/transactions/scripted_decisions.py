@@ -54,6 +54,10 @@ class Decisions:
         self.consumed: list[Consumed] = []
         self.refusal: LogboomError | None = None
         """Refuses every commit."""
+        self.older = False
+        """Whether brokers do not know yet how to send what is parked."""
+        self.at_once = 1_000
+        """Parked batches that one answer brings."""
         self.late = False
         """Whether no queue carries anything out in time."""
         self.ended: list[tuple[EndHalf, bool]] = []
@@ -148,6 +152,20 @@ class Decisions:
                 return ParkedChecked(0, [p for p in map(_tuple, places) if p not in mine])
             case EndHalf():
                 return self._end_half(cluster, message, queue)
+
+    def wanted(
+        self, cluster: Cluster, message: AwaitDecided | CheckParked | EndHalf
+    ) -> Sequence[Frame]:
+        """The batches that go with the answer."""
+        if not isinstance(message, CheckParked) or not message.read_bytes or self.older:
+            return ()
+        queue = (cluster.topic_ids[message.topic], message.queue)
+        found: list[Frame] = []
+        for place in map(_tuple, message.places):
+            if (queue, place) not in self.parked or len(found) == self.at_once:
+                break
+            found.append(self.parked[queue, place][1])
+        return found
 
     def _end_half(self, cluster: Cluster, message: EndHalf, queue: Queue) -> Message:
         self.ended.append((message, message.commit))

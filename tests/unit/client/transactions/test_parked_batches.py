@@ -9,9 +9,15 @@ import msgspec
 import pytest
 
 from logboom.client.transactions.applications import take_over
-from logboom.client.transactions.deciding import Decision, ParkedHandle, decide_handles
+from logboom.client.transactions.deciding import (
+    Decision,
+    ParkedHandle,
+    decide_handles,
+    read_parked,
+)
 from logboom.client.transactions.parked_batches import Payload, handle_of, parks_of, send_all
 from logboom.wire.batch import encode_batch, open_batch
+from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused, TransactionError
 from tests.unit.client.scripted import WALL_MS, Cluster
 from tests.unit.client.sending.test_sending import producer
@@ -115,6 +121,30 @@ def test_who_was_taken_over_from_publishes_nothing_more(cluster: Cluster) -> Non
     # Who may not commit may still drop what is his.
     assert decide(cluster, handles, 6, commit=False, epoch=older).outcome == "abort"
     assert decide(cluster, [], 5, epoch=newer).again
+
+
+def test_what_is_parked_can_be_read_and_parked_again_as_one(cluster: Cluster) -> None:
+    handles = park(cluster, [("t", 0, [b"%d" % n, b"x"]) for n in range(5)])
+    cluster.decisions.at_once = 2
+    parts: list[Columns] = []
+    while len(parts) < 5:
+        more: list[Columns] = drive(cluster, read_parked(handles[len(parts) :], 5))
+        assert len(more) <= 2
+        parts += more
+    values = [value for part in parts for value in part.values()]
+    assert values == [each for n in range(5) for each in (b"%d" % n, b"x")]
+    decide(cluster, park(cluster, [("t", 0, values)]))
+    assert published(cluster) == values
+    with pytest.raises(TransactionError, match="5 of the handles") as caught:
+        drive(cluster, read_parked(handles, 5))
+    assert caught.value.code == "UNKNOWN_HANDLES"
+
+
+def test_a_broker_that_cannot_send_what_is_parked_says_so(cluster: Cluster) -> None:
+    handles = park(cluster, [("t", 0, [b"a"])])
+    cluster.decisions.older = True
+    with pytest.raises(Refused, match="does not send what is parked: upgrade it"):
+        drive(cluster, read_parked(handles, 5))
 
 
 def test_an_abort_drops(cluster: Cluster) -> None:

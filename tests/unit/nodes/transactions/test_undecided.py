@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.nodes.log.keys import Position
+from logboom.wire.batch import open_batch
 from logboom.wire.errors import TransactionError, Unavailable
 from logboom.wire.messages import Produced
 from logboom.wire.transactions import (
@@ -178,6 +179,27 @@ def test_handles_that_cannot_be_are_unknown() -> None:
     answer = client.answer()
     assert isinstance(answer, ParkedChecked)
     assert answer.unknown == [place for place in asked if place != mine]
+
+
+def test_what_is_parked_is_sent_along_where_it_is_wanted() -> None:
+    _, client = alone()
+    mine = [park(client, b"%d" % n) for n in range(3)]
+    missing = (mine[-1][0], mine[-1][1] + 1)
+    for places, most, count in (
+        (mine, 1 << 20, 3),
+        (mine, 1, 1),
+        (mine, 150, 2),
+        ([mine[2], mine[0]], 1 << 20, 2),
+        ([mine[0], missing, mine[1]], 1 << 20, 1),
+        ([missing, mine[0]], 1 << 20, 0),
+        (mine, 0, 0),
+    ):
+        (reply,) = client.ask(CheckParked(0, 1_000, "flights", 0, of(), places, 0, most))
+        answer, batches = reply.message, reply.batches
+        assert isinstance(answer, ParkedChecked)
+        assert answer.unknown == [place for place in places if place == missing]
+        wanted = [mine.index(place) for place in places if place != missing][:count]
+        assert [open_batch(each).values() for each in batches] == [[b"%d" % n] for n in wanted]
 
 
 def test_more_handles_than_are_taken_are_unknown() -> None:
