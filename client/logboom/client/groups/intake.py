@@ -66,7 +66,9 @@ class GroupIntake(Places):
         """Up to `limit` messages, without waiting. Raises what a queue or the group came to."""
         taken: list[Message] = []
         with self._member.lock:
-            self._polled()
+            self._member.asked += 1
+            if self._member.away is not self._woken_from:
+                self._wake()
             self._take_due(taken, limit, now)
             while len(taken) < limit:
                 batch = self._ready() or self._open_next(calm=bool(taken))
@@ -77,14 +79,16 @@ class GroupIntake(Places):
                 batch.place += len(some)
                 taken += some
                 batch.holding.handed = place_of(some[-1])[2] + 1
-            self._look_for_queues(bool(taken), now)
+            if not taken or self._bare_since is not None:
+                self._look_for_queues(bool(taken), now)
         return taken
 
     def take_columns(self, now: float) -> list[ColumnBatch]:
         """All batches that have arrived, as columns, without what was finished before."""
         found: list[ColumnBatch] = []
         with self._member.lock:
-            self._polled()
+            self._member.asked += 1
+            self._wake()
             while (arrival := self._next(calm=bool(found))) is not None:
                 fetch, columns = arrival.fetch, arrival.columns
                 if columns is None or not isinstance(fetch, GroupFetch):
@@ -103,9 +107,8 @@ class GroupIntake(Places):
             self._look_for_queues(bool(found), now)
         return found
 
-    def _polled(self) -> None:
+    def _wake(self) -> None:
         """The caller wants messages: a member that left since nobody did joins again."""
-        self._member.asked += 1
         away = self._member.away
         if away is not None and away is not self._woken_from:
             self._call(WakeMember(self._member))
@@ -121,7 +124,8 @@ class GroupIntake(Places):
         """Whether the member has a queue; if not, its inbox's bell rings with the next change.
         Raises why the group does not take it."""
         with self._member.lock:
-            self._polled()
+            self._member.asked += 1
+            self._wake()
             if self._member.error is not None:
                 raise self._member.error
             return self._member.assigned

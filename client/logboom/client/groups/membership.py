@@ -249,9 +249,10 @@ class Membership:
 
     def commit(self, call: CommitMember) -> None:
         """Commit now; the call's outcome tells."""
-        if self.member.epoch < 0:
-            text = f"not in group {self.member.options.group!r} at the moment: commit again later"
-            call.outcome.fail(self.member.error or self.member.away or GroupError(text))
+        member = self.member
+        if member.epoch < 0 or member.away is not None:
+            text = f"not in group {member.options.group!r} at the moment: commit again later"
+            call.outcome.fail(member.error or member.away or GroupError(text))
             return
         self._committing.commit(call.outcome)
 
