@@ -15,7 +15,9 @@ SEEDS = (*range(6), 15, 16)
 """In the last two, members are replaced by others of their name."""
 CALM = range(100, 103)
 """In these members only leave in good order: all that comes twice is the machines' doing."""
-FOUND: dict[int, str] = {}
+FOUND: dict[int, str] = {
+    353: "a farewell that ended as the metadata changed took the client's thread with it",
+}
 """Seed → what it once broke; all of them run too."""
 COUNTED = (
     "consumed by groups",

@@ -72,5 +72,6 @@ class Grouping:
         membership.open(call)
 
     def _rerouted(self) -> None:
-        for membership in self._members.values():
+        # What ends by it goes from among them.
+        for membership in list(self._members.values()):
             membership.rerouted()

@@ -120,6 +120,7 @@ class Membership:
                 self._opening = None
                 self._tick()
             self._beat()
+            self._look_at_caller()
         elif isinstance(answer, LogboomError):
             self._refused(answer)
 
@@ -271,8 +272,7 @@ class Membership:
         if self.member.reader is not None:
             with self.member.lock:
                 self.member.reader.tick(self._turn.now)
-        if self._idling.over(self._turn.now) and self.member.epoch >= 0 and self._leaving is None:
-            self._go_away()
+        self._look_at_caller()
         self._step()
 
     def _step(self) -> None:
@@ -309,8 +309,12 @@ class Membership:
         self._custody.quiesce()
         self._step()
 
-    def _go_away(self) -> None:
-        """Nobody asks for messages here: others shall have the queues meanwhile."""
+    def _look_at_caller(self) -> None:
+        """If nobody asks for messages here, others shall have the queues meanwhile."""
+        if self.member.epoch < 0 or self._leaving is not None:
+            return
+        if not self._idling.over(self._turn.now):
+            return
         error = GroupError(self._idling.reason(), "UNKNOWN_MEMBER")
         LOG.warning("%s", error)
         with self.member.lock:

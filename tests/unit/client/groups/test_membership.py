@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.calls import CommitMember
+from logboom.client.calls import CloseMember, CommitMember
 from logboom.client.groups.progress import Progress
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.group_messages import (
@@ -14,7 +14,7 @@ from logboom.wire.group_messages import (
     GroupLeave,
     GroupRelease,
 )
-from logboom.wire.messages import AnyMessage, Failure, Pull
+from logboom.wire.messages import AnyMessage, Failure, Pull, Watch
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers
 from tests.unit.client.scripted import BROKERS
 
@@ -544,3 +544,28 @@ def test_who_waits_for_a_queue_is_told_why_none_will_come(cluster: GroupCluster)
     cluster.run(2)
     with pytest.raises(GroupError, match="another process is it"):
         reader.intake.has_queue()
+
+
+def test_a_farewell_may_end_with_news_of_the_metadata(cluster: GroupCluster) -> None:
+    """As in a turn that was late: its time is over when its coordinator is known to be fenced."""
+    followed: list[str] = []
+
+    def note(endpoint: str, message: AnyMessage) -> bool | None:
+        if isinstance(message, Watch):
+            followed.append(endpoint)
+        return True if isinstance(message, GroupLeave) else None
+
+    cluster.intercept = note
+    cluster.run(1)
+    cluster.coordinator = next(each for each in BROKERS if each != followed[-1])
+    reader = Reader(cluster)
+    call = CloseMember(reader.member, 0)
+    cluster.call(call)
+    cluster.run(0.5)
+    cluster.dead.add(cluster.coordinator)
+    cluster.version += 1
+    cluster.delay = lambda: 10.0
+    cluster.run(0.6)  # the news is on its way
+    assert not call.outcome.done
+    cluster.now += 10.0
+    assert cluster.run(0.01, lambda: call.outcome.done)
