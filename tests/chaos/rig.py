@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from logboom.client import connect
 from logboom.deploy.closing import Closing
+from logboom.deploy.layout import KEY_FILE
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
 from tests.chaos.account import Account
@@ -217,6 +218,7 @@ class Rig(Closing):
     def _command(self, *words: str) -> None:
         command = [sys.executable, "-m", "logboom.cli", "name-server", *words]
         command += ["--servers", ",".join(self.endpoints)]
+        command += ["--key-file", str(self.cluster.data / KEY_FILE)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )

@@ -89,9 +89,11 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
         with pytest.raises(StartError, match="join anew under a new raft id"):
             cluster.start(lost)
 
-        assert "say --yes" in fail("name-server", "remove", lost, servers=servers)
-        assert "no name server" in fail("name-server", "remove", "name-9", "-y", servers=servers)
-        assert lost in succeed("name-server", "remove", lost, "--yes", servers=servers).err
+        key = ("--key-file", cluster.data / "cluster.key")
+        remove = ("name-server", "remove", *key)
+        assert "say --yes" in fail(*remove, lost, servers=servers)
+        assert "no name server" in fail(*remove, "name-9", "-y", servers=servers)
+        assert lost in succeed(*remove, lost, "--yes", servers=servers).err
 
         joiner = NodeSpec("name-4", "name-server", cluster.data / "name-4", ports.name_server())
         config = tomllib.loads((cluster.data / lost / "node.toml").read_text())
@@ -104,7 +106,7 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
             "name_servers": [m for m in config["name_servers"] if m["id"] != lost],
         }
         write(joiner.config_path, config)
-        add = ("name-server", "add", "name-4", joiner.endpoint, raft)
+        add = ("name-server", "add", "name-4", joiner.endpoint, raft, *key)
         assert "start name-4 there first" in fail(*add, servers=servers)
         process = NodeProcess.start(joiner, attached=True)
         process.wait_listening()

@@ -55,7 +55,8 @@ class AcceptedConnections:
         self.closed = 0
         """Connections closed for what they left unfinished."""
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._epoll = select.epoll() if hasattr(select, "epoll") else None
+        self._epoll: select.epoll | None = None
+        """Made for the first connection: a client accepts none."""
         self._cookies: dict[int, int] = {}
         self._rotation: list[int] = []
         """Descriptors that are still to be sampled in this rotation."""
@@ -68,8 +69,10 @@ class AcceptedConnections:
 
     def accepted(self, descriptor: int, listener: str, port: int, now: float) -> None:
         """A listener on `port` accepted a connection; it may be gone already."""
-        if self._epoll is None:
+        if not hasattr(select, "epoll"):
             return
+        if self._epoll is None:
+            self._epoll = select.epoll()
         self.gone(descriptor)
         with contextlib.suppress(OSError):
             # An old event: the number may be something else by now, such as a dialled connection.
