@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from logboom.cli.connecting import open_client
 from logboom.cli.consume_group import POLL_MESSAGES, POLL_S, consume_as_member, group_start
 from logboom.cli.message_format import as_json, compile_format
-from logboom.cli.options import Servers, duration_ms, queue_numbers
+from logboom.cli.options import Servers, ago_ms, queue_numbers
 from logboom.cli.output import note
 from logboom.client import Client, Consumer, Message
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -83,6 +83,8 @@ def consume(
     """
     write = as_json if json else compile_format(line_format)
     end_of_line = b"\n" if json else b""
+    if count is not None and count < 0:
+        raise InvalidRequest(f"--count {count}: write a number of messages, or leave it")
     if group is not None and queue is not None:
         raise InvalidRequest("a group gives its members their queues: say --group or --queue")
     if group is None and room is not None:
@@ -151,7 +153,7 @@ def _starts(
 ) -> dict[int, int]:
     """Where to begin in each queue."""
     if since is not None:
-        at = int(time.time() * 1000) - duration_ms(since)
+        at = ago_ms(since, int(time.time() * 1000))
         return {n: boom.admin.offset_for_time(topic, n, at) for n in offsets}
     if offset == "first":
         return {n: first for n, (first, _) in offsets.items()}

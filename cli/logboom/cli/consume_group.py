@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, Literal
 
-from logboom.cli.options import duration_ms
+from logboom.cli.options import ago_ms
 from logboom.client import Client, Message
 from logboom.wire.errors import InvalidRequest
 
@@ -21,7 +21,7 @@ def group_start(offset: str, since: str | None, now_ms: int) -> Literal["first",
         InvalidRequest: a group does not begin at an offset.
     """
     if since is not None:
-        return now_ms - duration_ms(since)
+        return ago_ms(since, now_ms)
     if offset == "first":
         return "first"
     if offset == "last":

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from logboom.cli.connecting import open_client
 from logboom.cli.message_format import as_row
-from logboom.cli.options import Output, Servers, duration_ms
+from logboom.cli.options import Output, Servers, ago_ms
 from logboom.cli.output import note, show, show_json
 from logboom.wire.errors import OffsetOutOfRange
 
@@ -89,7 +89,7 @@ def find(
     with open_client(servers) as boom:
         found = boom.admin.find_messages(topic, key.encode(), limit=limit + 1)
     if since is not None:
-        youngest = _since_ms(since)
+        youngest = ago_ms(since, int(time.time() * 1000))
         found = [message for message in found if message.timestamp_ms >= youngest]
     show(
         [as_row(message) for message in found[:limit]],
@@ -98,7 +98,3 @@ def find(
     )
     if len(found) > limit:
         note(f"there are more: raise --limit above {limit}")
-
-
-def _since_ms(since: str) -> int:
-    return int(time.time() * 1000) - duration_ms(since)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from cyclopts import Parameter
 
 from logboom.cli.local_cluster import DATA_VARIABLE, local_endpoints
+from logboom.metadata.state.names import MAX_QUEUES
 from logboom.wire.errors import InvalidRequest
 
 Servers: TypeAlias = Annotated[
@@ -36,6 +37,8 @@ KeyFile: TypeAlias = Annotated[
 Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
 """Do it without asking."""
 
+MOST: Final = 1 << 62
+"""No duration or size is greater: it has to fit into 64 bits with others."""
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -68,7 +71,25 @@ def duration_ms(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
     if match is None:
         raise InvalidRequest(f"{text!r} is no duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever")
-    return int(float(match[1]) * _UNITS_MS[match[2]])
+    return _whole(text, float(match[1]) * _UNITS_MS[match[2]])
+
+
+def ago_ms(text: str, now_ms: int) -> int:
+    """The time so long ago, in milliseconds since 1970 UTC.
+
+    Raises:
+        InvalidRequest: it is no duration, or without end.
+    """
+    found = duration_ms(text)
+    if found < 0:
+        raise InvalidRequest(f"{text!r} is no time ago: write 10m, 1h or 2d, or begin at first")
+    return now_ms - found
+
+
+def _whole(text: str, found: float) -> int:
+    if found > MOST:
+        raise InvalidRequest(f"{text!r} is beyond every bound: write a smaller one")
+    return int(found)
 
 
 def delay_s(text: str) -> float:
@@ -90,10 +111,10 @@ def time_ms(text: str) -> int | None:
         return int(text)
     try:
         said = datetime.fromisoformat(text)
-    except ValueError:
+        # Without a zone it is this machine's.
+        return int(said.astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
         return None
-    # Without a zone it is this machine's.
-    return int(said.astimezone().timestamp() * 1000)
 
 
 def size_bytes(text: str) -> int:
@@ -107,7 +128,7 @@ def size_bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.lower())
     if match is None:
         raise InvalidRequest(f"{text!r} is no size: write 4096, 64k, 1.5m, 10g or any")
-    return int(float(match[1]) * _UNITS_BYTES[match[2]])
+    return _whole(text, float(match[1]) * _UNITS_BYTES[match[2]])
 
 
 def queue_numbers(text: str | None) -> list[int] | None:
@@ -123,5 +144,9 @@ def queue_numbers(text: str | None) -> list[int] | None:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise InvalidRequest(f"{text!r} names no queues: write 0 or 0,3 or 2-5")
-        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < MAX_QUEUES:
+            text = f"{part.strip()!r}: queues are 0 to {MAX_QUEUES - 1}"
+            raise InvalidRequest(f"{text}, and the first of a range is the lower")
+        numbers += range(first, last + 1)
     return numbers

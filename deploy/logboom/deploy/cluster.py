@@ -70,10 +70,10 @@ class Cluster(Closing):
             InvalidRequest: the numbers make no cluster.
         """
         check_installed()
+        self._ports = Ports(ports)
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """The cluster's folder."""
-        self._ports = Ports(ports)
         self._processes: dict[str, NodeProcess] = {}
         self._lock = threading.RLock()
         self._closed = False

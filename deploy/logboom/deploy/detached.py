@@ -175,7 +175,7 @@ def _check_ports(data: Path, size: Size) -> None:
 
 def _check_same(data: Path, size: Size) -> None:
     # A raft group does not grow by a config file, and brokers hold data.
-    held = sum(1 for folder in data.glob("name-*") if (folder / "data").is_dir())
+    held = len(list(data.glob("name-*/node.toml")))
     if held and held != size.name_servers:
         raise StartError(
             f"{data} holds a cluster of {held} name servers, not {size.name_servers}: "

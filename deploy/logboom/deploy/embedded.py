@@ -54,10 +54,10 @@ class Embedded(Closing):
 
     def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
         check_installed()
+        self._ports = Ports(ports)
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
         """Where its messages are kept."""
-        self._ports = Ports(ports)
         self._threads: list[_NodeThread] = []
         try:
             self._start()

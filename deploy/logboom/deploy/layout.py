@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from logboom.deploy.config_files import write
 from logboom.deploy.keys import ensure_key
-from logboom.deploy.ports import Ports
+from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeSpec
 from logboom.wire.errors import InvalidRequest, StartError
 
@@ -75,21 +75,23 @@ class Size(NamedTuple):
 
 
 def laid_out(data: Path) -> Size | None:
-    """What the cluster under `data` was when it was last started; None if none was ever ready.
+    """What the cluster under `data` was when it was last started; None if none ever was. If it was
+    never ready its port counts for nothing: it may have been the reason.
 
     Raises:
         StartError: its config files cannot be read.
     """
-    if not (data / FOUNDED_FILE).exists():
-        return None
     first = data / "name-1" / "node.toml"
+    servers, brokers = (len(list(data.glob(f"{kind}-*/node.toml"))) for kind in ("name", "broker"))
+    if not (data / FOUNDED_FILE).exists():
+        return Size(servers, brokers, NAME_SERVER_PORT) if first.exists() else None
     try:
         listens = tomllib.loads(first.read_text(encoding="utf-8"))["listen"]
         port = int(listens.rpartition(":")[2])
     except (OSError, ValueError, KeyError, AttributeError) as error:
         text = f"cannot read {first} ({error}): bring it back"
         raise StartError(f"{text}, or give another folder with --data") from None
-    return Size(len(list(data.glob("name-*"))), len(list(data.glob("broker-*"))), port)
+    return Size(servers, brokers, port)
 
 
 def lay_out(

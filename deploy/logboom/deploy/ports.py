@@ -10,6 +10,8 @@ from __future__ import annotations
 import socket
 from typing import Final, Literal
 
+from logboom.wire.errors import InvalidRequest
+
 NAME_SERVER_PORT: Final = 7701
 """First port of the name servers; the brokers' and the raft ports keep this distance."""
 BROKER_PORT: Final = 7711
@@ -17,6 +19,8 @@ RAFT_PORT: Final = 7721
 MOST_OF_A_KIND: Final = BROKER_PORT - NAME_SERVER_PORT
 """Nodes of one kind that fit between two of the customary first ports."""
 
+LAST_BASE: Final = 65_535 - (RAFT_PORT - NAME_SERVER_PORT) - MOST_OF_A_KIND
+"""Behind it there is no room for all kinds."""
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -29,6 +33,12 @@ class Ports:
     def __init__(
         self, base: int | Literal["free"] = NAME_SERVER_PORT, host: str = LOOPBACK
     ) -> None:
+        """
+        Raises:
+            InvalidRequest: there are no such ports.
+        """
+        if base != "free" and not 1 <= base <= LAST_BASE:
+            raise InvalidRequest(f"port {base}: give 1 to {LAST_BASE}; other nodes listen above it")
         self._base = base
         self._host = host
         self._given: dict[int, int] = {}
@@ -52,7 +62,12 @@ class Ports:
         number = self._given[first] = self._given.get(first, -1) + 1
         if number >= MOST_OF_A_KIND:
             number += MOST_OF_A_KIND  # over the ports of the next kind: only brokers are so many
-        return f"{self._host}:{self._base + (first - NAME_SERVER_PORT) + number}"
+        port = self._base + (first - NAME_SERVER_PORT) + number
+        if port > 65_535:
+            raise InvalidRequest(
+                f"no port is left above {self._base} for so many nodes: give a lower"
+            )
+        return f"{self._host}:{port}"
 
     def _hold(self) -> int:
         holder = socket.socket()

@@ -335,10 +335,17 @@ def test_a_wrong_command_line_exits_with_2(command: str, said: str) -> None:
     [
         f"consume {TOPIC} -o middle",
         f"consume {TOPIC} --since yesterday",
+        f"consume {TOPIC} --since ever",
+        f"consume {TOPIC} --count -1",
+        f"consume {TOPIC} -q 0-99999999999",
+        f"produce {TOPIC} a --count -1",
+        "dev --port 99999",
+        "cluster up -p 99999",
         f"consume {TOPIC} -q one",
         f"consume {TOPIC} -f %z",
         f"produce {TOPIC} a -H broken",
         f"topic create {TOPIC}2 --retention soon",
+        f"topic create {TOPIC}2 --retention 99999999999999d",
         "cluster up -n 2",
     ],
 )
@@ -346,6 +353,7 @@ def test_a_value_that_makes_no_sense(servers: str, command: str, tmp_path: Path)
     done = logboom(*command.split(), servers=servers, cwd=tmp_path)
     assert complaint(done)
     assert done.code == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_asker_tells_why_a_node_does_not_answer() -> None:

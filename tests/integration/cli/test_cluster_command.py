@@ -227,3 +227,21 @@ def test_a_node_that_ends_while_the_cluster_starts_is_told(
     with pytest.raises(StartError, match="broker-1 ended"):
         detached.up(tmp_path, 1, 1, free_base(), progress)
     assert detached.endpoints(tmp_path) == []
+
+
+def test_a_first_start_that_failed_is_tried_again(somebody: Somebody) -> None:
+    base = free_base()
+    size = ["-n", "1", "-b", "1"]
+    with socket.socket() as taker:
+        taker.bind(("127.0.0.1", base + 10))
+        taker.listen()
+        assert "in use" in complaint(somebody.tries("cluster", "up", *size, "-p", base))
+        # The name server may have begun its journal.
+        assert "1 name servers, not 3" in complaint(
+            somebody.tries("cluster", "up", "-n", 3, "-p", base)
+        )
+    try:
+        rows = somebody.does("cluster", "up", "-p", base, "-o", "json").json
+        assert [row["node"] for row in rows] == ["name-1", "broker-1"]
+    finally:
+        somebody.does("cluster", "down")

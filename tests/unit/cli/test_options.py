@@ -2,7 +2,7 @@
 
 import pytest
 
-from logboom.cli.options import delay_s, duration_ms, queue_numbers, size_bytes, time_ms
+from logboom.cli.options import ago_ms, delay_s, duration_ms, queue_numbers, size_bytes, time_ms
 from logboom.cli.output import bytes_text, counted, duration_text
 from logboom.wire.errors import InvalidRequest
 
@@ -28,12 +28,27 @@ def test_no_duration(text: str) -> None:
         duration_ms(text)
 
 
+@pytest.mark.parametrize("text", ["99999999999999d", "9" * 400 + "w"])
+def test_a_duration_or_size_without_measure(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="beyond every bound"):
+        duration_ms(text)
+    with pytest.raises(InvalidRequest, match="beyond every bound"):
+        size_bytes(text.rstrip("dw") + "t")
+
+
+def test_a_time_ago() -> None:
+    assert ago_ms("1.5s", 10_000) == 8_500
+    with pytest.raises(InvalidRequest, match="no time ago"):
+        ago_ms("ever", 10_000)
+
+
 def test_delays_and_times() -> None:
     assert delay_s("1.5m") == 90.0
     with pytest.raises(InvalidRequest, match="40d is the longest"):
         delay_s("ever")
     assert time_ms("2026-11-21T10:00:00Z") == time_ms("1795255200000") == 1_795_255_200_000
     assert time_ms("tomorrow") is None
+    assert time_ms("0001-01-01T00:00:00") is None
 
 
 @pytest.mark.parametrize("text", ["", "k", "-5", "1p"])
@@ -47,6 +62,9 @@ def test_queue_lists() -> None:
     assert queue_numbers(None) is None
     with pytest.raises(InvalidRequest, match="names no queues"):
         queue_numbers("a")
+    for text in ("5-2", "0-99999999999", "1024"):
+        with pytest.raises(InvalidRequest, match="0 to 1023"):
+            queue_numbers(text)
 
 
 def test_numbers_for_people() -> None:

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from logboom.deploy.ports import Ports
-from logboom.wire.errors import StartError
+from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.sockets import Sockets
 
 
@@ -20,6 +20,20 @@ def test_any_number_of_brokers_leaves_the_raft_ports_alone() -> None:
     ports = Ports()
     brokers = [int(ports.broker().rpartition(":")[2]) for _ in range(25)]
     assert brokers == [*range(7711, 7721), *range(7731, 7746)]
+
+
+@pytest.mark.parametrize("base", [-1, 0, 65_506, 99_999])
+def test_ports_that_cannot_be(base: int) -> None:
+    with pytest.raises(InvalidRequest, match="give 1 to 65505"):
+        Ports(base)
+
+
+def test_more_brokers_than_ports() -> None:
+    ports = Ports(65_505)
+    most = [ports.broker() for _ in range(11)]
+    assert most[-1] == "127.0.0.1:65535"
+    with pytest.raises(InvalidRequest, match="no port is left"):
+        ports.broker()
 
 
 def test_another_base_moves_all() -> None:

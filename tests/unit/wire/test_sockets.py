@@ -130,6 +130,11 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
     assert check_endpoint("127.0.0.1:7711") == "127.0.0.1:7711"
 
 
+def test_a_port_that_cannot_be_is_not_taken_for_another() -> None:
+    with pytest.raises(StartError, match="is no endpoint"):
+        Sockets({"main": "127.0.0.1:99999"})
+
+
 def test_a_node_that_does_not_listen_still_hears_whom_it_dialled() -> None:
     node, other = Sockets({"main": "127.0.0.1:0"}), Sockets({"main": "127.0.0.1:0"})
     node.send([Send(other.endpoints["main"], [b"heartbeat"])])

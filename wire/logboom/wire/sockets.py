@@ -93,7 +93,8 @@ class Sockets:
         `max_frame_bytes` and `limits` hold for those who dial us.
 
         Raises:
-            StartError: PORT_IN_USE, or BAD_CONFIG for an address that is not of this machine.
+            StartError: PORT_IN_USE, or BAD_CONFIG for an address that is none, or not of this
+                machine.
         """
         self._context = zmq.Context()
         self._poller = zmq.Poller()
@@ -140,6 +141,7 @@ class Sockets:
             raise
 
     def _listen(self, name: str, address: str) -> None:
+        check_endpoint(address)  # ZeroMQ takes 99999, and listens at 34463
         socket = self._socket(zmq.ROUTER)
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.BACKLOG, CALLERS_WAITING)
