@@ -40,7 +40,6 @@ class DiskFaults:
             self.lose_power_in_sync: 1.5,
             self.fail_sync: 1.5,
             self.fill: 1,
-            self.fill_leader: 0.5,
         }
         if not self._rot:
             weights[self.replace_disk] = 0.7

@@ -55,8 +55,9 @@ class Faults:
         self._alone: tuple[Fault, ...] = (
             network.cut_from_nodes,
             network.unheard_by_nodes,
+            self._disks.fill_leader,
         )
-        """Struck only by themselves: weather has them among its partitions."""
+        """Struck only by themselves: weather has them among its partitions, and fills disks."""
         # Every seed has its own weather: some faults often, others never.
         for fault in self._weights:
             self._weights[fault] *= rng.choice((0, 0.5, 1, 1, 3))
