@@ -170,10 +170,35 @@ def test_every_message_that_is_whole_comes_back_at_its_offset(cluster: Cluster, 
         assert len(lost) < 60
         whole = {place: value for place, value in sent.values.items() if place not in lost}
         assert sent.read("single") | sent.read("double") == whole
-        before = {(topic, queue): offset + 1 for topic, queue, offset in sorted(sent.values)}
+        ends = {queue: end for queue, (_, end) in boom.admin.offsets("single").items()}
+        assert ends == {
+            queue: 1 + max(offset for t, q, offset in sent.values if (t, q) == ("single", queue))
+            for queue in range(QUEUES)
+        }
+        # All other readers pass over what is lost, also where it is the last that they asked for.
+        for queue, end in ends.items():
+            ranges = list(boom.read_range("single", queue, 0, end))
+            offsets = [at for part in ranges for at in range(part.base_offset, part.next_offset)]
+            assert offsets == [at for t, q, at in sorted(whole) if (t, q) == ("single", queue)]
+        for _, queue, offset in sorted(lost)[:3]:
+            assert list(boom.read_range("single", queue, offset, offset + 1)) == []
+        everything = {place for place in whole if place[0] == "single"}
+        with boom.consumer("single", group="late", start="first") as member:
+            seen = set[tuple[str, int, int]]()
+            while len(seen) < len(everything):
+                found = member.poll(500, 10.0)
+                assert found
+                seen |= {(m.topic, m.queue, m.offset) for m in found}
+                for message in found:
+                    member.ack(message)
+            member.commit()
+            wait_until(
+                lambda: boom.admin.committed("late", "single") == ends, "the group is at the end"
+            )
+        assert seen == everything
         fresh = Sent(boom, cluster)
         fresh.produce("single", 20)
-        assert all(offset >= before["single", queue] for _, queue, offset in fresh.values)
+        assert all(offset >= ends[queue] for _, queue, offset in fresh.values)
         assert sent.read("single") == {
             place: value for place, value in (whole | fresh.values).items() if place[0] == "single"
         }
