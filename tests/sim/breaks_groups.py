@@ -1,4 +1,4 @@
-"""The rules of groups, G1 to G4 and R13 for coordinators, taken out of the real code one by one."""
+"""The rules of groups, G1 to G5 and R13 for coordinators, taken out of the real code one by one."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ NEVER: Final = 1e6
 AT_ONCE: Final = 6
 """Messages that are handled at the same time."""
 COMMIT_EVERY_S: Final = 0.7
-TICK_S: Final = 1.0
-"""Seconds within which a member's core looks at its clock."""
+TICK_S: Final = 2.0
+"""Seconds within which a member's core looks at its clock twice (it notes what was asked in between),
+however slow its turns are."""
 LEAVE_S: Final = 8.0
 
 
@@ -175,7 +176,7 @@ class GroupMember:
             if self.leaving:
                 return
             raise BrokenProperty("members join", f"{self.id}: {call.outcome.error}")
-        self.joined = True
+        self.joined = self._asks = True  # the core looks from then on
 
     # -- the program ------------------------------------------------------------------------
 
