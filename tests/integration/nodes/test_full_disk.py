@@ -10,11 +10,13 @@ import pytest
 from rocksdict import Rdict
 
 from logboom.nodes.config import BrokerConfig
+from logboom.nodes.disk.store import RocksStorage
 from tests.chaos.disk import SmallDisk
+from tests.integration.cli.command import logboom
 from tests.integration.nodes.test_server import broker, config_of, counters, name_server, values
 from tests.integration.waiting import wait_until
 
-ROOM = 300 * 1024 * 1024
+ROOM = 500 * 1024 * 1024
 REFUSED = "IO error: No space left on device: While appending to file: 000008.log"
 """What RocksDB says of a full file system."""
 
@@ -35,6 +37,8 @@ class Filled:
         def refuse(_self: Rdict, *_args: object) -> None:
             raise Exception(REFUSED)  # noqa: TRY002 - rocksdict raises nothing narrower
 
+        real = RocksStorage.space
+        self._patch.setattr(RocksStorage, "space", lambda store: real(store)._replace(free=0))
         self._patch.setattr(Rdict, "write", refuse)
         self._patch.setattr("logboom.nodes.server.has_room", lambda _path: False)
 
@@ -96,3 +100,34 @@ def test_a_broker_that_waits_for_room_can_be_stopped(
             wait_until(lambda: "full to the last byte" in caplog.text, "it wrote on", 30.0)
             running.stop()
         assert running.error is None
+
+
+def test_a_small_disk_is_in_sync_with_the_default_reserve_and_doctor_tells_when_it_is_full(
+    tmp_path: Path, filled: Filled
+) -> None:
+    with name_server(tmp_path) as names:
+        small = config_of(tmp_path, names)
+        large = msgspec.structs.replace(
+            config_of(tmp_path, names), id="broker-2", data=str(tmp_path / "broker-2")
+        )
+        with broker(small) as (_, boom), broker(large):
+            boom.admin.create_topic("t", queues=2, replicas=2)
+            with boom.producer() as producer:
+                for queue in (0, 1):
+                    producer.send("t", b"kept", queue=queue).result(20)
+
+            def in_sync() -> bool:
+                return all(len(queue.isr) == 2 for queue in boom.admin.describe_topic("t").queues)
+
+            wait_until(in_sync, "a small disk does not come into the ISR", 20.0)
+
+            def disk() -> dict[str, str]:
+                rows = logboom("doctor", "-o", "json", servers=small.listen).json
+                return next(row for row in rows if row["check"] == "disk of broker-1")
+
+            assert disk()["result"] == "ok"
+            filled.fill()
+            wait_until(lambda: disk()["result"] == "failed", "doctor does not see it", 20.0)
+            assert "reserved" in disk()["found"]
+            filled.empty()
+            wait_until(lambda: disk()["result"] == "ok", "it stays full", 20.0)
