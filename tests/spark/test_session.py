@@ -10,16 +10,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pyspark
 import pytest
 from pyspark import daemon
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.pipeline import worker_daemon
 from logboom.pipeline.failures import reason
-from logboom.pipeline.session import check_spark, register
+from logboom.pipeline.session import check_spark, register, share_wheels
 from logboom.wire.errors import StartError
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,6 +40,15 @@ def test_spark_finds_the_format_by_itself(
 def test_registering_twice_is_harmless(spark: SparkSession) -> None:
     register(spark)
     register(spark)
+
+
+def test_a_session_of_spark_connect_has_no_context_to_share_wheels_with() -> None:
+    class Remote:
+        @property
+        def sparkContext(self) -> Any:  # noqa: N802 - Spark's name for it
+            raise PySparkAttributeError("it has no JVM")
+
+    share_wheels(cast("SparkSession", Remote()))
 
 
 def test_the_extra_has_what_stateful_operators_need() -> None:

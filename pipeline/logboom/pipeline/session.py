@@ -164,10 +164,13 @@ def use_light_home() -> None:
     os.environ["SPARK_HOME"] = str(home)
 
 
-def _share_wheels(spark: SparkSession) -> None:
+def share_wheels(spark: SparkSession) -> None:
     """Let Spark's workers import from wheels too: of what `--py-files` names, it puts only .zip, .egg
     and .jar on their path, though it brings every file to each machine."""
-    context = spark.sparkContext
+    # A session of Spark Connect has none, and sends its files itself.
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return
     includes = context._python_includes  # noqa: SLF001  # addPyFile looks at the ending.
     named = context.getConf().get("spark.submit.pyFiles", "") or ""
     for path in named.split(","):
@@ -182,6 +185,6 @@ def register(spark: SparkSession) -> None:
     from logboom.pipeline.group_commits import listen
     from logboom.pipeline.source import LogboomDataSource
 
-    _share_wheels(spark)
+    share_wheels(spark)
     spark.dataSource.register(LogboomDataSource)
     listen(spark)
