@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from logboom.client.groups.custody import Custody
 from logboom.client.groups.idling import Idling
+from logboom.client.groups.trials import Trial
 from logboom.metadata.allocate import allocate_topics
 from logboom.metadata.groups import offset_commands as group_offset_commands
 from logboom.metadata.groups import targets
@@ -156,3 +158,13 @@ def all_topics_are_dealt_together(patch: Patch) -> None:
         return allocate_topics(strategy, [every], members, **options)
 
     patch.setattr(targets, "allocate_topics", together)
+
+
+def ends_are_not_counted(patch: Patch) -> None:
+    """G6: a queue whose owner ended without leaving goes on as if it had left."""
+    patch.setattr(Custody, "trial", lambda _self, _owned, **_: None)
+
+
+def steps_are_not_small(patch: Patch) -> None:
+    """G6: behind the first message of such a queue all goes on as ever."""
+    patch.setattr(Trial, "step", lambda _self, _offset, _now: False)

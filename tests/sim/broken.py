@@ -263,6 +263,12 @@ BREAKS: Final = (
     Break("G4", g.who_asks_for_nothing_stays, Members(), seeds=(1,), within=20),
     Break("G5", g.strategies_deal_the_retries, Members(), seeds=(6,), within=20),
     Break("G5", g.all_topics_are_dealt_together, Members(), seeds=(2,), within=20),
+    Break("G6", g.ends_are_not_counted, Members(), seeds=(4,), within=20),
+    Break(
+        "G6",
+        g.steps_are_not_small,
+        Directed("client.groups.test_trials:test_steps_grow_until_all_that_was_there_is_done"),
+    ),
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),

@@ -14,7 +14,7 @@ from typing import Final
 
 from logboom.wire.actor import Call
 from tests.sim.group_ledger import GroupLedger
-from tests.sim.group_member import GroupMember, Membership
+from tests.sim.group_member import GroupMember, Membership, Poison
 from tests.sim.group_operator import GROUPS, GroupOperator, config_of, queues_of
 from tests.sim.group_watch import GroupWatch
 from tests.sim.history import History
@@ -59,6 +59,8 @@ class Groups:
         """The process that a machine's member has now."""
         self._watch = GroupWatch(world, self.ledger, self._cores)
         self._operator = GroupOperator(world, self.ledger, rng)
+        poisoned = not calm and rng.random() < 0.4
+        self._poison = Poison(rng.randint(5, 80)) if poisoned else None
         number = 0
         for group in names:
             for _ in range(rng.choice((2, 3, 4))):
@@ -78,6 +80,7 @@ class Groups:
             instance=name if rng.random() < 0.3 else "",
             handling_s=handling,
             failing=0.03 if group == "billing" else 0.0,
+            poison=self._poison if group == "billing" else None,
             max_poll_interval_ms=0 if self._calm else rng.choice((0, 1_500, 4_000)),
         )
         self._install(of)
@@ -107,6 +110,7 @@ class Groups:
         )
         core.hurry = self._over
         core.replaced = partial(self._replaced, of.name)
+        core.poisoned = partial(self._poisoned, of.name)
         core.went_away = partial(self._world.trace.count, "members went away")
         self._cores[of.name] = core
         return core
@@ -180,7 +184,9 @@ class Groups:
         return ""
 
     def compare(self) -> None:
-        """Every group has consumed everything."""
+        """Every group has consumed everything, but for what was given up."""
+        if self._poison is not None:
+            self._world.trace.count("messages given up", self._poison.buried)
         for name, topics in self.topics.items():
             self.ledger.compare(name, topics)
 
@@ -254,6 +260,20 @@ class Groups:
         self._world.kill(name)
         self._world.trace.count("members killed")
         self._come_back(name)
+
+    def _poisoned(self, name: str) -> None:
+        """A message ends the process that handles it."""
+        process, core = self._world.machines[name].process, self._cores[name]
+        self.ledger.lost(core.id, "ended by a message")
+
+        def gone() -> None:
+            machine = self._world.machines[name]
+            if process is not None and machine.process is process:
+                self._world.kill(name)
+                self._world.trace.count("members ended by a message")
+                self._come_back(name)
+
+        self._later(0.0001, gone)
 
     def _come_back(self, name: str) -> None:
         wait = self._rng.choice((0.1, 0.5, 2.0, 5.0))

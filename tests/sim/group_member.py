@@ -38,6 +38,23 @@ however slow its turns are."""
 LEAVE_S: Final = 8.0
 
 
+@dataclass
+class Poison:
+    """One message of a group that ends every process that handles it."""
+
+    after: int
+    """Messages that are handled before it."""
+    value: bytes | None = None
+    buried: int = 0
+
+    def taken(self, value: bytes) -> bool:
+        """A message is handled; whether it is this one."""
+        self.after -= 1
+        if self.value is None and self.after < 0:
+            self.value = value
+        return value == self.value
+
+
 @dataclass(frozen=True)
 class Membership:
     """What does not change from one process of a member to the next."""
@@ -51,6 +68,8 @@ class Membership:
     """How long handlers take, one of these."""
     failing: float = 0.0
     """Share of handlers that fail."""
+    poison: Poison | None = None
+    """A message of the group that ends the process of whoever handles it."""
     max_poll_interval_ms: int = 0
     """0: it may ask for nothing as long as it likes."""
 
@@ -87,10 +106,12 @@ class GroupMember:
             max_poll_interval_ms=of.max_poll_interval_ms,
         )
         self.member = Member(options, Inbox(6_000, _ignore), nullcontext())
-        sink = GroupSink(self._call, lambda: self._now.mono, date_ms)
+        sink = GroupSink(self._call, lambda: self._now.mono, date_ms, self._buried)
         failures = Failures(self.member, lambda: self._now.mono, sink)
         self._intake = GroupIntake(self.member, self._call, failures)
         self._handling: list[tuple[float, int, Message, Holding]] = []
+        self._ended = False
+        """A message has ended this process."""
         self._order = count()
         self.hurry = False
         """From now on handlers take no time."""
@@ -104,6 +125,8 @@ class GroupMember:
         """Why it was away when that was looked at last."""
         self.went_away: Callable[[], None] = _ignore
         """Called when the core leaves the group since the program asks for nothing."""
+        self.poisoned: Callable[[], None] = _ignore
+        """Called when a message ends this process."""
         self.leaving = False
         self.joined = False
         self.replaced: Callable[[], None] = _ignore
@@ -126,12 +149,13 @@ class GroupMember:
         others = [event for event in events if not isinstance(event, Call)]
         effects = self._core.handle([*others, *calls], now)
         self._look_at_bound()
-        if now.mono < self._hangs_until:
+        if now.mono < self._hangs_until or self._ended:
             return effects
-        while self._handling and self._handling[0][0] <= now.mono:
+        while self._handling and self._handling[0][0] <= now.mono and not self._ended:
             _, _, message, holding = heapq.heappop(self._handling)
             self._finish(message, holding)
-        self._take()
+        if not self._ended:
+            self._take()
         return effects
 
     def hang(self, seconds: float) -> None:
@@ -164,7 +188,9 @@ class GroupMember:
         if self._now.mono < self._hangs_until:
             wanted.append(self._hangs_until)
         else:
-            wanted.append(self._intake.due())
+            # Who takes no more for now looks again when a handler ends.
+            takes = len(self._handling) < AT_ONCE and not self.leaving
+            wanted += [self._intake.due()] if takes else []
             wanted += [self._handling[0][0]] if self._handling else []
         return min((at for at in wanted if at is not None), default=None)
 
@@ -212,6 +238,11 @@ class GroupMember:
         owned = has and not holding.cancelled and not holding.releasing
         topic, number, offset = place_of(message)
         place = Queue(topic, number)
+        poison = self.of.poison
+        if poison is not None and poison.taken(bytes(message.value or b"")):
+            self._ended = True
+            self.poisoned()
+            return
         if self._rng.random() < self.of.failing and not self.hurry and owned:
             self._ledger.pass_on(self.of.group, place, offset)
             self._intake.nack(message, None, "it failed", self._now.mono)
@@ -220,6 +251,19 @@ class GroupMember:
         if message.read_from is not None:
             self._ledger.retried(self.of.group, Queue(message.topic, message.queue), message.offset)
         self._intake.ack(message)
+
+    def _buried(self, message: Message) -> None:
+        """A message is a dead letter: nobody is to handle it any more."""
+        poison, value = self.of.poison, bytes(message.value or b"")
+        where = f"{self.of.group} {message.topic}/{message.queue} {message.offset}"
+        if poison is None or value != poison.value:
+            raise BrokenProperty("only what ends its consumers is given up", f"{where}: {value!r}")
+        topic, number, offset = place_of(message)
+        for place in (Queue(topic, number), Queue(message.topic, message.queue)):
+            at = offset if place.topic == topic else message.offset
+            self._ledger.pass_on(self.of.group, place, at)
+            self._ledger.retried(self.of.group, place, at)
+        poison.buried += 1
 
     def leave(self, left: Callable[[], None]) -> None:
         """Go in good order; called through a `Call`, `left` once it is done."""

@@ -22,6 +22,7 @@ CONFIG: Final = GroupConfig(
     session_ms=3_000,
     heartbeat_ms=800,
     drain_ms=4_000,
+    max_attempts=4,
     retry="exponential",
     retry_first_ms=300,
     retry_last_ms=2_000,

@@ -11,6 +11,7 @@ from logboom.client.results import Message
 from logboom.client.sending.piles import Pile
 from logboom.client.sending.send_buffer import SendBuffer
 from logboom.wire.errors import LogboomError
+from logboom.wire.names import DLQ_PREFIX
 
 COPY_S = 30.0
 """Seconds that a copy is tried."""
@@ -38,9 +39,12 @@ class GroupSink:
         call: Callable[[AnyCall], None],
         mono: Callable[[], float],
         date_ms: Callable[[], int],
+        buried: Callable[[Message], None],
     ) -> None:
-        """`date_ms`: the right date, from which delays count."""
+        """`date_ms`: the right date, from which delays count; `buried`: called before a message that
+        is a dead letter is finished."""
         self._call = call
+        self._buried = buried
         options = ProducerOptions("all", delivery_timeout_s=COPY_S)
         self._buffer = _Buffer(options, mono, date_ms)
         self._opening = False
@@ -98,7 +102,13 @@ class GroupSink:
     ) -> None:
         delay_s = delay_ms / 1000 if delay_ms else None
         (pile,) = self._buffer.send_many(topic, [message.value], headers=[headers], delay_s=delay_s)
-        pile.add_callback(lambda: done(_told(pile.error)))
+
+        def sent() -> None:
+            if pile.error is None and topic.startswith(DLQ_PREFIX):
+                self._buried(message)
+            done(_told(pile.error))
+
+        pile.add_callback(sent)
 
 
 def _told(error: Exception | None) -> LogboomError | None:

@@ -37,6 +37,8 @@ COUNTED = (
     "queues that nobody gets",
     "handlers failed",
     "retries finished",
+    "members ended by a message",
+    "messages given up",
 )
 """What must have happened at least once over all seeds: else they prove nothing."""
 

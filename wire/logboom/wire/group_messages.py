@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from logboom.wire.group_commands import QueueCommit
-from logboom.wire.group_view import GroupConfig, OwnedQueue
+from logboom.wire.group_view import GroupConfig, OwnedQueue, QueueKey
 from logboom.wire.message import Message, Name, Request
 
 
@@ -90,6 +90,8 @@ class GroupAssigned(Message, array_like=True):
     """The group's; newer than what the member joined with: adopt it (join again with it)."""
     subscription_version: int
     config: GroupConfig
+    ended: list[QueueKey] = msgspec.field(default_factory=list)
+    """Queues whose owner before ended without leaving, as far as the coordinator knows."""
 
 
 class GroupRelease(Request, array_like=True):

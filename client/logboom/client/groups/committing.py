@@ -71,6 +71,21 @@ class Committing:
             self._unsent = [(h, h.last_commit()) for h in dirty if h.state != "lost"]
         self._next_round()
 
+    def say_trials(self) -> None:
+        """Tell the group which messages are tried, and which of these are done, without waiting for
+        the next commit."""
+        member = self._member
+        if self._commit is not None or member.epoch < 0:
+            return
+        with member.lock:
+            told = [h for h in member.holdings.values() if h.trial is not None]
+            told = [
+                h for h in told if h.state == "reading" and h.unsaid(early=member.commits_early)
+            ]
+            self._unsent = [(holding, holding.last_commit()) for holding in told]
+        if self._unsent:
+            self._next_round()
+
     def _next_round(self) -> None:
         member = self._member
         if not self._unsent:
@@ -99,15 +114,19 @@ class Committing:
         self._next_round()
 
     def _take(self, sent: Round, codes: Sequence[str]) -> None:
+        tried = False
         with self._member.lock:
             for (holding, commit), code in zip(sent, codes, strict=False):
                 if not code:
-                    holding.committed = (commit.offset, commit.ranges)
+                    holding.took(commit)
+                    tried = tried or holding.trial is not None
                 elif holding.releasing or self.released.get(holding.key) == holding.owner_epoch:
                     continue  # overtaken by the release, which commits as much or more
                 elif self._failed is None:
                     self._failed = refusal(self._member.options.group, holding, commit, code)
                     LOG.warning("%s", self._failed)
+        if tried:
+            self._member.changed()
 
     def _settle(self) -> None:
         done, error = self._wanted, self._failed

@@ -7,9 +7,11 @@ from typing import Final, Protocol
 
 from logboom.client.groups.holdings import Holding
 from logboom.client.groups.member import Member
+from logboom.client.groups.progress import trying_of
+from logboom.client.groups.trials import Trial
 from logboom.client.reading.inbox import QueueFetch
 from logboom.client.turn import Turn
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import DamagedBatch, LogboomError
 from logboom.wire.group_messages import GroupAssigned
 from logboom.wire.group_view import OwnedQueue, QueueKey
 from logboom.wire.view import TopicView
@@ -77,7 +79,7 @@ class Custody:
                 elif owned.owner_epoch > released.get(key, -1):
                     topic = assigned.topics.get(owned.topic_id)
                     if topic is not None:
-                        self._take(topic, owned, begun, quiet=quiet)
+                        self._take(topic, owned, assigned, begun, quiet=quiet)
             # Each is told what it may fetch when all are known that share a bound with it.
             share = member.share_bytes()
             for holding in member.holdings.values():
@@ -88,19 +90,43 @@ class Custody:
                 self._begin(holding, holding.handed)
         member.changed()
 
-    def _take(self, topic: str, owned: OwnedQueue, begun: list[Holding], *, quiet: bool) -> None:
+    def _take(
+        self,
+        topic: str,
+        owned: OwnedQueue,
+        assigned: GroupAssigned,
+        begun: list[Holding],
+        *,
+        quiet: bool,
+    ) -> None:
         """A queue that is new, or was reset."""
         member = self._member
         known = member.holdings.get((owned.topic_id, owned.queue))
         if known is not None:
             self._lose(known)
         options = member.options
-        holding = Holding(options.group, topic, owned, member.matching(topic), self._turn.now)
+        ended = known is None and (owned.topic_id, owned.queue) in assigned.ended
+        trial = self.trial(owned, ended=ended)
+        matching = member.matching(topic)
+        holding = Holding(options.group, topic, owned, matching, self._turn.now, trial)
         member.add(holding)
         if owned.revoking or quiet:
             holding.state = "draining"
         else:
             begun.append(holding)
+
+    def trial(self, owned: OwnedQueue, *, ended: bool) -> Trial | None:
+        """What is known of the queue's first message, if a process may have ended with it."""
+        try:
+            kept = trying_of(owned.ranges)
+        except DamagedBatch:
+            kept = 0
+        if self._member.tried.get((owned.topic_id, owned.queue)) == (owned.start, kept):
+            # It was this process, which was taken for dead, and nobody's since.
+            kept = kept - 1 if kept > 2 else 0
+        if not kept and not ended:
+            return None
+        return Trial(owned.start, kept, self._member.config.max_attempts, ended=ended)
 
     def _keep(
         self, holding: Holding, owned: OwnedQueue, begun: list[Holding], *, quiet: bool
@@ -144,6 +170,8 @@ class Custody:
 
     def _lose(self, holding: Holding) -> None:
         """It is another's, or will be: results of running handlers do not count any more."""
+        if holding.trial is not None and holding.state == "reading":
+            self._member.tried[holding.key] = (holding.trial.offset, holding.trial.trying)
         holding.state, holding.cancelled, holding.since = "lost", True, self._turn.now
         self._member.remove(holding)
         self._stop_reading(holding)

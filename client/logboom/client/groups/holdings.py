@@ -10,8 +10,11 @@ import logging
 from itertools import compress
 from typing import Final, Literal, TypeAlias
 
-from logboom.client.groups.progress import Progress
-from logboom.client.groups.retries import restored
+import msgspec
+
+from logboom.client.groups.progress import Progress, trying_of
+from logboom.client.groups.retries import place_of, restored
+from logboom.client.groups.trials import SAY_S, STEP_S, Trial
 from logboom.client.reading.inbox import Inbox, QueueFetch
 from logboom.client.reading.picking import matcher_of, pick, tags_of, text_of
 from logboom.client.results import Message, messages_of
@@ -98,10 +101,17 @@ class Holding:
         "since",
         "state",
         "topic",
+        "trial",
     )
 
     def __init__(
-        self, group: str, topic: str, owned: OwnedQueue, matching: Matching, now: float
+        self,
+        group: str,
+        topic: str,
+        owned: OwnedQueue,
+        matching: Matching,
+        now: float,
+        trial: Trial | None = None,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -137,6 +147,8 @@ class Holding:
         """What the member has of the topic, this queue among it."""
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
+        self.trial = trial
+        """None: its last owner left in good order, or the first message is done."""
 
     @property
     def is_retry(self) -> bool:
@@ -159,8 +171,115 @@ class Holding:
         if len(messages) < stop - first:
             self._finish_others(messages, first, stop)
         if self.is_retry:
-            return [restored(message) for message in messages]
+            messages = [restored(message) for message in messages]
+        if self.trial is not None and messages:
+            self._try(self.trial, messages)
         return messages
+
+    @staticmethod
+    def _try(trial: Trial, messages: list[Message]) -> None:
+        first = messages[0]
+        if place_of(first)[2] == trial.offset and not trial.given:
+            attempt = trial.found(first.attempt)
+            messages[0] = msgspec.structs.replace(first, attempt=attempt)
+
+    def look_at_trial(self, columns: Columns) -> Message:
+        """The message at the commit point, of a batch that is not opened."""
+        at = max(0, self.progress.floor - columns.base_offset)
+        messages = messages_of(self.topic, self.queue, columns.slice(at, at + 1))
+        if self.is_retry:
+            messages = [restored(messages[0])]
+        if self.trial is not None:
+            self._try(self.trial, messages)
+        return messages[0]
+
+    def held_back(self, offset: int, now: float) -> bool:
+        """Whether the message at `offset`, the next to be handed out, has to wait: for one that is
+        tried, or for the group to be told.
+
+        If not, and it is to be tried now (`tries`), it goes alone; else no more than `allowed`.
+        """
+        trial = self.trial
+        if trial is None:
+            return False
+        if trial.until is None:
+            trial.until = now + SAY_S
+            trial.end = -1 if self.fetch is None else self.fetch.max_offset
+        floor = self.progress.floor
+        if floor == trial.offset and not trial.given:
+            trial.wanted = not trial.over
+            return trial.wanted and not trial.is_said and now < trial.until
+        if offset < trial.limit:
+            return False
+        if now >= trial.until:
+            if floor != trial.offset:
+                self.trial = None
+            return False
+        if min(floor, self.committed[0]) < trial.limit:
+            return True
+        if not trial.step(offset, now):
+            self.trial = None
+        return False
+
+    def allowed(self, offset: int, wanted: int, now: float) -> int:
+        """How many of `wanted` messages from `offset` on may go out, where they are not held back."""
+        trial = self.trial
+        if trial is None or trial.until is None or now >= trial.until:
+            return wanted
+        return max(1, min(wanted, trial.limit - offset))
+
+    @property
+    def tries(self) -> bool:
+        """Whether the next message to be handed out is the one that is tried."""
+        trial = self.trial
+        return trial is not None and not trial.given and self.progress.floor == trial.offset
+
+    def give_trial(self, message: Message, now: float) -> str:
+        """The message that is tried is handed out; why it is not, but a dead letter, or ""."""
+        trial = self.trial
+        if trial is None:
+            return ""
+        trial.given, trial.until = True, now + STEP_S
+        if trial.over:
+            return trial.cause(self.group)
+        LOG.warning(
+            "group %s: whoever had %s/%s ended without leaving; message %d is handed out alone, "
+            "as attempt %d",
+            *(self.group, message.topic, message.queue, message.offset, message.attempt),
+        )
+        return ""
+
+    def unsaid(self, *, early: bool) -> bool:
+        """Whether the group is to be told now: that a message is tried, or (`early`) that all which
+        may be out is done."""
+        trial = self.trial
+        if trial is None or self.progress.floor == UNPLACED:
+            return False
+        if self.progress.floor == trial.offset:
+            return trial.wanted and not trial.is_said
+        return early and self.committed[0] < trial.limit <= self.progress.floor
+
+    def asks_to_tell(self, *, early: bool) -> bool:
+        """Whether the core is to be woken for that; once for each."""
+        trial = self.trial
+        if trial is None or trial.woken == self.progress.floor or not self.unsaid(early=early):
+            return False
+        trial.woken = self.progress.floor
+        return True
+
+    def took(self, commit: QueueCommit) -> None:
+        """The group has a commit."""
+        self.committed = (commit.offset, commit.ranges)
+        if self.trial is not None and commit.offset == self.trial.offset:
+            self.trial.said = trying_of(commit.ranges)
+
+    def encoded(self) -> bytes:
+        """What is finished above the commit point, and whether a message is tried there."""
+        trial = self.trial
+        if trial is None or self.progress.floor != trial.offset:
+            return self.progress.encode()
+        # Who gives a queue away did not end with it.
+        return self.progress.encode(trial.kept if self.state == "draining" else trial.trying)
 
     def _finish_others(self, wanted: list[Message], first: int, stop: int) -> None:
         at = first
@@ -185,6 +304,7 @@ class Holding:
         self.progress = Progress(offset)
         self.arrived = self.handed = offset
         self.running = 0
+        self.trial = None
 
     def place_if_known(self) -> None:
         """An end or a time that was sought is an offset by now: that is where we are."""
@@ -203,7 +323,7 @@ class Holding:
         self.seen_end = seen
         offset, ranges = self.committed
         if self.progress.floor != UNPLACED:
-            offset, ranges = self.progress.floor, self.progress.encode()
+            offset, ranges = self.progress.floor, self.encoded()
         return QueueCommit(*self.key, self.owner_epoch, offset, max(seen, offset), ranges)
 
     @property
@@ -214,7 +334,8 @@ class Holding:
             return False
         offset, ranges = self.committed
         return progress.floor != offset or (
-            (progress.sparse or ranges != b"") and (progress.encode() != ranges)
+            (progress.sparse or ranges != b"" or self.trial is not None)
+            and self.encoded() != ranges
         )
 
     def status(self, now: float, asked_at: float) -> QueueStatus | None:

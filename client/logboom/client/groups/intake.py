@@ -21,6 +21,7 @@ from logboom.client.groups.places import Places
 from logboom.client.groups.retries import DEAD, place_of
 from logboom.client.reading.inbox import Arrival
 from logboom.client.results import ColumnBatch, Message
+from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, LogboomError
 
 Given: TypeAlias = Message | ColumnBatch
@@ -71,10 +72,16 @@ class GroupIntake(Places):
                 self._wake()
             self._take_due(taken, limit, now)
             while len(taken) < limit:
-                batch = self._ready() or self._open_next(calm=bool(taken))
+                batch = self._ready(now) or self._open_next(now, calm=bool(taken))
                 if batch is None:
                     break
                 stop = batch.place + limit - len(taken)
+                if batch.holding.trial is not None:
+                    if batch.holding.tries:
+                        self._try(batch, taken, now)
+                        continue
+                    at = place_of(batch.messages[batch.place])[2]
+                    stop = batch.place + batch.holding.allowed(at, limit - len(taken), now)
                 some = batch.messages[batch.place : stop]
                 batch.place += len(some)
                 taken += some
@@ -83,19 +90,105 @@ class GroupIntake(Places):
                 self._look_for_queues(bool(taken), now)
         return taken
 
+    def _try(self, batch: _Batch, taken: list[Message], now: float) -> None:
+        """Hand out one message that may end this process, or bury it."""
+        message, holding = batch.messages[batch.place], batch.holding
+        batch.place += 1
+        holding.handed = place_of(message)[2] + 1
+        cause = holding.give_trial(message, now)
+        if cause:
+            self._failures.bury(self, holding, message, cause)
+        else:
+            taken.append(message)
+
+    def _waits(self, now: float) -> bool:
+        """Whether what has arrived first is of a queue that waits: opened, it would make room for
+        more."""
+        arrival = self._member.inbox.arrivals[0] if self._member.inbox.arrivals else None
+        fetch = None if arrival is None else arrival.fetch
+        if arrival is None or arrival.columns is None or not isinstance(fetch, GroupFetch):
+            return False
+        trial = fetch.holding.trial
+        if trial is None or trial.until is None or arrival.generation != fetch.generation:
+            return False
+        return self._held_back(fetch.holding, arrival.columns.base_offset, now)
+
+    def _columns_wait(self, now: float) -> bool:
+        """Whether what has arrived first is to be handed out later."""
+        arrival = self._member.inbox.arrivals[0] if self._member.inbox.arrivals else None
+        fetch = None if arrival is None else arrival.fetch
+        if arrival is None or not isinstance(fetch, GroupFetch) or fetch.holding.trial is None:
+            return False
+        holding, columns = fetch.holding, arrival.columns
+        if arrival.generation != fetch.generation or columns is None:
+            return False
+        holding.pass_to(columns.base_offset)
+        matcher = holding.matching.matcher
+        if matcher is not None and not matcher.may_match(columns.head):
+            return False
+        if holding.tries:
+            holding.look_at_trial(columns)
+        return self._held_back(holding, max(columns.base_offset, holding.progress.floor), now)
+
+    def _cut(self, arrival: Arrival, columns: Columns, holding: Holding, now: float) -> Columns:
+        """What of a batch may be handed out now; the rest stays."""
+        wanted = len(columns)
+        count = holding.allowed(columns.base_offset, wanted, now)
+        if count < wanted:
+            self._stays(arrival, columns.slice(count, wanted))
+            columns = columns.slice(0, count)
+        return columns
+
+    def _stays(self, arrival: Arrival, rest: Columns) -> None:
+        rest_of = Arrival(arrival.fetch, arrival.generation, rest, 0)
+        self._member.inbox.arrivals.appendleft(rest_of)
+
+    def _try_columns(
+        self, arrival: Arrival, columns: Columns, found: list[ColumnBatch], now: float
+    ) -> None:
+        """Hand out one message of a batch that may end this process, or bury it; then the rest."""
+        fetch = arrival.fetch
+        assert isinstance(fetch, GroupFetch)
+        holding, first = fetch.holding, columns.base_offset
+        message = holding.look_at_trial(columns)
+        at = holding.progress.floor
+        holding.arrived = holding.handed = at + 1
+        cause = holding.give_trial(message, now)
+        if cause:
+            self._failures.bury(self, holding, message, cause)
+        else:
+            part = columns.slice(at - first, at + 1 - first)
+            found.append(ColumnBatch(holding.topic, holding.queue, part))
+        if at + 1 < columns.next_offset:
+            self._stays(arrival, columns.slice(at + 1 - first, columns.next_offset - first))
+
+    def _held_back(self, holding: Holding, offset: int, now: float) -> bool:
+        if holding.trial is None or not holding.held_back(offset, now):
+            return False
+        if holding.asks_to_tell(early=self._member.commits_early):
+            self._call(WakeMember(self._member))
+        return True
+
     def take_columns(self, now: float) -> list[ColumnBatch]:
         """All batches that have arrived, as columns, without what was finished before."""
         found: list[ColumnBatch] = []
         with self._member.lock:
             self._member.asked += 1
             self._wake()
-            while (arrival := self._next(calm=bool(found))) is not None:
+            while (
+                not self._columns_wait(now)
+                and (arrival := self._next(calm=bool(found))) is not None
+            ):
                 fetch, columns = arrival.fetch, arrival.columns
                 if columns is None or not isinstance(fetch, GroupFetch):
                     continue
                 holding = fetch.holding
+                if holding.tries:
+                    self._try_columns(arrival, columns, found, now)
+                    continue
                 matcher = holding.matching.matcher
                 holding.pass_to(columns.base_offset)
+                columns = self._cut(arrival, columns, holding, now)
                 holding.arrived = holding.handed = columns.next_offset
                 if matcher is not None and not matcher.may_match(columns.head):
                     self._finish(holding, columns.base_offset, columns.next_offset)
@@ -148,7 +241,19 @@ class GroupIntake(Places):
     def due(self) -> float | None:
         """When the next message comes again from here."""
         with self._member.lock:
-            return self._later[0][0] if self._later else None
+            times = self._trials_over()
+            if self._later:
+                times.append(self._later[0][0])
+            return min(times, default=None)
+
+    def _trials_over(self) -> list[float]:
+        """When queues that wait for a message that is tried wait no longer."""
+        waiting = [each.holding for each in self._batches if each.place < len(each.messages)]
+        first = self._member.inbox.arrivals[0].fetch if self._member.inbox.arrivals else None
+        if isinstance(first, GroupFetch):
+            waiting.append(first.holding)
+        trials = [holding.trial for holding in waiting if not _paused(holding)]
+        return [trial.until for trial in trials if trial is not None and trial.until is not None]
 
     def _take_due(self, taken: list[Message], limit: int, now: float) -> None:
         while self._later and self._later[0][0] <= now and len(taken) < limit:
@@ -158,17 +263,21 @@ class GroupIntake(Places):
             elif holding.state == "reading":
                 taken.append(message)
 
-    def _ready(self) -> _Batch | None:
+    def _ready(self, now: float) -> _Batch | None:
         batches = self._batches
         while batches and batches[0].place >= len(batches[0].messages):
             batches.popleft()
         for batch in batches:
             if batch.place < len(batch.messages) and not _paused(batch.holding):
+                if batch.holding.trial is not None:
+                    at = place_of(batch.messages[batch.place])[2]
+                    if self._held_back(batch.holding, at, now):
+                        continue
                 return batch
         return None
 
-    def _open_next(self, *, calm: bool) -> _Batch | None:
-        while (arrival := self._next(calm=calm)) is not None:
+    def _open_next(self, now: float, *, calm: bool) -> _Batch | None:
+        while not self._waits(now) and (arrival := self._next(calm=calm)) is not None:
             fetch, columns = arrival.fetch, arrival.columns
             if columns is None or not isinstance(fetch, GroupFetch):
                 continue
@@ -176,7 +285,8 @@ class GroupIntake(Places):
             if messages:
                 batch = _Batch(fetch.holding, messages)
                 self._batches.append(batch)
-                if not fetch.paused:
+                at = place_of(messages[0])[2]
+                if not fetch.paused and not self._held_back(fetch.holding, at, now):
                     return batch
             else:
                 fetch.holding.handed = fetch.holding.arrived

@@ -100,8 +100,16 @@ class Member:
         """Why it left by itself, until its caller polls again."""
         self.joins = 0
         """How often the group took this member: more than one means it was out in between."""
+        self.tried: dict[QueueKey, tuple[int, int]] = {}
+        """Queue that was lost → (offset, `Trial.trying`) of the message that this process tried there:
+        it has not ended with it."""
         self._shares: dict[str, Share] = {}
         self._matching: dict[str, tuple[str, Matching]] = {}
+
+    @property
+    def commits_early(self) -> bool:
+        """Whether what is finished may be committed at any time; if not, the caller says when."""
+        return self.options.commit_every_s > 0
 
     def add(self, holding: Holding) -> None:
         """The member has one more queue; under the lock."""

@@ -285,6 +285,7 @@ class Membership:
         self._adopting.step(self._rejoin)
         if not self._adopting.quiescing:
             self._committing.release()
+            self._committing.say_trials()
 
     # Leaving.
 

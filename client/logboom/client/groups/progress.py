@@ -107,19 +107,24 @@ class Progress:
         if start < stop:
             yield start, stop
 
-    def encode(self) -> bytes:
-        """The ranges above the floor for a commit; b"" if there are none."""
-        if not self._starts:
+    def encode(self, trying: int = 0) -> bytes:
+        """The ranges above the floor for a commit; b"" if there are none.
+
+        `trying`: what `trying_of` is to tell whoever has the queue next, unless the floor has moved.
+        """
+        if not self._starts and not trying:
             return b""
+        # A range without length: who does not know of it passes over it.
+        last = _varint(trying) + _varint(0) if trying else b""
         out = bytearray([VERSION])
         at = self.floor
         for start, stop in zip(self._starts, self._stops, strict=True):
             pair = _varint(start - at) + _varint(stop - start)
-            if len(out) + len(pair) > MAX_RANGES_BYTES:
+            if len(out) + len(pair) + len(last) > MAX_RANGES_BYTES:
                 break
             out += pair
             at = stop
-        return bytes(out)
+        return bytes(out + last)
 
 
 def decode_ranges(floor: int, encoded: bytes) -> list[tuple[int, int]]:
@@ -128,6 +133,28 @@ def decode_ranges(floor: int, encoded: bytes) -> list[tuple[int, int]]:
     Raises:
         DamagedBatch: they are cut off.
     """
+    numbers = _numbers(encoded)
+    found, at = [], floor
+    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
+        if length:
+            found.append((at + gap, at + gap + length))
+        at += gap + length
+    return found
+
+
+def trying_of(encoded: bytes) -> int:
+    """How many owners have begun with the message at the commit point, said so, and not finished it;
+    0: nobody that said so.
+
+    Raises:
+        DamagedBatch: the ranges are cut off.
+    """
+    numbers = _numbers(encoded)
+    return numbers[-2] if numbers and not numbers[-1] else 0
+
+
+def _numbers(encoded: bytes) -> list[int]:
+    """Pairs of a gap and a length; of a later version none."""
     if not encoded or encoded[0] != VERSION:
         return []
     numbers: list[int] = []
@@ -140,11 +167,7 @@ def decode_ranges(floor: int, encoded: bytes) -> list[tuple[int, int]]:
             value = shift = 0
     if shift or len(numbers) % 2:
         raise DamagedBatch("finished ranges of a queue are cut off: reset the group's offset there")
-    found, at = [], floor
-    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        found.append((at + gap, at + gap + length))
-        at += gap + length
-    return found
+    return numbers
 
 
 def _varint(value: int) -> bytes:

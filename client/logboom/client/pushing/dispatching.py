@@ -74,13 +74,34 @@ class Dispatcher:
             if lane.later:
                 lane.ripen(now)
             if lane.count and self._free_to_go(lane, now):
-                return self._lend(lane, lane.take(self._portion(lane)), now)
+                if not lane.holding.tries:
+                    allowed = lane.holding.allowed(lane.next, self._portion(lane), now)
+                    return self._lend(lane, lane.take(allowed), now)
+                work = self._try(lane, now)
+                if work is not None:
+                    return work
         return self._help(now)
+
+    def _try(self, lane: Lane, now: float) -> Work | None:
+        """Hand out one message that may end this process, or bury it."""
+        messages, holding = lane.take(1), lane.holding
+        cause = holding.give_trial(messages[0], now)
+        if not cause:
+            return self._lend(lane, messages, now)
+        holding.running += 1
+        self._failures.bury(self, holding, messages[0], cause)
+        return None
 
     def _free_to_go(self, lane: Lane, now: float) -> bool:
         if lane.holding.state != "reading" or lane.paused:
             return False
-        return not self._options.orderly or (not lane.busy and lane.suspended <= now)
+        if self._options.orderly and (lane.busy or lane.suspended > now):
+            return False
+        if lane.holding.trial is None or not lane.holding.held_back(lane.next, now):
+            return True
+        if lane.holding.asks_to_tell(early=self._member.commits_early):
+            self._call(WakeMember(self._member))
+        return False
 
     def _portion(self, lane: Lane) -> int:
         if self._options.batch > 1:
@@ -120,6 +141,9 @@ class Dispatcher:
                 soonest = min(soonest, lane.later[0][0] - now)
             if lane.count and lane.suspended > now:
                 soonest = min(soonest, lane.suspended - now)
+            trial = lane.holding.trial
+            if lane.count and trial is not None and trial.until is not None and trial.until > now:
+                soonest = min(soonest, trial.until - now)
         if any(work.rest for work in self._lent.values()):
             soonest = min(soonest, STEAL_AFTER_S)
         return max(soonest, 0.0005)

@@ -138,6 +138,11 @@ class Lane:
         fetch = self.holding.fetch
         return fetch is not None and fetch.paused
 
+    @property
+    def next(self) -> int:
+        """Offset of what is taken next; there is some."""
+        return place_of(self.ready[0][0])[2]
+
     def open(self, arrival: Arrival) -> None:
         """A batch came."""
         holding, columns, fetch = self.holding, arrival.columns, arrival.fetch

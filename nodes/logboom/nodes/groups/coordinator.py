@@ -261,6 +261,7 @@ class Coordinator:
             version = max(view.version, self.sessions.circles[group].told)
             if message.seen < version or ripe:
                 answer = answers.assigned(message.id, version, view, known.head, standing.routes)
+                answer.ended = self.sessions.ended(group, view.queues)
                 turn.answer(hold.address, answer)
                 return
         elif standing.lease.holds(turn.mono) and standing.is_ahead(group, epoch):

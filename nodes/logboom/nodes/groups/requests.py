@@ -52,6 +52,8 @@ class MemberRequests:
         asker = (peer.address, message.id)
         if self._admit(asker, message, message.releases, turn):
             self._stats.count("group_releases")
+            given = [(each.topic_id, each.queue) for each in message.releases]
+            self._sessions.released(message.group, given)
             self._release(message, cut(message.releases), [], asker, turn)
 
     def leave(self, peer: Peer, message: GroupLeave, turn: Turn) -> None:
@@ -60,6 +62,7 @@ class MemberRequests:
         if not self._admit(asker, message, message.releases, turn):
             return
         self._stats.count("group_leaves")
+        self._sessions.left(message.group, message.member, message.epoch)
         parts = cut(message.releases) or [[]]
         if len(parts) == 1:
             self._leave(message, [], parts[0], asker, turn)

@@ -7,12 +7,13 @@ to coordinate, or could not listen for a while, grants everybody a full period f
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from logboom.wire.group_messages import QueueStatus
 from logboom.wire.group_routes import KnownGroup
-from logboom.wire.group_view import GroupConfig, MemberView
+from logboom.wire.group_view import GroupConfig, MemberView, OwnedQueue, QueueKey
 
 MOST_STATUSES: Final = 1024
 """Queues of which one member's words are kept."""
@@ -35,6 +36,9 @@ class Seat:
     status: list[QueueStatus] = field(default_factory=list)
     expiring: bool = False
     """Its expiry is proposed."""
+    queues: list[OwnedQueue] = field(default_factory=list)
+    leaving: bool = False
+    """It has said farewell: it does not end with what it has in its hands."""
 
 
 @dataclass(slots=True)
@@ -51,6 +55,8 @@ class Circle:
     fault: str = ""
     """Why the strategy leaves queues alone, as last said in the log."""
     seats: dict[str, Seat] = field(default_factory=dict)
+    ended: dict[QueueKey, tuple[str, int]] = field(default_factory=dict)
+    """Queue whose last owner ended without leaving → (that member, its owner epoch)."""
 
 
 class Sessions:
@@ -93,6 +99,11 @@ class Sessions:
         seat = circle.seats.get(member.id)
         if seat is None or seat.epoch != member.epoch:
             seat = circle.seats[member.id] = Seat(member.epoch, now)
+            # It was taken for dead, and was not.
+            alive = [key for key, (name, _) in circle.ended.items() if name == member.id]
+            for key in alive:
+                del circle.ended[key]
+        seat.queues = member.queues
         before = seat.draining
         seat.draining = {
             place: before.get(place, now)
@@ -106,7 +117,35 @@ class Sessions:
 
     def unseat(self, group: str, member: str) -> None:
         """A member is gone."""
-        self.circles[group].seats.pop(member, None)
+        circle = self.circles[group]
+        seat = circle.seats.pop(member, None)
+        for queue in () if seat is None else seat.queues:
+            key = (queue.topic_id, queue.queue)
+            if seat is not None and seat.leaving:
+                circle.ended.pop(key, None)
+            else:
+                circle.ended[key] = (member, queue.owner_epoch)
+
+    def left(self, group: str, member: str, epoch: int) -> None:
+        """A member says farewell."""
+        circle = self.circles.get(group)
+        seat = None if circle is None else circle.seats.get(member)
+        if seat is not None and seat.epoch == epoch:
+            seat.leaving = True
+
+    def released(self, group: str, queues: Iterable[QueueKey]) -> None:
+        """An owner gives queues away in good order."""
+        circle = self.circles.get(group)
+        for key in queues if circle is not None and circle.ended else ():
+            self.circles[group].ended.pop(key, None)
+
+    def ended(self, group: str, queues: Iterable[OwnedQueue]) -> list[QueueKey]:
+        """Which of these had an owner before that ended without leaving."""
+        known = self.circles[group].ended
+        if not known:
+            return []
+        keys = [(queue.topic_id, queue.queue, queue.owner_epoch) for queue in queues]
+        return [key[:2] for key in keys if key[:2] in known and known[key[:2]][1] < key[2]]
 
     def heard(self, group: str, member: str, epoch: int, now: float) -> Seat | None:
         """A request of a member came; None if this is not its epoch."""

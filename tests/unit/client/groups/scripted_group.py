@@ -46,6 +46,8 @@ class GroupCluster(Cluster):
         self.subscription_version = 1
         self.assigned_version = 1
         self.owned: dict[int, OwnedQueue] = {}
+        self.ended: set[int] = set()
+        """Queues whose owner before ended without leaving."""
         self.epoch = 0
         """Of the member; 0: it is none."""
         self.commits: dict[int, QueueCommit] = {}
@@ -59,8 +61,9 @@ class GroupCluster(Cluster):
 
     # The script.
 
-    def give(self, queue: int, start: int = 0, ranges: bytes = b"") -> None:
-        """The member gets a queue, or gets it anew."""
+    def give(self, queue: int, start: int = 0, ranges: bytes = b"", *, ended: bool = False) -> None:
+        """The member gets a queue, or gets it anew; `ended`: from one that ended without leaving."""
+        (self.ended.add if ended else self.ended.discard)(queue)
         self.assigned_version += 1
         epoch = self.assigned_version
         self.owned[queue] = OwnedQueue(self.topic_ids["t"], queue, epoch, start, ranges)
@@ -140,6 +143,7 @@ class GroupCluster(Cluster):
             self.subscription,
             self.subscription_version,
             self.config_of_group,
+            [(owned.topic_id, queue) for queue, owned in self.owned.items() if queue in self.ended],
         )
 
     def _commit(self, commit: QueueCommit) -> str:

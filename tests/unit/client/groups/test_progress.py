@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.client.groups.progress import MAX_RANGES_BYTES, Progress, decode_ranges
+from logboom.client.groups.progress import MAX_RANGES_BYTES, Progress, decode_ranges, trying_of
 from logboom.wire.errors import DamagedBatch
 
 RANGE = st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair)))
@@ -58,3 +58,33 @@ def test_ranges_of_a_later_version_are_not_guessed_at() -> None:
 def test_ranges_that_are_cut_off_are_refused(encoded: bytes) -> None:
     with pytest.raises(DamagedBatch, match="reset"):
         decode_ranges(0, encoded)
+
+
+@given(st.integers(0, 1 << 40), st.lists(RANGE, max_size=30), st.integers(0, 1 << 20))
+def test_what_is_tried_travels_with_the_ranges(
+    floor: int, ranges: list[tuple[int, int]], trying: int
+) -> None:
+    progress = Progress(floor)
+    for start, stop in ranges:
+        progress.finish(floor + start, floor + stop)
+    encoded = progress.encode(trying)
+    assert trying_of(encoded) == trying
+    again = Progress(progress.floor, encoded)
+    assert (again.floor, again.ranges) == (progress.floor, progress.ranges)
+    if not trying:
+        assert encoded == progress.encode()
+
+
+def test_who_does_not_know_of_it_finds_a_range_without_length() -> None:
+    progress = Progress(5)
+    progress.finish(7, 9)
+    assert progress.encode(3) == bytes([1, 2, 2, 3, 0])
+
+
+def test_what_is_tried_is_never_left_out() -> None:
+    progress = Progress(0)
+    for offset in range(1, 10_000, 2):
+        progress.finish(offset, offset + 1)
+    encoded = progress.encode(300)
+    assert len(encoded) <= MAX_RANGES_BYTES
+    assert trying_of(encoded) == 300

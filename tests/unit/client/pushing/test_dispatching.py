@@ -14,7 +14,7 @@ from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMembe
 from logboom.client.groups.failures import Failures
 from logboom.client.groups.holdings import Holding, Matching
 from logboom.client.groups.member import Member, MemberOptions
-from logboom.client.groups.progress import Progress
+from logboom.client.groups.progress import Progress, trying_of
 from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN, restored, retry_delay_ms
 from logboom.client.push_options import PushOptions
 from logboom.client.pushing.dispatching import Dispatcher
@@ -616,3 +616,45 @@ def test_listeners_take_one_argument_or_two() -> None:
 def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         PushOptions(**options).validate()
+
+
+def test_a_message_that_may_have_ended_a_process_goes_to_a_listener_alone() -> None:
+    cluster = GroupCluster()
+    fill(cluster, 0, 0, 30)
+    handled: list[tuple[int, int]] = []
+    push = Push(cluster, lambda message: handled.append((message.offset, message.attempt)))
+    cluster.give(0, 4, ended=True)
+    works: list[int] = []
+
+    def first() -> bool:
+        work = push.take()
+        if work is not None:
+            works.append(len(work.messages))
+            assert trying_of(cluster.commits[0].ranges) == 2, "the group knows before"
+            assert push.take() is None
+            push.runner.run(work)
+            push.dispatcher.done(work, cluster.now)
+        return work is not None
+
+    assert cluster.run(5, first)
+    assert (works, handled) == ([1], [(4, 2)])
+    push.run(3.0)
+    assert handled == [(4, 2), *((offset, 1) for offset in range(5, 30))]
+    assert cluster.commits[0].offset > 4
+
+
+def test_a_message_that_ended_too_many_is_no_listeners_any_more() -> None:
+    cluster = GroupCluster()
+    cluster.config_of_group = GroupConfig(max_attempts=3)
+    fill(cluster, 0, 0, 10)
+    handled: list[int] = []
+    sink = Sink(can_delay=True)
+    push = Push(cluster, lambda message: handled.append(message.offset), sink)
+    cluster.give(0, 4, Progress(4).encode(3), ended=True)
+    push.run(1.0)
+    ((topic, message, headers, _),) = sink.copies
+    assert (topic, message.offset, headers[ATTEMPT]) == ("%DLQ%g", 4, b"3")
+    assert b"ended 3 times with this message" in headers[CAUSE]
+    sink.dones[0](None)
+    push.run(3.0)
+    assert handled == list(range(5, 10))

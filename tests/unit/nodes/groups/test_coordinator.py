@@ -533,3 +533,57 @@ def test_queues_that_a_strategy_gives_to_nobody_are_logged_once(
         assert [record.message for record in caplog.records[1:]] == [
             "group billing: every queue has a member again"
         ]
+
+
+def ended(member: Member) -> list[int]:
+    """Queues that a member is told of as those of one that ended without leaving."""
+    assert member.assigned is not None
+    flights = member.rig.state.cluster.topics["flights"].id
+    return sorted(queue for topic, queue in member.assigned.ended if topic == flights)
+
+
+def test_who_gets_queues_of_one_that_fell_silent_is_told_so() -> None:
+    rig = alone()
+    first = rig.join("a")
+    first.beat()
+    second = rig.join("b")
+    first.beat()
+    first.release(*(first.last(queue, 0) for queue in first.revoked))
+    second.beat()
+    assert (len(second.kept), ended(second)) == (2, [])
+    theirs = sorted(set(range(4)) - set(second.kept))
+    for _ in range(30):
+        rig.settle(0.5)
+        second.beat()
+    assert (second.kept, ended(second)) == ([0, 1, 2, 3], theirs)
+    third = rig.join("c")
+    second.beat()
+    given = second.revoked
+    assert second.release(*(second.last(queue, 0) for queue in given)) == [""] * len(given)
+    third.beat()
+    assert (third.kept, ended(third)) == (given, []), "who releases a queue has not ended with it"
+
+
+def test_who_leaves_or_was_only_taken_for_dead_has_not_ended() -> None:
+    rig = alone()
+    first = rig.join("a")
+    first.beat()
+    first.leave()
+    second = rig.join("b")
+    second.beat()
+    assert (len(second.kept), ended(second)) == (4, [])
+    rig.settle(15.0)
+    with pytest.raises(LogboomError):
+        second.beat()
+    second.join()
+    second.beat()
+    assert (len(second.kept), ended(second)) == (4, [])
+
+
+def test_a_static_member_that_is_restarted_has_ended_before() -> None:
+    rig = alone()
+    first = rig.join("a", instance="one")
+    first.beat()
+    again = rig.join("b", instance="one")
+    again.beat()
+    assert (again.kept, ended(again)) == ([0, 1, 2, 3], [0, 1, 2, 3])
