@@ -310,6 +310,9 @@ class Scenario:
         queues = [queue for topic in topics for queue in topic.queues]
         only = {queue.replicas[0] for queue in queues if len(queue.replicas) == 1}
         held = {name for queue in queues for name in queue.replicas} - only
+        if self._rot:
+            # Another's copies may be the only ones without a flipped bit.
+            held &= {self.world.bad_disk}
         if self._single or not held or dice.random() < 0.5:
             return
         world, name = self.world, dice.choice(sorted(held))

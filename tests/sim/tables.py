@@ -83,6 +83,10 @@ class TableReader(WireClient):
         """How often it fell behind the log and had to begin again."""
         self.left_out = 0
         """Messages that it was spared."""
+        self.hurry = False
+        """Nothing is written any more: it does not pause between two pulls."""
+        self._log_start = 0
+        """Where the log began when it began to read: no end of a row before it is to be seen."""
         self._begun = False
 
     def changed(self, topics: Sequence[str]) -> None:
@@ -103,7 +107,8 @@ class TableReader(WireClient):
         ) -> None:
             if isinstance(message, Pulled):
                 self._pulled(offset, message, batches)
-                self.later(self.rng.choice((0.0, 0.0, 0.5, 5.0)), self._pull)
+                pause = self.rng.choice((0.0, 0.0, 0.5, 5.0))
+                self.later(0.0 if self.hurry else pause, self._pull)
                 return
             assert error is not None, message
             if not error.retryable:
@@ -117,8 +122,10 @@ class TableReader(WireClient):
     def _pulled(self, offset: int, message: Pulled, batches: Sequence[Frame]) -> None:
         if message.status == "OFFSET_ILLEGAL":
             raise BrokenProperty(PROMISE, f"offset {offset} is refused: {message}")
-        if 0 < offset < message.min_offset:
-            # It may have missed the end of a row.
+        if offset == 0:
+            self._log_start = message.min_offset
+        elif offset < message.min_offset and self._log_start < message.min_offset:
+            # The end of a row that it has read may have gone meanwhile.
             self.anew += 1
             self.offset, self.table = 0, {}
             return
@@ -204,6 +211,7 @@ class Tables:
     def rest(self) -> None:
         """Write no more."""
         self._working = False
+        self._reader.hurry = True
 
     def settled(self) -> bool:
         """Whether all is acknowledged, read, and nobody lacks a copy."""
