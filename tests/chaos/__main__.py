@@ -3,7 +3,8 @@
 Producers, readers, a consumer group and two subscriptions are at work on three name servers and three brokers while one
 fault after the other strikes: each once, then at random until the minutes are over. Meanwhile the
 group's members and the subscriptions' consumers join, leave, are killed and stop for longer than their
-session. At the end every
+session. Then a bulk load of large batches must be taken, and an empty disk be filled while nobody
+sends anything. At the end every
 message that was acknowledged must lie where it was said, once, in order, on all replicas, have been
 read by everybody and consumed by the group; and what a member had finished must not have come again
 unless it was killed or not heard. No node may have ended by itself or logged a fault, and no queue
@@ -50,6 +51,9 @@ def main() -> int:
         help="how often as long a queue may be without service after one fault, on a machine that"
         " does other work (1)",
     )
+    parser.add_argument(
+        "--bulk", type=int, default=30_000, help="messages of the bulk load at the end (30000)"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where to ({FOLDER})")
     parser.add_argument("--keep", action="store_true", help="keep the cluster's data too")
     given = parser.parse_args()
@@ -80,6 +84,7 @@ def main() -> int:
         given.rate,
         work,
         given.links,
+        bulk=given.bulk,
         busy=given.busy,
         say=lambda line: print(line, flush=True),
     )

@@ -20,11 +20,11 @@ def topic_of(view: View) -> TopicView:
 
 
 class Health:
-    """What the nodes of a cluster say of themselves and of one topic."""
+    """What the nodes of a cluster say of themselves and of its topics."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
-        self._topic = topic
+        self._topics = [topic]
         self._epochs: dict[str, int] = {}
         """Broker → the instance epoch that it had when it was last seen."""
         self._past: dict[str, int] = {}
@@ -35,6 +35,10 @@ class Health:
     def brokers(self) -> list[str]:
         """The brokers' names."""
         return [name for name in self._cluster.nodes if name.startswith("broker-")]
+
+    def also(self, topic: str) -> None:
+        """From now on this topic must be in sync too."""
+        self._topics.append(topic)
 
     def goes(self, name: str) -> None:
         """The process of a node is about to go, or has gone."""
@@ -48,7 +52,7 @@ class Health:
                 return f"{name} does not run"
         ends = {name: self._cluster.endpoint(name) for name in nodes}
         with Asker() as asker:
-            views = asker.views(list(ends.values()), ASK_S, [self._topic])
+            views = asker.views(list(ends.values()), ASK_S, self._topics)
         if silent := [name for name, end in ends.items() if end not in views]:
             return f"{silent[0]} does not answer"
         newest = max(views.values(), key=lambda view: view.version)
@@ -61,9 +65,12 @@ class Health:
         for broker in newest.brokers:
             if not broker.alive or broker.instance_epoch <= self._past.get(broker.id, -1):
                 return f"{broker.id} is not back"
-        for number, queue in enumerate(topic_of(newest).queues):
-            if queue.leader is None or len(queue.isr) < len(queue.replicas):
-                return f"queue {number}: leader {queue.leader}, in sync {queue.isr}"
+        if lacking := {*self._topics} - {topic.name for topic in newest.topics}:
+            return f"topic {min(lacking)} is not known"
+        for topic in newest.topics:
+            for number, queue in enumerate(topic.queues):
+                if queue.leader is None or len(queue.isr) < len(queue.replicas):
+                    return f"{topic.name}/{number}: leader {queue.leader}, in sync {queue.isr}"
         return ""
 
     def counters(self) -> dict[str, Counter[str]]:

@@ -30,6 +30,8 @@ class Plan:
     """Members of the group that consumes meanwhile."""
     session_ms: int = 8_000
     """A member that is not heard for so long is out; longer than what a fault lasts."""
+    bulk: int = 30_000
+    """Messages of the bulk load at the end, of 2 KB each; 0: there is none."""
     busy: float = 1.0
     """A machine that does other work may take so many times what is promised after one fault."""
     say: Callable[[str], None] = lambda line: None

@@ -14,6 +14,7 @@ from logboom.deploy.asking import Asker
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
 from tests.chaos.account import COMPARED, METADATA, judge_states
+from tests.chaos.bulk import load_bulk
 from tests.chaos.crew import Crew
 from tests.chaos.disk import ROOM
 from tests.chaos.group_ledger import GroupFigures, judge_group
@@ -85,6 +86,8 @@ def run(plan: Plan) -> Result:
             squad.kill()
         try:
             rig.wait_whole()
+            if plan.bulk:
+                load_bulk(plan, rig, verdict)
             rig.wait_scrubbed()
         except StartError as error:
             verdict.found(HEALS, str(error))

@@ -25,6 +25,8 @@ from tests.chaos.run import run
 PROCESSES: Final = ("kill-leader", "kill-all", "pause-leader", "half-open", "rolling-upgrade")
 MACHINES: Final = ("power-cut-all", "flipped-bytes", "disk-full", "empty-broker", "new-name-server")
 NETWORKS: Final = ("cut-leader", "cut-one-way", "raft-outage")
+BULK: Final = 8_000
+"""16 MB: four times what one answer to a follower holds."""
 SESSION_MS: Final = 4_000
 """Of the group's members: many are to be out of it in a short time."""
 BUSY: Final = 3.0
@@ -75,6 +77,7 @@ def test_every_promise_is_kept(
             tmp_path / "run",
             ProxyLinks.kind if reason else links,
             session_ms=SESSION_MS,
+            bulk=BULK if faults is MACHINES else 0,
             busy=BUSY,
         )
     )

@@ -10,7 +10,7 @@ import functools
 import sys
 from typing import Final
 
-from logboom.metadata.raft import view
+from logboom.metadata import name_server
 from logboom.metadata.raft.config import RaftConfig
 
 MODULE: Final = "logboom.deploy.node"
@@ -20,7 +20,7 @@ EVERY: Final = 16
 
 def main() -> int:
     """Run the node in this process."""
-    vars(view)["RaftConfig"] = functools.partial(RaftConfig, hash_every=EVERY)
+    vars(name_server)["RaftConfig"] = functools.partial(RaftConfig, hash_every=EVERY)
     sys.argv = [MODULE, *sys.argv[sys.argv.index(MODULE) + 1 :]]
     from logboom.deploy import node
 
