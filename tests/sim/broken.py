@@ -261,7 +261,7 @@ BREAKS: Final = (
         Directed("metadata.groups.test_offsets:test_a_commit_goes_forward_only"),
     ),
     Break("G4", g.who_asks_for_nothing_stays, Members(), seeds=(1,), within=20),
-    Break("G5", g.strategies_deal_the_retries, Members(), seeds=(6,), within=20),
+    Break("G5", g.strategies_deal_the_retries, Members(), within=20),
     Break("G5", g.all_topics_are_dealt_together, Members(), seeds=(2,), within=20),
     Break("G6", g.ends_are_not_counted, Members(), seeds=(4,), within=20),
     Break(
