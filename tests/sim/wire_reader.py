@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.wire.batch import check, open_batch
-from logboom.wire.errors import LogboomError
+from logboom.wire.errors import DamagedBatch, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage, Offsets, OffsetsResult, Pull, Pulled
 from tests.sim.history import History, Queue
@@ -101,7 +101,11 @@ class WireReader(WireClient):
             raise BrokenProperty("a filter that takes all judges so", f"{queue} {message}")
         messages: list[tuple[int, bytes]] = []
         for batch in batches:
-            columns = open_batch(batch, check(batch)).from_offset(offset)
+            try:
+                columns = open_batch(batch, check(batch)).from_offset(offset)
+            except DamagedBatch as error:
+                text = f"{self.name} {queue} {offset}: {error}"
+                raise BrokenProperty("nothing damaged is served", text) from error
             first = columns.base_offset
             messages += [(first + n, value or b"") for n, value in enumerate(columns.values())]
         if messages and messages[-1][0] >= message.max_offset:
