@@ -32,6 +32,8 @@ NEVER: Final = 1e6
 AT_ONCE: Final = 6
 """Messages that are handled at the same time."""
 COMMIT_EVERY_S: Final = 0.7
+STILL_S: Final = 1.0
+"""Seconds without a turn after which a process must have stood still."""
 TICK_S: Final = 2.0
 """Seconds within which a member's core looks at its clock twice (it notes what was asked in between),
 however slow its turns are."""
@@ -119,6 +121,7 @@ class GroupMember:
         """Until then the program does nothing: only the core goes on."""
         self._asks = False
         """It has polled or finished something since its core last had a turn."""
+        self._looked_at = 0.0
         self._asked_at = 0.0
         """When its core had its turn after that: no core of a process that stood still looks before."""
         self._left: LogboomError | None = None
@@ -172,8 +175,10 @@ class GroupMember:
         if member.away is not None and member.away is not self._left:
             self.went_away()
         self._left = member.away or self._left
-        if self._asks:
+        # A core that stood still counts from when it goes on what it had not noticed before.
+        if self._asks or self._now.mono - self._looked_at > STILL_S:
             self._asks, self._asked_at = False, self._now.mono
+        self._looked_at = self._now.mono
         quiet = self._now.mono - self._asked_at
         late = bound and quiet > bound + TICK_S and not self.leaving
         if late and member.away is None and member.holdings:
