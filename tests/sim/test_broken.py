@@ -35,7 +35,7 @@ from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 RULES = {
     *(f"Q{number}" for number in range(1, 15)),
     *(f"R{number}" for number in range(1, 15)),
-    *(f"G{number}" for number in range(1, 6)),
+    *(f"G{number}" for number in range(1, 7)),
     *(f"T{number}" for number in range(1, 4)),
     *(f"W{number}" for number in range(1, 4)),
     "P10",
