@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from logboom.cli.local_cluster import cluster_folder
 from logboom.cli.options import Data, Output
 from logboom.cli.output import bytes_text, note, show
 from logboom.cli.progress import progress
+from logboom.cli.standing import leads, look
 from logboom.deploy import detached
 from logboom.deploy.asking import Asker
 from logboom.deploy.detached import DATA, advice
@@ -130,27 +132,37 @@ def status(
     rows = [_row(node, newest, commit) for node in nodes]
     columns = ["node", "state", "endpoint", "pid", *HELD, "memory"]
     show(rows, columns, output)
+    _tell_of_no_leader(rows)
 
 
 def _status_from_afar(servers: str, output: Literal["table", "json"]) -> None:
     """The same of nodes whose processes cannot be looked at."""
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
     with Asker() as asker:
-        views = asker.views(ends, ASK_S)
-        if not views:
-            raise Unavailable(f"no answer from {servers}: is a node up there?")
-        view = max(views.values(), key=lambda v: v.version)
-        nodes = [(n.id, "name-server", n.endpoint) for n in view.name_servers]
-        nodes += [(b.id, "broker", b.endpoint) for b in view.brokers]
-        answers = asker.stats([endpoint for _, _, endpoint in nodes], ASK_S)
+        standing, _ = look(asker, ends, ASK_S)
+    if standing is None:
+        raise Unavailable(f"no answer from {servers}: is a node up there?")
+    view, answers = standing.view, standing.stats
+    nodes = [(n.id, "name-server", n.endpoint) for n in view.name_servers]
+    nodes += [(b.id, "broker", b.endpoint) for b in view.brokers]
     commit = commit_index(answers.values())
     rows = []
     for name, role, endpoint in nodes:
-        stats = answers.get(endpoint)
+        stats = answers.get(name)
         row = {"node": name, "role": role, "endpoint": endpoint}
         row["state"] = "down" if stats is None else "up"
         rows.append(row | _held(name, role, view, stats, commit))
     show(rows, ["node", "state", "endpoint", *HELD], output)
+    _tell_of_no_leader(rows)
+
+
+def _tell_of_no_leader(rows: Sequence[Mapping[str, Any]]) -> None:
+    servers = [row for row in rows if row["role"] == "name-server"]
+    if any(row["leads"] == "raft" for row in servers):
+        return
+    up = sum(row["state"] == "up" for row in servers)
+    text = f"no raft leader: {up} of {len(servers)} name servers answer"
+    note(f"{text}; `logboom doctor` says what to do")
 
 
 def _row(node: detached.NodeStatus, newest: View | None, commit: int) -> dict[str, Any]:
@@ -177,13 +189,14 @@ def _held(
         "caught_up_percent": share,
         "counters": None if stats is None else stats.counters,
     }
+    if role == "name-server":
+        row["leads"] = "raft" if stats is not None and leads(stats) else None
+        return row
+    # What a broker leads it says itself; the metadata may not know yet that it is gone.
+    row["leads"] = None if stats is None else stats.counters.get("leading")
     queues = [] if newest is None else [q for topic in newest.topics for q in topic.queues]
-    if role == "broker":
-        row["leads"] = sum(queue.leader == name for queue in queues)
-        row["in_sync"] = sum(name in queue.isr for queue in queues)
-        row["replicas"] = sum(name in queue.replicas for queue in queues)
-    else:
-        row["leads"] = "raft" if newest is not None and newest.raft_leader == name else None
+    row["in_sync"] = None if stats is None else sum(name in queue.isr for queue in queues)
+    row["replicas"] = sum(name in queue.replicas for queue in queues)
     return row
 
 

@@ -14,11 +14,10 @@ from logboom.cli.doctor_consumers import consumers
 from logboom.cli.findings import Finding, Outcome, some
 from logboom.cli.options import Output, Servers, servers_or_default
 from logboom.cli.output import bytes_text, show
+from logboom.cli.standing import Standing, look
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import LogboomError, Unavailable
-from logboom.wire.messages import Stats, StatsResult
 from logboom.wire.sockets import check_endpoint
-from logboom.wire.view import QueueView, View
 
 ASK_S: Final = 2.0
 OPEN_FILES: Final = 4_096
@@ -95,48 +94,71 @@ def machine() -> Iterator[Finding]:
 
 def cluster(asker: Asker, ends: list[str]) -> Iterator[Finding]:
     """Checks of the cluster that answers at any of these endpoints."""
-    views = asker.views(ends, ASK_S)
-    for end in ends:
-        if end not in views:
-            yield Finding(f"node {end}", "failed", "no answer", _fix_silent(end))
-    if not views:
+    standing, silent = look(asker, ends, ASK_S)
+    for end in silent:
+        yield Finding(f"node {end}", "failed", "no answer", _fix_silent(end))
+    if standing is None:
+        if len(silent) < len(ends):
+            fix = "start a majority of the name servers"
+            yield Finding("metadata", "failed", "no node has any", fix)
         return
-    view = max(views.values(), key=lambda v: v.version)
-    yield from _nodes(asker, view)
-    yield _brokers(view)
-    yield from _queues(view)
+    yield from _nodes(standing)
+    yield _raft_leader(standing)
+    yield _brokers(standing)
+    yield from _queues(standing)
 
 
 def _fix_silent(end: str) -> str:
     return f"is it up, and is {end} right? `logboom cluster status` shows this machine's"
 
 
-def _nodes(asker: Asker, view: View) -> Iterator[Finding]:
-    names = {b.endpoint: b.id for b in view.brokers} | {n.endpoint: n.id for n in view.name_servers}
-    answers = asker.ask({end: Stats(0, int(ASK_S * 1000)) for end in names}, ASK_S)
-    fenced = {b.id for b in view.brokers if not b.alive}
-    for end, name in names.items():
-        answer = answers[end]
-        if isinstance(answer, LogboomError):
-            yield Finding(f"node {name}", "failed", f"no answer at {end}", f"start {name}")
-        elif name in fenced:
-            fix = f"look at its log: it cannot reach the raft leader {view.raft_leader}"
-            yield Finding(f"node {name}", "failed", "answers, but is fenced", fix)
+def _nodes(standing: Standing) -> Iterator[Finding]:
+    view, leader = standing.view, standing.raft_leader
+    for broker in view.brokers:
+        if not standing.answers(broker.id):
+            yield _silent(broker.id, broker.endpoint)
+        elif not broker.alive:
+            fix = f"look at its log: it cannot reach the raft leader {leader or ''}".rstrip()
+            yield Finding(f"node {broker.id}", "failed", "answers, but is fenced", fix)
         else:
-            yield Finding(f"node {name}", "ok", end)
-        if isinstance(answer, StatsResult):
-            yield from _counters(name, answer.counters)
-    if view.raft_leader is None:
-        fix = "start a majority of the name servers; acks=all and reads go on without"
-        yield Finding("raft leader", "failed", "none", fix)
+            yield Finding(f"node {broker.id}", "ok", broker.endpoint)
+    for server in view.name_servers:
+        stats = standing.stats.get(server.id)
+        if stats is None:
+            yield _silent(server.id, server.endpoint)
+        elif leader is not None and stats.counters.get("in_touch") == 0:
+            fix = f"can it reach raft_listen of {leader}, and {leader} its own?"
+            found = "answers, but hears nothing of the raft leader"
+            yield Finding(f"node {server.id}", "failed", found, fix)
+        else:
+            yield Finding(f"node {server.id}", "ok", server.endpoint)
+    for name, answer in standing.stats.items():
+        yield from _counters(name, answer.counters)
+
+
+def _silent(name: str, endpoint: str) -> Finding:
+    return Finding(f"node {name}", "failed", f"no answer at {endpoint}", f"start {name}")
+
+
+def _raft_leader(standing: Standing) -> Finding:
+    leader = standing.raft_leader
+    if leader is not None:
+        return Finding("raft leader", "ok", leader)
+    here = standing.name_servers
+    found = f"none: {len(here)} of {len(standing.view.name_servers)} name servers answer"
+    if len(here) < standing.majority:
+        missing = [s.id for s in standing.view.name_servers if s.id not in here]
+        fix = f"start {standing.majority - len(here)} of {', '.join(missing)}; acks=all and reads go on"
     else:
-        yield Finding("raft leader", "ok", view.raft_leader)
+        fix = "they may be electing one: look again; then see whether they reach each other's raft_listen"
+    return Finding("raft leader", "failed", found, fix)
 
 
-def _brokers(view: View) -> Finding:
-    alive = sum(broker.alive for broker in view.brokers)
+def _brokers(standing: Standing) -> Finding:
+    brokers = standing.view.brokers
+    alive = sum(standing.answers(broker.id) and broker.alive for broker in brokers)
     if alive:
-        return Finding("brokers", "ok", f"{alive} of {len(view.brokers)} alive")
+        return Finding("brokers", "ok", f"{alive} of {len(brokers)} alive")
     return Finding("brokers", "failed", "none is alive", "start one: `logboom node broker`")
 
 
@@ -176,32 +198,30 @@ def _disk(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(f"disk of {name}", "ok", found)
 
 
-def _queues(view: View) -> Iterator[Finding]:
-    queues = [(f"{t.name}/{n}", t, q) for t in view.topics for n, q in enumerate(t.queues)]
+def _queues(standing: Standing) -> Iterator[Finding]:
+    topics = standing.view.topics
+    queues = [(f"{t.name}/{n}", t.config, q) for t in topics for n, q in enumerate(t.queues)]
+    fix = "start the brokers that hold its in-sync replicas (`logboom topic describe`)"
+    if standing.raft_leader is None:
+        fix += ", and a majority of the name servers, which elect"
     yield _about(
         "every queue has a leader",
-        [name for name, _, queue in queues if queue.leader is None],
+        [name for name, _, queue in queues if standing.leader(queue) is None],
         "failed",
-        "start the brokers that hold its in-sync replicas (`logboom topic describe`)",
+        fix,
     )
     yield _about(
         "queues take acks=all",
-        [name for name, topic, q in queues if len(q.isr) < _needed(topic.config.min_in_sync, q)],
+        [name for name, config, queue in queues if not standing.takes_writes(config, queue)],
         "failed",
         "start the brokers that hold the missing replicas",
     )
     yield _about(
         "all replicas in sync",
-        [name for name, _, queue in queues if len(queue.isr) < len(queue.replicas)],
+        [name for name, _, q in queues if len(standing.in_sync(q)) < len(q.replicas)],
         "warning",
         "they catch up by themselves once their brokers run",
     )
-
-
-def _needed(min_in_sync: int, queue: QueueView) -> int:
-    """Copies that an acks=all write needs (SAFETY Q7)."""
-    replicas = len(queue.replicas)
-    return min(min_in_sync or replicas // 2 + 1, replicas)
 
 
 def _about(check: str, wrong: list[str], result: Outcome, fix: str) -> Finding:

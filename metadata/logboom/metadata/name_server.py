@@ -428,6 +428,7 @@ class NameServer:
         figures: Figures = dict(self._counts)
         figures.update(figures_of(self.state))
         figures.update(
+            in_touch=int(self.in_touch),
             watches_held=len(self._desk.watches),
             sessions=len(self.gate),
             raft_links_up=self.links.up_count(),

@@ -718,6 +718,19 @@ def test_stats_tell_what_the_name_server_holds() -> None:
     assert wanted.items() <= answer.counters.items()
 
 
+def test_a_raft_leader_that_has_lost_its_majority_does_not_say_that_it_leads() -> None:
+    group = Group()
+    leader = group.leader()
+    group.run(0.5)
+    for name in group.followers():
+        group.kill(name)
+    group.run(RAFT.leader_fallback_s + 0.01)
+    alone = group.ask(leader, Stats(0, 1_000))
+    assert isinstance(alone, StatsResult)
+    assert alone.role == "name server"
+    assert alone.counters["in_touch"] == 0
+
+
 def test_an_idle_name_server_takes_few_turns() -> None:
     group = Group()
     group.leader()
