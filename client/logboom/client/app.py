@@ -15,6 +15,8 @@ app against an embedded node.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -27,11 +29,19 @@ from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.subscribers import Subscriber, Subscribers
 from logboom.client.typed import Codec, encode_value
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, RetryableError
+
+LOG = logging.getLogger("logboom.client")
 
 F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S: Final = 0.5
 """How often a running app looks whether its members are still in their groups."""
+AGAIN_S: Final = 1.0
+"""Seconds between two tries of an app to begin."""
+
+
+class _StoppedError(BaseException):
+    """A signal came while the app was beginning."""
 
 
 class App:
@@ -48,6 +58,7 @@ class App:
         self._producer: Producer | None = None
         self._consumers: list[PushConsumer] = []
         self._stopping = threading.Event()
+        self._beginning = False
 
     def subscriber(
         self,
@@ -112,9 +123,12 @@ class App:
         Raises:
             InvalidRequest: it runs already. And what `connect` and `push_consumer` raise.
         """
+        self._stopping.clear()
+        self._begin(client, defaults)
+
+    def _begin(self, client: Client | None, defaults: dict[str, Any]) -> None:
         if self._client is not None:
             raise InvalidRequest("the app runs already: close it first")
-        self._stopping.clear()
         self._own = client is None
         self._client = connect(self._endpoints, **self._options) if client is None else client
         try:
@@ -122,27 +136,46 @@ class App:
                 self._consumers.append(_open(self._client, each, defaults))
         # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
         except BaseException:
-            self.close()
+            self._hang_up()
             raise
 
     def run(self) -> None:
         """Start, and go on until Ctrl-C or SIGTERM (or `stop`); then leave all groups in good order.
 
+        A cluster that does not answer (yet) is waited for.
+
         Raises:
-            LogboomError: what `start` raises, or why a group does not take its member any more.
+            LogboomError: what else `start` raises, or why a group does not take its member any more.
         """
+        self._stopping.clear()
         before = {
             number: signal.signal(number, self._signalled)
             for number in (signal.SIGINT, signal.SIGTERM)
         }
         try:
-            self.start()
+            with contextlib.suppress(_StoppedError):
+                self._begin_in_time()
+            self._beginning = False
             while not self._stopping.wait(LOOK_S):
                 self.check()
         finally:
             self.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _begin_in_time(self) -> None:
+        """Begin once the cluster is up."""
+        while not self._stopping.is_set():
+            self._beginning = True
+            try:
+                self._begin(None, {})
+            except RetryableError as error:
+                LOG.warning("the app waits for its cluster: %s", error)
+            else:
+                return
+            finally:
+                self._beginning = False
+            self._stopping.wait(AGAIN_S)
 
     def stop(self) -> None:
         """Let `run` end; from any thread, a handler's too."""
@@ -160,6 +193,9 @@ class App:
     def close(self) -> None:
         """Leave all groups once running handlers ended, and hang up. A second call does nothing."""
         self._stopping.set()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         client, self._client = self._client, None
         for consumer in self._consumers:
             consumer.close()
@@ -185,6 +221,8 @@ class App:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self._stopping.set()
+        if self._beginning:
+            raise _StoppedError
 
 
 def _open(client: Client, subscriber: Subscriber, defaults: dict[str, Any]) -> PushConsumer:

@@ -19,7 +19,7 @@ from logboom.client.group_options import check_groupless, check_whole, member_op
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.producer import ABANDON_S, Producer
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
@@ -176,7 +176,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
@@ -190,7 +190,7 @@ class Client:
         group: str,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -210,7 +210,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -231,8 +231,9 @@ class Client:
             tags: only messages with one of these tags: "a || b", or a list.
             filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
                 whole `Filter`.
-            start: "first", "last", or a message time in ms since 1970 UTC. Of a group: where it
-                begins if it is new.
+            start: "first", "last", or a message time: ms since 1970 UTC, a datetime with its zone,
+                or ISO 8601 text such as "2026-11-21T10:00:00Z". Of a group: where it begins if it is
+                new.
             prefetch_bytes: what is read ahead.
             isolation: "read_uncommitted" sees a transaction's messages while its queue is still
                 releasing them (never before its commit).
@@ -257,7 +258,16 @@ class Client:
         """
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(instance, room, offsets_file, settings)
+            check_groupless(
+                self.consumer,
+                settings,
+                instance=instance,
+                room=room,
+                offsets_file=offsets_file,
+                subscription=subscription,
+                commit_every_s=commit_every_s,
+                max_poll_interval_ms=max_poll_interval_ms,
+            )
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -289,6 +299,7 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,
+            call=self.consumer,
         )
         member = GroupConsumer(
             self._io,
@@ -311,7 +322,7 @@ class Client:
         batch: int = 1,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -348,6 +359,7 @@ class Client:
             commit_every_s=commit_every_s,
             isolation=isolation,
             settings=settings,
+            call=self.push_consumer,
         )
         made = PushConsumer(
             self._io,
@@ -370,7 +382,7 @@ class Client:
         name: str = "",
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "last",
+        start: Begin = "last",
         priority: int = 0,
         ranges: Sequence[tuple[int, int]] | None = None,
         hashing: str = "auto_split",
@@ -387,7 +399,8 @@ class Client:
                 time, in order).
             name: of this consumer, unique in the subscription; "": one never used before.
             tags, filter: as in `consumer`; what is left out counts as acknowledged.
-            start: where a new subscription begins: "first", "last", or a message time in ms.
+            start: where a new subscription begins: "first", "last", or a message time as in
+                `consumer`.
             priority: 0 is the best; the next get something when these cannot take it.
             ranges: the slots (first, last) of keys for this consumer, of 65,536. Of key_shared; none:
                 they are given out by `hashing`, "auto_split" or "consistent". Of exclusive: what lies

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from logboom.client.groups.member import MemberOptions
-from logboom.client.options import reads_uncommitted
+from logboom.client.options import reads_uncommitted, start_of
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters import Filter
 from logboom.wire.group_view import GroupConfig
@@ -29,31 +31,49 @@ def subscription_of(topics: str | Sequence[str], wanted: Filter) -> dict[str, st
     return dict.fromkeys(names, wanted.text)
 
 
-def group_config(start: object, settings: dict[str, object]) -> GroupConfig:
-    """The settings of a group, should it be new.
+def group_config(
+    start: object, settings: dict[str, object], call: Callable[..., object] | None = None
+) -> GroupConfig:
+    """The settings of a group, should it be new. `call`: who got them among its own arguments.
 
     Raises:
         InvalidRequest: no such setting, or not of its type.
     """
+    check_names(settings, call)
     known = msgspec.structs.asdict(GroupConfig())
-    for name in settings:
-        if name not in known:
-            text = f"no group setting is called {name!r}: there are {', '.join(known)}"
-            raise InvalidRequest(text)
-    if start not in ("first", "last") and type(start) is not int:
-        raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')
     try:
-        return msgspec.convert([*{**known, **settings, "start": start}.values()], GroupConfig)
+        begun = {**known, **settings, "start": start_of(start)}
+        return msgspec.convert([*begun.values()], GroupConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
 
 
+def check_names(settings: dict[str, object], call: Callable[..., object] | None) -> None:
+    """Raises InvalidRequest for what is neither a setting of groups nor an argument of `call`."""
+    known = list(GroupConfig.__struct_fields__)
+    own: list[str] = []
+    if call is not None:
+        taken = inspect.signature(call).parameters.values()
+        own = [each.name for each in taken if each.kind is not each.VAR_KEYWORD]
+    for name in settings:
+        if name in known:
+            continue
+        text = f"no group setting is called {name!r}"
+        if call is not None:
+            text = f"{call.__name__} takes no {name!r}"
+        near = difflib.get_close_matches(name, [*own, *known], 1)
+        text += f", did you mean {near[0]!r}?" if near else ":"
+        others = f"it takes {', '.join(own)}, and of a new group" if own else "there are"
+        raise InvalidRequest(f"{text} {others} {', '.join(known)}")
+
+
 def check_groupless(
-    instance: str, room: str, offsets_file: object, settings: dict[str, object]
+    call: Callable[..., object], settings: dict[str, object], **given: object
 ) -> None:
-    """Raises InvalidRequest for what only a member of a group can say."""
-    given = {"instance": instance, "room": room, "offsets_file": offsets_file, **settings}
-    named = [name for name, value in given.items() if value]
+    """Raises InvalidRequest for what only a member of a group can say, and what nobody can."""
+    check_names(settings, call)
+    defaults = {name: each.default for name, each in inspect.signature(call).parameters.items()}
+    named = [name for name, value in given.items() if value != defaults[name]] + list(settings)
     if named:
         text = f"{', '.join(named)}: of a group or its member; say group=… as well"
         raise InvalidRequest(text)
@@ -82,6 +102,7 @@ def member_options(
     prefetch_bytes: int = 32 * 1024 * 1024,
     isolation: str = "read_committed",
     settings: dict[str, object] | None = None,
+    call: Callable[..., object] | None = None,
 ) -> MemberOptions:
     """How a member joins, from what its user said. `max_poll_interval_ms` 0: nobody has to poll.
 
@@ -106,7 +127,7 @@ def member_options(
         instance,
         room,
         subscription == "replace",
-        group_config(start, settings or {}),
+        group_config(start, settings or {}, call),
         commit_every_s,
         prefetch_bytes,
         reads_uncommitted(isolation),

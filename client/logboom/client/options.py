@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, TypeAlias, get_args
 
 from logboom.wire.errors import InvalidRequest
@@ -16,6 +17,39 @@ CODECS: Final = ("none", "lz4", "zstd")
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
 """What a reader sees of a transaction while a queue releases it: nothing until all of it is there;
 or what is there. Nobody ever sees what is not committed."""
+
+
+Begin: TypeAlias = str | int | datetime
+"""Where a reader begins: "first", "last", or a message time: ms since 1970 UTC, a datetime with its
+time zone, or the same as ISO 8601 text (2026-11-21T10:00:00Z)."""
+
+
+def start_of(start: object) -> Literal["first", "last"] | int:
+    """An end of a queue, or a message time in ms since 1970 UTC.
+
+    Raises:
+        InvalidRequest: it is none of what `Begin` lists, or a time without its zone.
+    """
+    if start == "first":
+        return "first"
+    if start == "last":
+        return "last"
+    if type(start) is int:
+        return start
+    if isinstance(start, (str, datetime)):
+        try:
+            time = datetime.fromisoformat(start) if isinstance(start, str) else start
+        except ValueError:
+            pass
+        else:
+            if time.tzinfo is None:
+                text = f"start {str(start)!r} has no time zone: say it, as in 2026-11-21T10:00:00Z"
+                raise InvalidRequest(f"{text}, or with datetime.astimezone()")
+            return round(time.timestamp() * 1000)
+    text = (
+        'start is "first", "last", or a time: ms since 1970 UTC, a datetime, or ISO 8601 text such'
+    )
+    raise InvalidRequest(f"{text} as 2026-11-21T10:00:00Z, not {start!r:.80}; seek() takes offsets")
 
 
 def reads_uncommitted(isolation: object) -> bool:

@@ -28,6 +28,10 @@ ABANDON_S = 1.0
 """How long a producer is flushed that is left by an exception."""
 
 
+# `Producer.send` is this very function: its name is what a wrong argument is told of.
+SendBuffer.send.__qualname__ = "Producer.send"
+
+
 class Producer:
     """Sends messages; made by `Client.producer`. Any number of threads may share one.
 

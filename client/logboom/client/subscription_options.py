@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from logboom.client.options import Begin, start_of
 from logboom.client.reading.picking import wanted_of
 from logboom.client.subscriptions.subscriber import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
@@ -25,7 +26,7 @@ def subscriber_options(
     *,
     tags: str | Sequence[str] | None,
     where: str | Filter | None,
-    start: str | int,
+    start: Begin,
     priority: int,
     ranges: Sequence[Span] | None,
     hashing: str,
@@ -37,10 +38,13 @@ def subscriber_options(
     Raises:
         InvalidRequest: what cannot be.
     """
+    if not isinstance(topic, str):
+        text = f"a subscription is of one topic, named by a text, not {topic!r:.80}"
+        raise InvalidRequest(f"{text}: subscribe to each")
     if kind not in KINDS:
         text = f"no subscription type is called {kind!r}: there are {', '.join(KINDS)}"
         raise InvalidRequest(text)
-    begin = _start(start)
+    begin: Start = start_of(start)
     if type(window) is not int or window < 1:
         raise InvalidRequest(f"window is 1 or more messages, not {window!r}")
     if ranges is not None:
@@ -66,13 +70,3 @@ def subscriber_options(
         if fault is not None:
             raise InvalidRequest(fault, "INVALID_NAME")
     return SubscriberOptions(topic, subscription, name, config, priority, spans, begin, window)
-
-
-def _start(start: str | int) -> Start:
-    if start == "first":
-        return "first"
-    if start == "last":
-        return "last"
-    if type(start) is int:
-        return start
-    raise InvalidRequest(f'start is "first", "last" or a time in ms, not {start!r}')

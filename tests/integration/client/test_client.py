@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -500,3 +501,38 @@ def test_queues_that_were_added_can_be_named_at_once(node: Embedded) -> None:
             for send in (producer.send, beside.send):
                 with pytest.raises(UnknownResource, match="has queues 0 to 10, not 11"):
                     send("grows", b"x", queue=11)
+
+
+def test_a_wrong_argument_is_told_of_what_was_called(node: Embedded) -> None:
+    wrong: dict[str, Any] = {"partition": 1}
+    several: Any = ["a", "b"]
+    foo: dict[str, Any] = {"foo": 0}
+    with connect(node.endpoints) as boom:
+        topic(boom, "arguments")
+        with boom.producer() as producer:
+            with pytest.raises(TypeError, match=r"^Producer\.send\(\) .*'partition'"):
+                producer.send("arguments", b"x", **wrong)
+            with pytest.raises(TypeError, match=r"^Producer\.send_many\(\) .*'partition'"):
+                producer.send_many("arguments", [b"x"], **wrong)
+        with pytest.raises(InvalidRequest, match="subscribe to each"):
+            boom.subscribe(several, subscription="s")
+        with pytest.raises(InvalidRequest, match="takes no 'foo'"):
+            boom.consumer("arguments", **foo)
+        with pytest.raises(InvalidRequest, match="did you mean 'threads'"):
+            boom.push_consumer("arguments", group="g", listener=print, thread=3)
+
+
+@pytest.mark.parametrize("tags", ['"a||b" || c', ["a||b", "c"]])
+def test_a_tag_that_looks_like_two_is_asked_for_in_quotes(
+    node: Embedded, tags: str | list[str]
+) -> None:
+    with connect(node.endpoints, create_topics=True) as boom:
+        name = f"odd-tags-{len(tags)}"
+        with boom.producer() as producer:
+            for tag in ("a||b", "a", "b", "c"):
+                producer.send(name, tag.encode(), tag=tag, key=b"k").result()
+        with boom.consumer(name, tags=tags) as consumer:
+            assert [message.tag for message in consumer.poll(timeout_s=5)] == ["a||b", "c"]
+        with boom.consumer(name, group=name, tags=tags) as member:
+            assert member.wait_assigned(20)
+            assert [message.tag for message in member.poll(timeout_s=5)] == ["a||b", "c"]

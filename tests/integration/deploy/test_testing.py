@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from logboom.client import App, Context, Message, aio
-from logboom.deploy.embedded import Embedded
+from logboom.client import App, Context, Message, aio, connect
+from logboom.deploy.embedded import Embedded, embedded
 from logboom.deploy.testing import Stage
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
 
@@ -152,6 +153,47 @@ def test_an_app_of_coroutines(node: Embedded) -> None:
 
     asyncio.run(play())
     assert sorted(seen) == ["a", "b"]
+
+
+def free_port() -> int:
+    """One where nobody listens now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, None])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_an_app_waits_for_its_cluster(
+    tmp_path: Path, awaited: bool, number: signal.Signals | None
+) -> None:
+    port = free_port()
+    shop = tmp_path / "shop.py"
+    script = SHOP.replace("create_topics=True", "create_topics=True, timeout_s=1.0")
+    if awaited:
+        script = script.replace("logboom.client", "logboom.client.aio")
+        script = script.replace("app.run()", "import asyncio; asyncio.run(app.run())")
+    shop.write_text(script)
+    command = [sys.executable, "-W", "error", str(shop), f"127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        assert running.stdout is not None
+        try:
+            for _ in range(2):
+                assert b"waits for its cluster: no node answered" in running.stderr.readline()
+            if number is not None:
+                running.send_signal(number)
+                assert running.wait(20) == 0
+                return
+            with embedded(ports=port) as late, connect(late.endpoints, create_topics=True) as boom:
+                with boom.producer() as producer:
+                    producer.send("parcels", b"late").result()
+                assert running.stdout.readline() == b"late\n"
+                running.send_signal(signal.SIGTERM)
+                assert running.wait(20) == 0
+        finally:
+            running.kill()
 
 
 SHOP = """

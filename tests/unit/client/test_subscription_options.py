@@ -81,10 +81,20 @@ def test_ranges_make_it_sticky() -> None:
         ({"settings": {"kind": "shared"}}, "no setting of a subscription is called 'kind'"),
         ({"settings": {"most_unacked": "many"}}, "a setting of the subscription cannot be"),
         ({"hashing": "modulo"}, "a setting of the subscription cannot be"),
-        ({"start": "yesterday"}, 'start is "first", "last" or a time in ms, not \'yesterday\''),
-        ({"start": True}, "or a time in ms, not True"),
+        ({"start": "yesterday"}, 'start is "first", "last", or a time: .*, not \'yesterday\''),
+        ({"start": True}, "ISO 8601 text such as .*, not True"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         made(**given)
+
+
+@pytest.mark.parametrize("topic", [["a", "b"], ("a",), None, 3])
+def test_a_subscription_is_of_one_topic(topic: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"a subscription is of one topic.*subscribe to each"):
+        subscriber_options(topic, "billing", "shared", "me", **LEAST)
+
+
+def test_a_subscription_may_begin_at_a_time_of_day() -> None:
+    assert made(start="2026-11-21T10:00:00Z").start == 1_795_255_200_000

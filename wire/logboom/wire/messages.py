@@ -127,8 +127,13 @@ class Produced(Message, array_like=True):
     """Of a parked batch: with `base_offset`, the position that recalls it. -1: it is not parked."""
 
 
+LONGEST_HOLD_MS: Final = 60_000
+"""Longest wait of a Pull."""
+
+
 class Pull(Request, array_like=True):
-    """Read whole batches from the one that holds `offset`; wait up to `wait_ms` for the first."""
+    """Read whole batches from the one that holds `offset`; wait up to `wait_ms` for the first (no
+    longer than `LONGEST_HOLD_MS`)."""
 
     topic: Name
     queue: int

@@ -11,6 +11,7 @@ asyncio.run(app.run())
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -19,11 +20,12 @@ from typing import Any, Self, TypeVar
 from logboom.client.aio.client import Client, connect
 from logboom.client.aio.producer import Producer, Sent
 from logboom.client.aio.push_consumer import PushConsumer
-from logboom.client.app import LOOK_S
+from logboom.client.app import AGAIN_S, LOOK_S
 from logboom.client.subscribers import Subscribers
 from logboom.client.typed import Codec, encode_value
-from logboom.wire.errors import InvalidRequest
+from logboom.wire.errors import InvalidRequest, RetryableError
 
+LOG = logging.getLogger("logboom.client")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -96,9 +98,12 @@ class App:
         Raises:
             InvalidRequest: it runs already. And what `connect` and `push_consumer` raise.
         """
+        self._stopping = asyncio.Event()
+        await self._begin(client, defaults)
+
+    async def _begin(self, client: Client | None, defaults: dict[str, Any]) -> None:
         if self._client is not None:
             raise InvalidRequest("the app runs already: close it first")
-        self._stopping = asyncio.Event()
         self._own = client is None
         if client is None:
             client = await connect(self._endpoints, **self._options)
@@ -115,22 +120,25 @@ class App:
                 await consumer.open()
         # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
         except BaseException:
-            await self.close()
+            await self._hang_up()
             raise
 
     async def run(self) -> None:
         """Start, and go on until Ctrl-C or SIGTERM (or `stop`); then leave all groups in good order.
 
+        A cluster that does not answer (yet) is waited for.
+
         Raises:
-            LogboomError: what `start` raises, or why a group does not take its member any more.
+            LogboomError: what else `start` raises, or why a group does not take its member any more.
         """
         loop = asyncio.get_running_loop()
-        await self.start()
+        self._stopping = asyncio.Event()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
             loop.add_signal_handler(number, self.stop)
         try:
-            while self._stopping is not None and not self._stopping.is_set():
+            await self._begin_in_time(self._stopping)
+            while not self._stopping.is_set():
                 self.check()
                 try:
                     await asyncio.wait_for(self._stopping.wait(), LOOK_S)
@@ -140,6 +148,27 @@ class App:
             for number in numbers:
                 loop.remove_signal_handler(number)
             await self.close()
+
+    async def _begin_in_time(self, stopping: asyncio.Event) -> None:
+        """Begin once the cluster is up."""
+        stopped = asyncio.create_task(stopping.wait())
+        try:
+            while not stopping.is_set():
+                begun = asyncio.create_task(self._begin(None, {}))
+                try:
+                    await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    begun.cancel()  # nothing, if it has ended
+                    await asyncio.wait((begun,))
+                error = None if begun.cancelled() else begun.exception()
+                if error is None:
+                    return
+                if not isinstance(error, RetryableError):
+                    raise error
+                LOG.warning("the app waits for its cluster: %s", error)
+                await asyncio.wait((stopped,), timeout=AGAIN_S)
+        finally:
+            stopped.cancel()
 
     def stop(self) -> None:
         """Let `run` end; from its loop, a handler's too."""
@@ -158,6 +187,9 @@ class App:
     async def close(self) -> None:
         """Leave all groups once running handlers ended, and hang up. A second call does nothing."""
         self.stop()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
         client, self._client = self._client, None
         for consumer in self._consumers:
             await consumer.close()

@@ -23,7 +23,7 @@ from logboom.client.group_options import check_groupless, check_whole, member_op
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.producer import ABANDON_S
 from logboom.client.push_options import PushOptions
 from logboom.client.reading import message_flows
@@ -160,7 +160,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
@@ -174,7 +174,7 @@ class Client:
         group: str,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -194,7 +194,7 @@ class Client:
         queues: Sequence[int] | None = None,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         prefetch_bytes: int = PREFETCH_BYTES,
         isolation: Isolation = "read_committed",
         instance: str = "",
@@ -209,7 +209,16 @@ class Client:
         """A consumer; the arguments are those of `logboom.client.Client.consumer`."""
         wanted = wanted_of(tags, filter)
         if group is None:
-            check_groupless(instance, room, offsets_file, settings)
+            check_groupless(
+                self.consumer,
+                settings,
+                instance=instance,
+                room=room,
+                offsets_file=offsets_file,
+                subscription=subscription,
+                commit_every_s=commit_every_s,
+                max_poll_interval_ms=max_poll_interval_ms,
+            )
             names = [topics] if isinstance(topics, str) else list(topics)
             made = Consumer(
                 self._io,
@@ -241,6 +250,7 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             isolation=isolation,
             settings=settings,
+            call=self.consumer,
         )
         member = GroupConsumer(
             self._io,
@@ -263,7 +273,7 @@ class Client:
         batch: int = 1,
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "first",
+        start: Begin = "first",
         instance: str = "",
         room: str = "",
         subscription: str = "same",
@@ -291,6 +301,7 @@ class Client:
             commit_every_s=commit_every_s,
             isolation=isolation,
             settings=settings,
+            call=self.push_consumer,
         )
         made = PushConsumer(
             self._io,
@@ -313,7 +324,7 @@ class Client:
         name: str = "",
         tags: str | Sequence[str] | None = None,
         filter: str | Filter | None = None,
-        start: str | int = "last",
+        start: Begin = "last",
         priority: int = 0,
         ranges: Sequence[tuple[int, int]] | None = None,
         hashing: str = "auto_split",

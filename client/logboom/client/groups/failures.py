@@ -105,6 +105,11 @@ class Failures:
         elif self._sink is None:
             again.retry(holding, message, self._clock() + SEND_BACK_S)
         else:
+            topic, queue, offset = message.topic, message.queue, message.offset
+            LOG.warning(
+                "group %s: %s/%s at %s is a dead letter after attempt %s: %s",
+                *(self._member.options.group, topic, queue, offset, message.attempt, cause),
+            )
             self._send(self._sink, again, holding, message, -1, cause)
 
     def _send(

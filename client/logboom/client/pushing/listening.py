@@ -15,7 +15,7 @@ from logboom.wire.errors import InvalidRequest
 
 LOG = logging.getLogger("logboom.client")
 
-RAISED: Final = "the listener raised for %s: it comes again"
+RAISED: Final = "the listener raised for %s"
 REFUSED: Final = "the listener returned False"
 
 

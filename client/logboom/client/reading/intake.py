@@ -12,6 +12,7 @@ from operator import length_hint
 from typing import Final
 
 from logboom.client.calls import AnyCall, ReadAt, SeekFetch, Start, WakeFetch
+from logboom.client.options import start_of
 from logboom.client.reading.inbox import Arrival, Inbox, QueueFetch
 from logboom.client.reading.picking import matcher_of, pick, pieces
 from logboom.client.results import ColumnBatch, Message, messages_of
@@ -224,16 +225,10 @@ class Intake:
 
 
 def check_start(start: object) -> Start:
-    """Where to begin: "first", "last", or a message time in ms.
+    """Where to begin.
 
     Raises:
-        InvalidRequest: something else.
+        InvalidRequest: it is none of what `logboom.client.options.Begin` lists.
     """
-    if start == "first":
-        return "first"
-    if start == "last":
-        return "last"
-    if type(start) is int:
-        return ReadAt(start)
-    text = f'start is "first", "last" or a time in ms, not {start!r}: use seek() for an offset'
-    raise InvalidRequest(text)
+    found = start_of(start)
+    return ReadAt(found) if isinstance(found, int) else found

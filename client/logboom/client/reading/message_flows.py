@@ -20,6 +20,7 @@ from logboom.wire.filters import Filter
 from logboom.wire.frames import Frame
 from logboom.wire.hashing import murmur3
 from logboom.wire.messages import (
+    LONGEST_HOLD_MS,
     FindKey,
     FindKeyResult,
     OffsetForTime,
@@ -123,16 +124,25 @@ def pull(
     if not 0 <= wait_ms <= 3_600_000:
         raise InvalidRequest(f"wait_ms is 0 to 3600000, not {wait_ms}")
 
+    hold_ms = 0
+
     def message(left: int) -> WireMessage:
-        wait = min(wait_ms, left)
+        wait = min(hold_ms, left)
         pull = Pull(0, left, topic, queue, offset, PULL_BYTES, wait, max_messages)
         pull.tags, pull.filter = tags_of(wanted), text_of(wanted)
         pull.uncommitted, pull.compacted = uncommitted, compacted
         return pull
 
-    answer, batches = yield from _leader(topic, queue, message, wait_ms / 1000 + timeout)
-    if not isinstance(answer, Pulled):
-        raise unexpected(answer)
+    left_ms = wait_ms
+    while True:
+        # A broker holds no pull for longer.
+        hold_ms = min(left_ms, LONGEST_HOLD_MS)
+        left_ms -= hold_ms
+        answer, batches = yield from _leader(topic, queue, message, hold_ms / 1000 + timeout)
+        if not isinstance(answer, Pulled):
+            raise unexpected(answer)
+        if answer.status != "NO_NEW_MESSAGE" or not left_ms:
+            break
     return _pull_result(answer, batches, topic, queue, offset, max_messages, wanted)
 
 

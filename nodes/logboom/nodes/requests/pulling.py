@@ -32,6 +32,7 @@ from logboom.wire.actor import Inbound
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import (
+    LONGEST_HOLD_MS,
     FindKey,
     FindKeyResult,
     OffsetForTime,
@@ -47,7 +48,6 @@ from logboom.wire.routes import Routes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LONGEST_HOLD_MS: Final = 60_000
 MOST_BYTES: Final = 16 * 1024 * 1024
 """Most bytes of batches in one answer, whatever is asked; one batch always goes."""
 TURN_BYTES: Final = 32 * 1024 * 1024

@@ -478,14 +478,26 @@ def test_copies_carry_where_they_come_from(cluster: GroupCluster) -> None:
     assert again.read_from == ("%RETRY%g", 0, 77)
 
 
-def test_after_the_last_attempt_it_is_a_dead_letter(cluster: GroupCluster) -> None:
+def test_after_the_last_attempt_it_is_a_dead_letter(
+    cluster: GroupCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     cluster.config_of_group = GroupConfig(max_attempts=1)
+
+    def listener(message: Message) -> None:
+        if message.offset == 4:
+            raise OSError("the bank is closed")
+
     sink = Sink(can_delay=True)
-    push = Push(cluster, lambda m: m.offset != 4, sink)
+    push = Push(cluster, listener, sink)
     cluster.give(0)
     push.run(1)
     ((topic, _, headers, _),) = sink.copies
     assert (topic, headers[ATTEMPT]) == ("%DLQ%g", b"1")
+    raised, buried = [record.getMessage() for record in caplog.records]
+    assert raised == "the listener raised for t/0 at 4 (attempt 1)"
+    assert buried == (
+        "group g: t/0 at 4 is a dead letter after attempt 1: OSError: the bank is closed"
+    )
 
 
 def test_a_message_that_will_never_work_is_a_dead_letter_at_once(cluster: GroupCluster) -> None:

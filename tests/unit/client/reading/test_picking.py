@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.client.reading.message_flows import pull
+from logboom.client.calls import AskLeader
+from logboom.client.reading.message_flows import EVERYTHING, pull
 from logboom.client.reading.picking import matcher_of, pick, tags_of, text_of, wanted_of
 from logboom.client.results import PullResult
 from logboom.wire.batch import encode_batch, open_batch, stamp
@@ -124,3 +125,21 @@ def test_batches_that_hold_no_match_after_all_are_none_found() -> None:
     assert (result.status, result.next_offset) == ("NO_MATCHED_MESSAGE", 6)
     assert not result.messages
     assert not result.columns()
+
+
+def test_a_pull_waits_longer_than_brokers_hold_it() -> None:
+    flow = pull("t", 0, 5, 1, 150_000, EVERYTHING, 1.0)
+    nothing = Pulled(1, "NO_NEW_MESSAGE", 5, 0, 5)
+
+    def hold(asked: object) -> tuple[int, float]:
+        assert isinstance(asked, AskLeader)
+        message = asked.message(int(asked.timeout * 1000))
+        assert isinstance(message, Pull)
+        return message.wait_ms, asked.timeout
+
+    assert hold(next(flow)) == (60_000, 61.0)
+    assert hold(flow.send((nothing, []))) == (60_000, 61.0)
+    assert hold(flow.send((nothing, []))) == (30_000, 31.0)
+    with pytest.raises(StopIteration) as ended:
+        flow.send((nothing, []))
+    assert ended.value.value.status == "NO_NEW_MESSAGE"
