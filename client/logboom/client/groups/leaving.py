@@ -75,7 +75,8 @@ class Leaving:
             done: Outcome[None] = Outcome()
             done.add_callback(self._say)
             self._committing.commit(done)
-        elif self._committing.idle or late:
+        elif self._committing.idle or (late and self.call is not None):
+            # Who stays waits for what the farewell does not hold: it would be done again elsewhere.
             self._say()
 
     def _small(self) -> bool:

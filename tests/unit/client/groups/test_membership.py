@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logboom.client.calls import CloseMember, CommitMember
+from logboom.client.groups import committing
 from logboom.client.groups.progress import Progress
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.group_messages import (
@@ -450,6 +451,25 @@ def test_a_member_that_nobody_polls_leaves_and_its_next_poll_joins_again(
     reader.intake.ack(messages[5:])
     reader.commit()
     assert cluster.commits[0].offset == 8
+
+
+def test_a_member_that_nobody_polls_commits_all_before_it_leaves(
+    cluster: GroupCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its last commits are more than the farewell holds."""
+    monkeypatch.setattr(committing, "MAX_ROUND_BYTES", 1)
+    reader = Reader(cluster, max_poll_interval_ms=5_000)
+    cluster.give(0)
+    cluster.give(1)
+    messages = reader.read(60)
+    unheard_until = cluster.now + 6.0
+    cluster.intercept = lambda _, message: (
+        False if isinstance(message, GroupCommit) and cluster.now < unheard_until else None
+    )
+    reader.intake.ack(messages)
+    cluster.run(60, lambda: bool(cluster.leaves))
+    assert cluster.leaves
+    assert [cluster.commits[queue].offset for queue in (0, 1)] == [30, 30]
 
 
 def test_polls_and_acknowledgements_keep_a_member(cluster: GroupCluster) -> None:
