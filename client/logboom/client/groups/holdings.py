@@ -242,7 +242,9 @@ class Holding:
         trial.given, trial.until = True, now + STEP_S
         if trial.over:
             return trial.cause(self.group)
-        LOG.warning(
+        # The first time it may be chance, from the second on it is the message that was at hand.
+        LOG.log(
+            logging.WARNING if trial.kept else logging.INFO,
             "group %s: whoever had %s/%s ended without leaving; message %d is handed out alone, "
             "as attempt %d",
             *(self.group, message.topic, message.queue, message.offset, message.attempt),
