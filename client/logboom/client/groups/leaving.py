@@ -75,9 +75,13 @@ class Leaving:
             done: Outcome[None] = Outcome()
             done.add_callback(self._say)
             self._committing.commit(done)
-        elif self._committing.idle or (late and self.call is not None):
-            # Who stays waits for what the farewell does not hold: it would be done again elsewhere.
+        elif self._committing.idle or (late and not self._committed) or self._overdue():
             self._say()
+
+    def _overdue(self) -> bool:
+        """Whether commits that do not fit into the farewell are waited for no longer."""
+        patience = STAY_S if self.call is None else LAST_S
+        return self._turn.now >= self._deadline + patience
 
     def _small(self) -> bool:
         """Whether all last commits fit into the farewell."""
