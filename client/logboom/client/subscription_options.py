@@ -50,6 +50,8 @@ def subscriber_options(
     if ranges is not None:
         if kind not in ("exclusive", "key_shared"):
             raise InvalidRequest("ranges are for exclusive and key_shared: leave them out")
+        if not ranges:
+            raise InvalidRequest("no ranges take no message: name some, or leave them out for all")
         hashing = "sticky" if kind == "key_shared" else hashing
     known = {n for n in SubscriptionConfig.__struct_fields__ if n not in _FIXED}
     for setting in settings:
