@@ -15,6 +15,9 @@ from tests.sim.hand import Fault, Hand
 SPEED: Final = (0.995, 1.005)
 JUMPS_MS: Final = (3_600_000, 30 * 86_400_000)
 """How far a wall clock is set ahead or back at most: an hour, or beyond all that is kept for a time."""
+FURTHEST_MS: Final = 19 * 86_400_000
+"""How far a wall clock is from the true time at most: brokers refuse a delay of more than 40 days, and by
+two clocks that are further apart a short one is as long."""
 
 
 class ClockFaults:
@@ -39,7 +42,8 @@ class ClockFaults:
 
     def _jump(self, name: str, most_ms: int) -> None:
         ahead = self._hand.rng.randint(-most_ms, most_ms)
-        self._hand.world.machines[name].clock.wall_ahead_ms += ahead
+        clock = self._hand.world.machines[name].clock
+        clock.wall_ahead_ms = max(-FURTHEST_MS, min(clock.wall_ahead_ms + ahead, FURTHEST_MS))
 
     def strobe(self) -> bool:
         """A wall clock jumps to and fro, faster than anything waits."""
