@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_what_cannot_be_is_refused(boom: Client) -> None:
     with pytest.raises(GroupError, match="shared"):
         boom.subscribe("bad", subscription="s", type="failover")
     there.close()
-    for options in (
+    wrong: list[dict[str, Any]] = [
         {"type": "half"},
         {"start": "middle"},
         {"window": 0},
@@ -195,7 +196,8 @@ def test_what_cannot_be_is_refused(boom: Client) -> None:
         {"nonsense": 1},
         {"most_unacked": "many"},
         {"filter": "a >"},
-    ):
+    ]
+    for options in wrong:
         with pytest.raises(InvalidRequest):
             boom.subscribe("bad", subscription="x", **options)
 
