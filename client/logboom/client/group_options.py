@@ -64,7 +64,8 @@ def check_names(settings: dict[str, object], call: Callable[..., object] | None)
         near = difflib.get_close_matches(name, [*own, *known], 1)
         text += f", did you mean {near[0]!r}?" if near else ":"
         others = f"it takes {', '.join(own)}, and of a new group" if own else "there are"
-        raise InvalidRequest(f"{text} {others} {', '.join(known)}")
+        rest = [each for each in known if each not in own]
+        raise InvalidRequest(f"{text} {others} {', '.join(rest)}")
 
 
 def check_groupless(

@@ -347,7 +347,7 @@ def test_a_filter_is_the_groups(boom: Client) -> None:
 def test_errors_say_what_and_how_to_mend_it(boom: Client) -> None:
     with pytest.raises(UnknownResource, match="create it"):
         boom.consumer("nothing", group="g")
-    with pytest.raises(InvalidRequest, match="no group setting"):
+    with pytest.raises(InvalidRequest, match="did you mean 'session_ms'"):
         boom.consumer("t", group="g", sesion_ms=1)
     with pytest.raises(InvalidRequest, match="group name"):
         boom.consumer("t", group="no spaces")
