@@ -110,7 +110,7 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
     CLIENT + "reading.message_flows.PULL_BYTES": BYTES,
     CLIENT + "sending.send_buffer.MAX_PILE_COUNT": FEW,
     CLIENT + "sending.sending.MAX_FLYING": (1, 2, 3, 4),
-    CLIENT + "subscriptions.subscribing.WINDOW_BYTES": BYTES,
+    CLIENT + "subscriptions.subscriber.WINDOW_BYTES": BYTES,
     "tests.sim.api_client.BATCH_BYTES": (1_500, 20_000),
     "tests.sim.api_client.SHARE_BYTES": (1, 300, 20_000),
     "tests.sim.process.TURN_EVENTS": FEW,

@@ -77,6 +77,15 @@ class Subscriber:
         """Permits of a queue in a new session."""
         return max(1, min(self.options.window, MOST_MESSAGES // max(1, len(self.places))))
 
+    def window_bytes(self) -> int:
+        """The same in bytes."""
+        return WINDOW_BYTES
+
+    def is_half_free(self, place: Place) -> bool:
+        """Whether a queue's permits are worth to be given back: those of half a window, in messages or
+        in bytes. With large batches the bytes are used up long before the messages are."""
+        return 2 * place.freed >= self.window() or 2 * place.freed_bytes >= self.window_bytes()
+
     def renew(self, place: Place, session: int) -> None:
         """The core attached a queue anew: nothing that came before counts."""
         with self.lock:

@@ -125,7 +125,7 @@ class SubscriberReader:
         if parcel.attempts:
             messages = [_counted(each, parcel.attempts.get(each.offset, 0)) for each in messages]
         place.free(parcel)
-        if place.freed * 2 >= subscriber.window() and not subscriber.hungry:
+        if not subscriber.hungry and subscriber.is_half_free(place):
             subscriber.hungry = True
             self._submit(WakeSubscriber(subscriber))
         return messages

@@ -22,7 +22,7 @@ from logboom.client.outcome import Outcome
 from logboom.client.subscriptions.places import Parcel, Place
 from logboom.client.subscriptions.settling import ASK_S, Settling, ms
 from logboom.client.subscriptions.sitting import Sitting
-from logboom.client.subscriptions.subscriber import WINDOW_BYTES, Subscriber
+from logboom.client.subscriptions.subscriber import Subscriber
 from logboom.client.turn import Turn
 from logboom.wire.batch import check
 from logboom.wire.columns import Columns
@@ -177,7 +177,8 @@ class Subscribing:
         sitting.open, sitting.attempts, sitting.number = True, 0, 0
         subscriber.renew(sitting.place, sitting.session)
         self._settling.settle(sitting)
-        self._receive(sitting, 0 if subscriber.paused else subscriber.window(), WINDOW_BYTES)
+        window = 0 if subscriber.paused else subscriber.window()
+        self._receive(sitting, window, subscriber.window_bytes())
         if subscriber.paused:
             sitting.place.freed = subscriber.window()
         name = id(subscriber)
@@ -261,7 +262,7 @@ class Subscribing:
         if not self._take(sitting, message, reply.batches):
             return
         if number == sitting.number:
-            self._receive(sitting, *self._freed(sitting, least=1))
+            self._receive(sitting, *self._freed(sitting))
 
     def _take(self, sitting: Sitting, message: Delivered, batches: Sequence[Frame]) -> bool:
         """Put batches where the reader finds them; False if one is damaged."""
@@ -289,11 +290,11 @@ class Subscribing:
         name = id(subscriber)
         self._turn.after(GATHER_S, lambda: self._woken(name))
 
-    def _freed(self, sitting: Sitting, least: int) -> Span:
-        """Permits to give back, if there are so many."""
+    def _freed(self, sitting: Sitting) -> Span:
+        """Permits to give back."""
         place, subscriber = sitting.place, sitting.subscriber
         with subscriber.lock:
-            if subscriber.paused or place.freed < least:
+            if subscriber.paused:
                 return 0, 0
             freed = place.freed, place.freed_bytes
             place.freed = place.freed_bytes = 0
@@ -303,11 +304,11 @@ class Subscribing:
         """Give permits back where half a window is free."""
         subscriber = self._subscribers[name]
         subscriber.hungry = False
-        least = max(1, subscriber.window() // 2)
         for sitting in self._sittings.get(name, {}).values():
-            freed = self._freed(sitting, least) if sitting.open else (0, 0)
-            if freed[0]:
-                self._receive(sitting, *freed)
+            if sitting.open and subscriber.is_half_free(sitting.place):
+                messages, size = self._freed(sitting)
+                if messages or size:
+                    self._receive(sitting, messages, size)
 
     def _woken(self, name: int) -> None:
         subscriber = self._subscribers.get(name)

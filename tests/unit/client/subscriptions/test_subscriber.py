@@ -9,6 +9,7 @@ import pytest
 
 from logboom.client.calls import AnyCall, WakeSubscriber
 from logboom.client.subscription_options import subscriber_options
+from logboom.client.subscriptions import subscriber
 from logboom.client.subscriptions.places import Parcel, Place
 from logboom.client.subscriptions.sitting import spans_of
 from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
@@ -245,6 +246,21 @@ def test_a_parcel_of_which_all_is_done_gives_its_permits_back() -> None:
     bench.deliver(0, 2)
     assert (bench.rings, bench.reader.waiting) == (0, False)
     assert (bench.place.freed, bench.place.to_ack) == (freed + 2, [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(("window_bytes", "woken"), [(8 << 20, 0), (400, 1)])
+def test_permits_go_back_when_half_of_the_bytes_are_free(
+    monkeypatch: pytest.MonkeyPatch, window_bytes: int, woken: int
+) -> None:
+    """Of large batches with one message each for this consumer, bytes are used up long before the
+    thousand messages are: until they went back it was sent nothing more."""
+    monkeypatch.setattr(subscriber, "WINDOW_BYTES", window_bytes)
+    bench = Bench(kind="key_shared", window=1_000)
+    for base in range(0, 4, 2):
+        bench.deliver(base, 2, chosen=[0])
+    assert len(bench.reader.take(2)) == 2
+    assert 200 <= bench.place.freed_bytes < 1_000
+    assert bench.calls.count(WakeSubscriber(bench.subscriber)) == woken
 
 
 def test_an_error_is_raised_once() -> None:
