@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from logboom.nodes.disk.storage import Storage, WriteSet
-from logboom.nodes.log.keys import queue_end, queue_key
+from logboom.nodes.log.keys import log_key, queue_end, queue_key
 
 LOWEST_MS: Final = -(1 << 63)
 """Before every timestamp."""
@@ -134,18 +134,46 @@ def candidates(
 
 
 def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_start: int) -> None:
-    """Stage the removal of rows that speak only of entries before the log's start."""
+    """Stage the removal of rows that speak only of entries before the log's start.
+
+    A block that reaches beyond the start is cut to what is left of it: so a block begins at the
+    start, and retention can take this block whole too. Call it before the entries are gone.
+    """
     first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, log_start)
     last = next(storage.scan("index", first, end, reverse=True), None)
-    # A block that reaches beyond the start still tells of the keys there.
-    if last is not None and Block(*_BLOCK.unpack_from(last[1])).next_offset > log_start:
-        end = last[0]
+    if last is not None:
+        key, stored = last
+        block = Block(*_BLOCK.unpack_from(stored))
+        if block.next_offset > log_start:
+            gone = _size(storage, topic_id, queue, _OFFSET.unpack(key[-8:])[0], log_start)
+            if gone is None:
+                end = key
+            else:
+                left = _BLOCK.pack(*block._replace(size=block.size - gone))
+                for base, summary in _ROW.iter_unpack(stored[_BLOCK.size :]):
+                    if base >= log_start:
+                        left += _ROW.pack(base, summary)
+                writes.put("index", end, left)
     writes.delete_range("index", first, end)
     first, end = queue_key(topic_id, queue, b"t"), queue_key(topic_id, queue, b"u")
     rows = storage.scan("index", first, end)
     kept = next((key for key, at in rows if _OFFSET.unpack(at)[0] > log_start), end)
     if kept != first:
         writes.delete_range("index", first, kept)
+
+
+def _size(storage: Storage, topic_id: int, queue: int, first: int, end: int) -> int | None:
+    """Bytes of a log's entries between two offsets; None if the first of them is gone already: the
+    block was not cut when its oldest entries were removed, as older versions do."""
+    begin = log_key(topic_id, queue, first)
+    size = 0
+    whole = False
+    for key, entry in storage.scan("log", begin, log_key(topic_id, queue, end)):
+        whole = whole or key == begin
+        if not whole:
+            return None
+        size += len(entry)
+    return size if whole else None
 
 
 def forget(writes: WriteSet, topic_id: int, queue: int) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from logboom.nodes.disk.opening import after_entry
 from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.index import QueueIndex
-from logboom.nodes.log.index_rows import block_at
+from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_key
 from logboom.nodes.log.records import QueueRecord, put_record
 from logboom.wire.batch import check
@@ -112,13 +112,13 @@ def _batch(
     """The first batch with the control entries before it, if it has expired and lies whole below
     `limit`.
 
-    Behind very many control entries it waits for its index block.
+    Behind very many control entries it waits for its index block, if it has one.
     """
     size = 0
     at = Position(start, 0)
     first, end = log_key(topic_id, queue, start), log_key(topic_id, queue, limit)
     for entries, (_, entry) in enumerate(storage.scan("log", first, end)):
-        if entries > CONTROLS:
+        if entries > CONTROLS and _has_block(storage, topic_id, queue, start):
             return None
         # Checked: a flipped bit in the time would remove the batch before its time.
         head = check(entry)
@@ -131,3 +131,12 @@ def _batch(
         if head.count:
             return piece if at.offset <= limit else None
     return None
+
+
+def _has_block(storage: Storage, topic_id: int, queue: int, start: int) -> bool:
+    """Whether a block begins at the log's start, or will once the index has come so far.
+
+    Older versions did not cut a block to what is left of it: then none does.
+    """
+    reached, _ = checkpoint(storage, topic_id, queue)
+    return start >= reached or block_at(storage, topic_id, queue, start) is not None

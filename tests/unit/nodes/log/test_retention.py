@@ -6,9 +6,9 @@ import pytest
 
 from logboom.nodes.disk.opening import open_queue
 from logboom.nodes.disk.storage import WriteSet
-from logboom.nodes.log import retention
+from logboom.nodes.log import index_rows, retention
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
-from logboom.nodes.log.index_rows import checkpoint
+from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.log.retention import STEPS, Retention, expired, remove
 from logboom.wire.errors import DamagedBatch
@@ -150,6 +150,59 @@ def test_very_many_control_entries_wait_for_their_block(monkeypatch: pytest.Monk
     assert run(log, Retention(1_000, None), wall_ms=5_500)
     assert log.record.start == BLOCK_ENTRIES
     assert log.record.size == stored_size(log)
+
+
+PARTED_BATCHES = BLOCK_ENTRIES - 1
+"""With control entries in a row, which the index counts as one, these fill a block."""
+
+
+def in_the_middle_of_a_block(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A log whose block was removed in part, down to more control entries than are read."""
+    monkeypatch.setattr(retention, "CONTROLS", 10)
+    log = a_log()
+    for number in range(PARTED_BATCHES):
+        if number == 7:
+            for _ in range(20):
+                log.control(time_ms=100)
+        log.append(time_ms=0 if number < 7 else 100, keys=[b"k"])
+    log.advance()
+    assert run(log, Retention(50, None), wall_ms=100)
+    assert log.record.start == 7
+    return log
+
+
+def test_very_many_control_entries_in_the_middle_of_a_block_go_with_its_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = in_the_middle_of_a_block(monkeypatch)
+    block = block_at(log.storage, TOPIC, QUEUE, 7)
+    assert block == (PARTED_BATCHES, stored_size(log), 100)
+    assert log.index is not None
+    found, _ = log.index.find_key(murmur3(b"k"), 1 << 60, 1 << 30, 7)
+    assert found == list(range(PARTED_BATCHES - 1, 6, -1))
+    assert run(log, Retention(50, None), wall_ms=1_000)
+    assert log.record.start == PARTED_BATCHES
+    assert log.record.size == stored_size(log) == 0
+
+
+def test_the_rest_of_a_block_that_an_older_version_did_not_cut_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = in_the_middle_of_a_block(monkeypatch)
+    rest = block_at(log.storage, TOPIC, QUEUE, 7)
+    assert rest is not None
+    writes = WriteSet()
+    index_rows.trim(log.storage, writes, TOPIC, QUEUE, rest.next_offset)
+    whole = rest._replace(size=rest.size + 1_000)
+    index_rows.put_block(writes, TOPIC, QUEUE, 0, whole, [], 0)
+    log.storage.write(writes)
+    new = WriteSet()
+    index_rows.trim(log.storage, new, TOPIC, QUEUE, 7)
+    log.storage.write(new)
+    assert block_at(log.storage, TOPIC, QUEUE, 0) == whole
+    assert run(log, Retention(50, None), wall_ms=1_000)
+    assert log.record.start == PARTED_BATCHES
+    assert log.record.size == stored_size(log) == 0
 
 
 def test_whole_blocks_go_at_once_and_their_index_rows_with_them() -> None:
