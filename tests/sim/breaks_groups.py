@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from logboom.client.groups.custody import Custody
+from logboom.client.groups.holdings import Holding
 from logboom.client.groups.idling import Idling
 from logboom.client.groups.trials import Trial
 from logboom.metadata.allocate import allocate_topics
@@ -168,3 +169,8 @@ def ends_are_not_counted(patch: Patch) -> None:
 def steps_are_not_small(patch: Patch) -> None:
     """G6: behind the first message of such a queue all goes on as ever."""
     patch.setattr(Trial, "step", lambda _self, _offset, _now: False)
+
+
+def messages_are_tried_together(patch: Patch) -> None:
+    """G6: the first messages of several such queues are tried at once, and all are counted."""
+    patch.setattr(Holding, "tried_until", lambda _self: 0.0)

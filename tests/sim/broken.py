@@ -269,6 +269,7 @@ BREAKS: Final = (
         g.steps_are_not_small,
         Directed("client.groups.test_trials:test_steps_grow_until_all_that_was_there_is_done"),
     ),
+    Break("G6", g.messages_are_tried_together, Members(), seeds=(8000001,)),
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),

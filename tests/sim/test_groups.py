@@ -18,6 +18,7 @@ CALM = range(100, 103)
 FOUND: dict[int, str] = {
     507: "a farewell overtook commits that did not fit into it, and they were dropped",
     353: "a farewell that ended as the metadata changed took the client's thread with it",
+    8000001: "a message was a dead letter for what the one that was tried beside it did",
 }
 """Seed → what it once broke; all of them run too."""
 COUNTED = (

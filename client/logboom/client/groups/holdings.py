@@ -77,6 +77,16 @@ class Share:
         self.holdings: dict[QueueKey, Holding] = {}
 
 
+class Turns:
+    """Which of a member's queues has its first message tried: one at a time, or the end of the
+    process would be counted for messages that had no part in it."""
+
+    __slots__ = ("holding",)
+
+    def __init__(self) -> None:
+        self.holding: Holding | None = None
+
+
 class Holding:
     """One queue of a member, in one owner epoch."""
 
@@ -102,6 +112,7 @@ class Holding:
         "state",
         "topic",
         "trial",
+        "turns",
     )
 
     def __init__(
@@ -145,6 +156,8 @@ class Holding:
         """orderly: why the queue waits for a message that failed."""
         self.share = Share()
         """What the member has of the topic, this queue among it."""
+        self.turns = Turns()
+        """Shared by all queues of the member."""
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
         self.trial = trial
@@ -195,7 +208,7 @@ class Holding:
 
     def held_back(self, offset: int, now: float) -> bool:
         """Whether the message at `offset`, the next to be handed out, has to wait: for one that is
-        tried, or for the group to be told.
+        tried, here or in another queue of the member, or for the group to be told.
 
         If not, and it is to be tried now (`tries`), it goes alone; else no more than `allowed`.
         """
@@ -207,8 +220,17 @@ class Holding:
             trial.end = -1 if self.fetch is None else self.fetch.max_offset
         floor = self.progress.floor
         if floor == trial.offset and not trial.given:
-            trial.wanted = not trial.over
-            return trial.wanted and not trial.is_said and now < trial.until
+            if trial.over:
+                trial.wanted = False
+                return False
+            if not trial.wanted:
+                other = self.turns.holding
+                until = 0.0 if other is None or other is self else other.tried_until()
+                if now < until:
+                    trial.until = until
+                    return True
+                self.turns.holding, trial.wanted, trial.until = self, True, now + SAY_S
+            return not trial.is_said and now < trial.until
         if offset < trial.limit:
             return False
         if now >= trial.until:
@@ -220,6 +242,14 @@ class Holding:
         if not trial.step(offset, now):
             self.trial = None
         return False
+
+    def tried_until(self) -> float:
+        """When the queue's first message, which is tried, is waited for no longer; 0.0: it is not
+        tried, or its end is committed."""
+        trial = self.trial
+        if trial is None or self.state != "reading" or self.committed[0] > trial.offset:
+            return 0.0
+        return trial.until if trial.wanted and trial.until is not None else 0.0
 
     def allowed(self, offset: int, wanted: int, now: float) -> int:
         """How many of `wanted` messages from `offset` on may go out, where they are not held back."""
@@ -262,7 +292,11 @@ class Holding:
         return early and self.committed[0] < trial.limit <= self.progress.floor
 
     def asks_to_tell(self, *, early: bool) -> bool:
-        """Whether the core is to be woken for that; once for each."""
+        """Whether the core is to be woken for that, or for the queue whose turn it is; once for
+        each."""
+        other = self.turns.holding
+        if other is not None and other is not self and other.tried_until():
+            return other.asks_to_tell(early=early)
         trial = self.trial
         if trial is None or trial.woken == self.progress.floor or not self.unsaid(early=early):
             return False

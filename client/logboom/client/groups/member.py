@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from logboom.client.groups.holdings import GroupFetch, Holding, Matching, Share
+from logboom.client.groups.holdings import GroupFetch, Holding, Matching, Share, Turns
 from logboom.client.reading.inbox import Inbox
 from logboom.client.reading.intake import LOW_SHARE
 from logboom.wire.errors import LogboomError, UnknownResource
@@ -103,6 +103,7 @@ class Member:
         self.tried: dict[QueueKey, tuple[int, int]] = {}
         """Queue that was lost → (offset, `Trial.trying`) of the message that this process tried there:
         it has not ended with it."""
+        self._turns = Turns()
         self._shares: dict[str, Share] = {}
         self._matching: dict[str, tuple[str, Matching]] = {}
 
@@ -115,6 +116,7 @@ class Member:
         """The member has one more queue; under the lock."""
         holding.share = self._shares.setdefault(holding.topic, holding.share)
         holding.share.holdings[holding.key] = holding
+        holding.turns = self._turns
         self.holdings[holding.key] = holding
         self._by_name[holding.topic, holding.queue] = holding
 

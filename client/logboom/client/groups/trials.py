@@ -2,7 +2,8 @@
 
 The first one is handed out alone, and the group is told before, in a commit that does not move the
 commit point: so whoever has the queue next knows that its process ended with this message, and how
-many did. Those behind it go out in steps, 1, 2, 4 …, each once the last is finished and committed:
+many did. Of all queues of a member one such message is tried at a time, so that no other is counted
+for what one of them did. Those behind it go out in steps, 1, 2, 4 …, each once the last is finished and committed:
 wherever the message stands that ends its consumers, the commit point comes at least half as near
 with each of them, and soon stands at it. Past all that was there when the queue came, nothing is
 different from ever.

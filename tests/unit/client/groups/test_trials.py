@@ -255,3 +255,32 @@ def test_a_seek_ends_it(cluster: GroupCluster) -> None:
     assert len(reader.read(5, 1.0)) == 1
     reader.intake.seek("t", 0, 30)
     assert numbers(reader.read(5, 2.0)) == [30, 31, 32, 33, 34]
+
+
+def two_ended(kept: int) -> tuple[GroupCluster, Reader]:
+    """Two queues with one message each, whose owner ended."""
+    cluster = GroupCluster()
+    for queue in range(2):
+        fill(cluster, queue, 0, TRIED + 1)
+    reader = Reader(cluster)
+    for queue in range(2):
+        cluster.give(queue, TRIED, trying(kept), ended=True)
+    return cluster, reader
+
+
+def test_of_two_queues_one_message_is_tried_at_a_time() -> None:
+    cluster, reader = two_ended(2)
+    (first,) = reader.read(2, STEP_S - 1)
+    said = {commit.queue: trying_of(commit.ranges) for commit in cluster.log_of_commits}
+    assert said == {first.queue: 3}, "the other one is not counted if this one ends the process"
+    reader.intake.ack(first)
+    (second,) = reader.read(2, 1.0)
+    assert (second.queue, second.offset, second.attempt) == (1 - first.queue, TRIED, 3)
+    assert cluster.commits[first.queue].offset == TRIED + 1
+    assert trying_of(cluster.commits[second.queue].ranges) == 3
+
+
+def test_a_message_that_takes_long_does_not_hold_back_the_other_queue_for_ever() -> None:
+    _, reader = two_ended(0)
+    assert len(reader.read(2, STEP_S - 1)) == 1
+    assert len(reader.read(1, 2.0)) == 1
