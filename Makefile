@@ -17,7 +17,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
 demo: $(BASE) $(if $(NOSPARK)$(NOJAVA),,$(SPARK)) ## 336,776 flights through a cluster while a broker dies; then Spark (NOSPARK=1: without)
-	@.venv/bin/logboom demo $(if $(NOSPARK),--no-spark) $(ARGS)
+	@.venv/bin/python -m demo $(if $(NOSPARK),--no-spark) $(ARGS)
 cluster: $(BASE) ## start 3 name servers and 3 brokers on this machine
 	@.venv/bin/logboom cluster up $(ARGS)
 stop: $(BASE) ## stop them; their data stays in .logboom

@@ -333,7 +333,7 @@ def found_in_sources(look: Callable[[str], list[str]]) -> dict[str, list[str]]:
     """What `look` finds in each source of ours, this one left out: it names what is forbidden."""
     return {
         str(path.relative_to(ROOT)): lines
-        for folder in (*MAY_IMPORT, "bench", "tests")
+        for folder in (*MAY_IMPORT, "bench", "demo", "tests")
         for path in sorted((ROOT / folder).rglob("*.py"))
         if path != Path(__file__) and (lines := look(path.read_text(encoding="utf-8")))
     }

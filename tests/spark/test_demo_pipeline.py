@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from logboom.cli.demo import TOPIC, Steps
-from logboom.cli.demo_pipeline import (
+from demo.scenario import TOPIC, Steps
+from demo.spark_scenario import (
     DELAYS,
     OFTEN,
-    Names,
-    Piped,
-    Week,
+    CarrierWeek,
+    LookupTables,
+    PipelineReport,
     carrier_lines,
     different,
     work,
@@ -34,7 +34,7 @@ HOUR = 3_600_000
 FIRST = 1_357_034_400_000
 """2013-01-01, 10:00 UTC."""
 COUNT = 4_000
-NAMES = Names(
+NAMES = LookupTables(
     {"UA": "United Air Lines Inc.", "AA": "American Airlines Inc."},
     {"IAH": "George Bush Intercontinental", "MIA": "Miami Intl"},
 )
@@ -61,7 +61,7 @@ class Heard(Steps):
 @pytest.fixture(name="piped", scope="module")
 def done(
     spark: SparkSession, boom: Client, servers: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Piped, Heard]]:
+) -> Iterator[tuple[PipelineReport, Heard]]:
     """The second part, on flights of some weeks, one an hour."""
     folder = tmp_path_factory.mktemp("demo")
     for old in ("flights", "checkpoint"):
@@ -79,7 +79,7 @@ def done(
         boom.admin.delete_topic(name)
 
 
-def test_flights_are_archived_joined_and_counted(piped: tuple[Piped, Heard]) -> None:
+def test_flights_are_archived_joined_and_counted(piped: tuple[PipelineReport, Heard]) -> None:
     found, heard = piped
     assert found.clean
     assert (found.archived, found.lost, found.doubled, found.wrong_weeks) == (COUNT, 0, 0, 0)
@@ -98,7 +98,7 @@ def test_flights_are_archived_joined_and_counted(piped: tuple[Piped, Heard]) -> 
     assert len(list(found.archive.glob("topic=*/date=*/*.parquet"))) == len(days)
 
 
-def test_the_plot_has_a_line_for_each_carrier(piped: tuple[Piped, Heard]) -> None:
+def test_the_plot_has_a_line_for_each_carrier(piped: tuple[PipelineReport, Heard]) -> None:
     tree = ElementTree.parse(piped[0].plot)
     lines = list(tree.iter("{http://www.w3.org/2000/svg}polyline"))
     assert len(lines) == 2
@@ -106,25 +106,30 @@ def test_the_plot_has_a_line_for_each_carrier(piped: tuple[Piped, Heard]) -> Non
 
 
 def test_each_message_of_the_weeks_has_its_carrier_as_key(
-    piped: tuple[Piped, Heard], boom: Client
+    piped: tuple[PipelineReport, Heard], boom: Client
 ) -> None:
     messages = contents(boom, DELAYS)
     assert len(messages) == piped[0].weeks
     assert {message.key for message in messages} == {b"UA", b"AA"}
-    week = msgspec.json.decode(messages[0].value or b"", type=Week)
+    week = msgspec.json.decode(messages[0].value or b"", type=CarrierWeek)
     assert week.end - week.begin == timedelta(days=7)
 
 
 def test_a_week_that_is_missing_doubled_or_changed_is_seen(spark: SparkSession) -> None:
     begin = datetime(2013, 1, 3, tzinfo=UTC)
     weeks = [
-        Week("UA", begin + timedelta(days=7 * n), begin + timedelta(days=7 * n + 7), 2, 6, 3.0)
+        CarrierWeek(
+            "UA", begin + timedelta(days=7 * n), begin + timedelta(days=7 * n + 7), 2, 6, 3.0
+        )
         for n in range(3)
     ]
     assert different(weeks, weeks) == 0
     assert different(weeks[:2], weeks) == 1
     assert different([*weeks, weeks[0]], weeks) == 1
-    assert different([*weeks[:2], Week("UA", weeks[2].begin, weeks[2].end, 2, 7, 3.5)], weeks) == 2
+    assert (
+        different([*weeks[:2], CarrierWeek("UA", weeks[2].begin, weeks[2].end, 2, 7, 3.5)], weeks)
+        == 2
+    )
     schema = "carrier string, airline string, flights int, mean_delay_min double, worst_destination string"
     empty = spark.createDataFrame([("HA", None, 1, None, None)], schema)
     (line,) = carrier_lines(empty, [])
@@ -133,8 +138,9 @@ def test_a_week_that_is_missing_doubled_or_changed_is_seen(spark: SparkSession) 
 
 def test_without_java_or_when_told_so_the_demo_says_what_is_missing(tmp_path: Path) -> None:
     # The data cannot be had either, so that it ends there.
-    words = [sys.executable, "-m", "logboom.cli", "demo", "--data", str(tmp_path)]
-    offline = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    words = [sys.executable, "-m", "demo", "--data", str(tmp_path)]
+    root = str(Path(__file__).parents[2])
+    offline = {"PYTHONPATH": root, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
 
     def said(*more: str, **environment: str) -> str:
         done = subprocess.run(
@@ -144,7 +150,7 @@ def test_without_java_or_when_told_so_the_demo_says_what_is_missing(tmp_path: Pa
             timeout=300,
             check=False,
             cwd=tmp_path,
-            env={**offline, **environment},
+            env={**os.environ, **offline, **environment},
         )
         assert done.returncode == 1
         return done.stderr

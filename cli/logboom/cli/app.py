@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import FrameType
 from typing import Final
@@ -18,7 +18,6 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownCommandError
 
 from logboom import __version__
-from logboom.cli.flights import FlightsError
 from logboom.wire.errors import LogboomError
 
 FAILED: Final = 1
@@ -59,24 +58,28 @@ COMMANDS: Final = {
     "pipeline": "pipeline_commands:app",
     "bench": "bench_commands:app",
     "doctor": "doctor_command:doctor",
-    "demo": "demo_command:demo",
 }
 """Command → where it is. Imported when it is called: a command does not pay for the others."""
 OF_ALL: Final = ("--help", "-h", "--install-completion")
 """Words that need to know every command."""
 
 
-def build(words: Sequence[str] = ()) -> App:
-    """The command with all its subcommands, of which only those that `words` call are imported."""
-    app = App(
-        name="logboom",
-        help=HELP,
+def new_app(name: str, help_text: str | None = None) -> App:
+    """Return an app without commands, for `run`."""
+    return App(
+        name=name,
+        help=help_text,
         version=__version__,
         help_format="markdown",
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         default_parameter=None,
     )
+
+
+def build(words: Sequence[str] = ()) -> App:
+    """The command with all its subcommands, of which only those that `words` call are imported."""
+    app = new_app("logboom", HELP)
     for name, where in COMMANDS.items():
         if words and words[0] not in OF_ALL:
             app.command(f"logboom.cli.{where}", name=name)
@@ -95,16 +98,19 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code. `logboom node` handles signals by itself."""
+def run(arguments: Sequence[str], build_app: Callable[[Sequence[str]], App] = build) -> int:
+    """Run one command line and return its exit code. `logboom node` handles signals itself."""
     signal.signal(signal.SIGTERM, _terminate)
+    name = "logboom"
     try:
-        result = build(arguments)(list(arguments), exit_on_error=False, print_error=False)
+        app = build_app(arguments)
+        name = app.name[0]
+        result = app(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
-        hint = _usage_hint(error)
+        hint = _usage_hint(name, error)
         return _fail(f"{_one_line(str(error))}{hint}", USAGE)
-    except (LogboomError, FlightsError) as error:
+    except LogboomError as error:
         return _fail(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -120,9 +126,9 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _usage_hint(error: CycloptsError) -> str:
+def _usage_hint(name: str, error: CycloptsError) -> str:
     chain = [] if isinstance(error, UnknownCommandError) else list(error.command_chain or ())
-    return f" (see `{' '.join(['logboom', *chain, '--help'])}`)"
+    return f" (see `{' '.join([name, *chain, '--help'])}`)"
 
 
 def _one_line(text: str) -> str:

@@ -57,7 +57,6 @@ def run(path: list[str], cwd: Path, *words: str) -> Done:
         ["dev", "--data", "here"],
         ["cluster", "up"],
         ["cluster", "up", "--data", "here"],
-        ["demo", "--no-spark"],
         ["node", "broker", "--config", "none.toml"],
         ["store", "inspect", "here"],
         ["store", "recover", "here"],
@@ -75,6 +74,14 @@ def test_what_starts_nodes_names_their_extra(tmp_path: Path, words: list[str]) -
         # Whatever was started all the same.
         for data in (tmp_path / "cwd" / ".logboom", tmp_path / "cwd" / "here"):
             detached.down(data)
+
+
+def test_the_demo_names_it_too(tmp_path: Path) -> None:
+    (tmp_path / "cwd").mkdir()
+    path = [str(ROOT), *without("node", tmp_path)]
+    line = complaint(run(path, tmp_path / "cwd", "-m", "demo", "--no-spark"))
+    assert "pip install 'logboom[node]'" in line
+    assert list((tmp_path / "cwd").iterdir()) == []
 
 
 def test_every_package_of_the_extra_is_looked_for() -> None:

@@ -20,7 +20,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from logboom.cli.demo import TOPIC, Steps
+from demo.scenario import TOPIC, Steps
 from logboom.cli.pipeline_running import spark_for
 from logboom.client import connect
 from logboom.pipeline.jobs.archive import archive, audit
@@ -51,7 +51,7 @@ DRAWN: Final = 6
 """Carriers in the plot."""
 
 
-class Names(NamedTuple):
+class LookupTables(NamedTuple):
     """What the flights are joined with."""
 
     airlines: Mapping[str, str]
@@ -60,7 +60,7 @@ class Names(NamedTuple):
     """By the three letters of the airport."""
 
 
-class Week(msgspec.Struct, frozen=True):
+class CarrierWeek(msgspec.Struct, frozen=True):
     """A message of topic `delays`: one carrier in one week."""
 
     carrier: str
@@ -87,7 +87,7 @@ class CarrierYear(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piped:
+class PipelineReport:
     """What the second part found, and how long it took."""
 
     archived: int
@@ -112,7 +112,9 @@ class Piped:
         return not (self.lost or self.doubled or self.wrong_weeks)
 
 
-def pipe(servers: Sequence[str], names: Names, total: int, folder: Path, steps: Steps) -> Piped:
+def pipe(
+    servers: Sequence[str], names: LookupTables, total: int, folder: Path, steps: Steps
+) -> PipelineReport:
     """Do the second part in a session of its own; to be called by the main thread.
 
     Raises:
@@ -132,8 +134,8 @@ def pipe(servers: Sequence[str], names: Names, total: int, folder: Path, steps: 
 
 
 def work(
-    spark: SparkSession, servers: str, names: Names, total: int, folder: Path, steps: Steps
-) -> Piped:
+    spark: SparkSession, servers: str, names: LookupTables, total: int, folder: Path, steps: Steps
+) -> PipelineReport:
     """Archive, join, count and compare.
 
     Args:
@@ -161,7 +163,7 @@ def work(
     lines = carrier_lines(by_carrier(named(flights, *_tables(spark, names))), weeks)
     plot = folder / "delays.svg"
     plot.write_text(drawn(lines, weeks), encoding="utf-8")
-    return Piped(
+    return PipelineReport(
         archived=messages,
         lost=total - (messages - doubled),
         doubled=doubled,
@@ -198,31 +200,31 @@ def _ended(run: Run) -> Run:
     return run
 
 
-def read_weeks(spark: SparkSession, servers: str) -> list[Week]:
+def read_weeks(spark: SparkSession, servers: str) -> list[CarrierWeek]:
     """All messages of the topic of the weeks."""
     reader = spark.read.format("logboom").schema("value binary")
     return _weeks(reader.options(servers=servers, subscribe=DELAYS).load())
 
 
-def weeks_over(flights: DataFrame) -> list[Week]:
+def weeks_over(flights: DataFrame) -> list[CarrierWeek]:
     """What must stand in the topic: all weeks of an archive that the watermark has passed."""
     newest: float = flights.agg(sf.max(sf.col("timestamp").cast("double"))).collect()[0][0]
     over = sf.col("end").cast("double") <= newest - WATERMARK.total_seconds()
     return _weeks(outgoing(windowed(flights, WEEKS).where(over), WEEKS))
 
 
-def _weeks(messages: DataFrame) -> list[Week]:
-    decode = msgspec.json.Decoder(Week).decode
+def _weeks(messages: DataFrame) -> list[CarrierWeek]:
+    decode = msgspec.json.Decoder(CarrierWeek).decode
     return [decode(bytes(row.value)) for row in messages.select("value").collect()]
 
 
-def different(there: Iterable[Week], wanted: Iterable[Week]) -> int:
+def different(there: Iterable[CarrierWeek], wanted: Iterable[CarrierWeek]) -> int:
     """How many are missing, too many, or not as wanted."""
     found, right = Counter(there), Counter(wanted)
     return (found - right).total() + (right - found).total()
 
 
-def _tables(spark: SparkSession, names: Names) -> tuple[DataFrame, DataFrame]:
+def _tables(spark: SparkSession, names: LookupTables) -> tuple[DataFrame, DataFrame]:
     return (
         spark.createDataFrame(list(names.airlines.items()), "carrier string, airline string"),
         spark.createDataFrame(list(names.airports.items()), "dest string, destination string"),
@@ -253,9 +255,9 @@ def by_carrier(flights: DataFrame) -> DataFrame:
     return carriers.orderBy(sf.desc("flights"), "carrier")
 
 
-def carrier_lines(carriers: DataFrame, weeks: Sequence[Week]) -> list[CarrierYear]:
+def carrier_lines(carriers: DataFrame, weeks: Sequence[CarrierWeek]) -> list[CarrierYear]:
     """The table, with each carrier's worst week."""
-    worst: dict[str, Week] = {}
+    worst: dict[str, CarrierWeek] = {}
     for week in weeks:
         if _mean(week) > _mean(worst.get(week.carrier)):
             worst[week.carrier] = week
@@ -268,12 +270,12 @@ def carrier_lines(carriers: DataFrame, weeks: Sequence[Week]) -> list[CarrierYea
     return lines
 
 
-def _mean(week: Week | None) -> float:
+def _mean(week: CarrierWeek | None) -> float:
     mean = week.dep_delay_avg if week else None
     return float("-inf") if mean is None else mean
 
 
-def drawn(lines: Sequence[CarrierYear], weeks: Sequence[Week]) -> str:
+def drawn(lines: Sequence[CarrierYear], weeks: Sequence[CarrierWeek]) -> str:
     """The mean delays of the largest carriers by week, as SVG."""
     first = min((week.begin for week in weeks), default=None)
     found = []

@@ -22,7 +22,7 @@ AT_ONCE: Final = 1_000
 COMMIT_EVERY_S: Final = 0.02
 
 
-class Read(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PipedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message, as it goes through the pipe."""
 
     queue: int
@@ -36,7 +36,7 @@ def main(endpoints: str, topic: str) -> None:
     """Be a member until the standard input ends."""
     out, encoder, ended = sys.stdout.buffer, msgspec.msgpack.Encoder(), threading.Event()
 
-    def write(messages: list[Read]) -> None:
+    def write(messages: list[PipedMessage]) -> None:
         frame = encoder.encode(messages)
         out.write(len(frame).to_bytes(4, "big") + frame)
         out.flush()
@@ -61,7 +61,12 @@ def main(endpoints: str, topic: str) -> None:
         while not ended.is_set():
             messages = consumer.poll(AT_ONCE, 0.2)
             if messages:
-                write([Read(m.queue, m.offset, m.key, m.value, m.timestamp_ms) for m in messages])
+                write(
+                    [
+                        PipedMessage(m.queue, m.offset, m.key, m.value, m.timestamp_ms)
+                        for m in messages
+                    ]
+                )
                 consumer.ack(messages)
 
 

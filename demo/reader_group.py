@@ -12,7 +12,8 @@ from typing import IO, Final, Self
 
 import msgspec
 
-from logboom.cli.demo_member import Read
+from demo import reader_member
+from demo.reader_member import PipedMessage
 from logboom.wire.errors import TimedOut
 
 MEMBERS: Final = 3
@@ -23,7 +24,7 @@ FRAMES: Final = 64
 """Frames of one member that wait here; then its pipe fills, and it waits."""
 
 
-class Group:
+class DemoGroup:
     """Three members, and one stream of what they read.
 
     A member that is killed has read more than it had committed, and another reads that again. Each
@@ -35,10 +36,10 @@ class Group:
         """Messages that were read again, since the killed member had not committed them."""
         self.next: dict[int, int] = {}
         """Queue → the offset that is wanted next."""
-        self._early: dict[int, dict[int, Read]] = {}
-        self._frames: queue.Queue[list[Read]] = queue.Queue(FRAMES)
+        self._early: dict[int, dict[int, PipedMessage]] = {}
+        self._frames: queue.Queue[list[PipedMessage]] = queue.Queue(FRAMES)
         self._joined: queue.Queue[None] = queue.Queue()
-        words = [sys.executable, "-m", "logboom.cli.demo_member", ",".join(endpoints), topic]
+        words = [sys.executable, reader_member.__file__, ",".join(endpoints), topic]
         self._members = [
             subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -76,13 +77,13 @@ class Group:
         victim.wait()
         return victim.pid
 
-    def poll(self, timeout_s: float) -> list[Read]:
+    def poll(self, timeout_s: float) -> list[PipedMessage]:
         """What comes next, each queue in the order of its offsets and without what came before."""
         try:
             frame = self._frames.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        found: list[Read] = []
+        found: list[PipedMessage] = []
         for message in frame:
             wanted = self.next.get(message.queue, 0)
             early = self._early.setdefault(message.queue, {})
@@ -97,7 +98,7 @@ class Group:
         return found
 
     def _listen(self, pipe: IO[bytes]) -> None:
-        decode = msgspec.msgpack.Decoder(list[Read]).decode
+        decode = msgspec.msgpack.Decoder(list[PipedMessage]).decode
         first = True
         while len(head := pipe.read(4)) == 4:
             size = int.from_bytes(head, "big")

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from logboom.cli.flights import Flight
-from logboom.cli.flights_verifier import CarrierDelay, Place, Verdict, Verifier
+from demo.flights import Flight
+from demo.verifier import CarrierDelay, MessagePosition, Verifier, VerifierReport
 
 
 class Read(NamedTuple):
@@ -19,7 +19,7 @@ class Read(NamedTuple):
     timestamp_ms: int
 
 
-CLEAN = Verdict(lost=[], doubled=[], out_of_order=[], strangers=[], gaps=[])
+CLEAN = VerifierReport(lost=[], doubled=[], out_of_order=[], strangers=[], gaps=[])
 QUEUES = {b"AA": 0, b"UA": 1}
 DELAYS = [2, 4, None, -1, 6, 11, None, 0]
 
@@ -49,7 +49,7 @@ def stored(flights: Sequence[Flight]) -> list[Read]:
     return messages
 
 
-def verdict(sent: Sequence[Flight], messages: Sequence[Read]) -> Verdict:
+def verdict(sent: Sequence[Flight], messages: Sequence[Read]) -> VerifierReport:
     """What a verifier says of these messages."""
     verifier = Verifier(sent)
     verifier.see(messages)
@@ -111,14 +111,14 @@ def test_a_message_delivered_twice_is_doubled_and_its_offset_is_wrong() -> None:
     sent = flights_sent()
     messages = stored(sent)
     found = verdict(sent, [*messages, messages[-1]])
-    assert found == CLEAN._replace(doubled=[sent[7]], gaps=[Place(1, 3)])
+    assert found == CLEAN._replace(doubled=[sent[7]], gaps=[MessagePosition(1, 3)])
 
 
 def test_a_message_skipped_by_the_reader_is_lost_and_leaves_a_gap() -> None:
     sent = flights_sent()
     messages = stored(sent)
     found = verdict(sent, [*messages[:2], *messages[3:]])
-    assert found == CLEAN._replace(lost=[sent[2]], gaps=[Place(0, 2)])
+    assert found == CLEAN._replace(lost=[sent[2]], gaps=[MessagePosition(0, 2)])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_changed_message_is_a_stranger_and_its_flight_lost(change: dict[str, o
     messages = stored(sent)
     altered = Read(**{**messages[0]._asdict(), **change})
     found = verdict(sent, [altered, *messages[1:]])
-    assert found == CLEAN._replace(lost=[sent[0]], strangers=[Place(0, 0)])
+    assert found == CLEAN._replace(lost=[sent[0]], strangers=[MessagePosition(0, 0)])
     assert not found.clean
 
 

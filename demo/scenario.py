@@ -4,7 +4,7 @@
 back by a consumer group of three processes. While they read, one of the three is killed: the others go on
 where it had committed. Then the broker that leads most queues is killed with SIGKILL and started
 again. The verifier then says whether each flight arrived, unchanged
-and in order.  What comes then (Spark, `demo_pipeline`) is given as a function of the endpoints.
+and in order.  What comes then (Spark, `spark_scenario`) is given as a function of the endpoints.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Generic, TypeVar
 
-from logboom.cli.demo_group import MEMBERS, Group
-from logboom.cli.flights import Flight
-from logboom.cli.flights_verifier import CarrierDelay, Verdict, Verifier
+from demo.flights import Flight
+from demo.reader_group import MEMBERS, DemoGroup
+from demo.verifier import CarrierDelay, Verifier, VerifierReport
 from logboom.client import Client, connect
 from logboom.deploy.cluster import Cluster
 from logboom.wire.errors import TimedOut
@@ -45,7 +45,7 @@ Then = TypeVar("Then")
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Generic[Then]):
+class DemoReport(Generic[Then]):
     """What the demo found and how long it took."""
 
     flights: int
@@ -64,7 +64,7 @@ class Report(Generic[Then]):
     """From starting it again to its serving again."""
     again: int
     """Messages that the killed consumer had read and not committed: delivered again."""
-    verdict: Verdict
+    verdict: VerifierReport
     carriers: list[CarrierDelay]
     then: Then
     """What the second part found."""
@@ -84,12 +84,12 @@ class Steps:
         """Something worth a line happened."""
 
 
-def run(
+def run_scenario(
     flights: Sequence[Flight],
     data: Path | None,
     steps: Steps,
     then: Callable[[Sequence[str]], Then],
-) -> Report[Then]:
+) -> DemoReport[Then]:
     """Do the whole job with these flights; everything started is stopped again.
 
     Args:
@@ -108,11 +108,11 @@ def run(
             boom.admin.create_topic(PROBE, queues=QUEUES, replicas=REPLICAS)
             produce_s = _produce(boom, flights, steps)
             steps.say(f"{len(flights):,} flights acknowledged in {produce_s:.2f} s")
-            reader = _Reader(boom, cluster, Verifier(flights), len(flights), steps)
+            reader = _GroupReader(boom, cluster, Verifier(flights), len(flights), steps)
             reader.read()
         found = then(cluster.endpoints)
         steps.step("stopping all", None)
-    return Report(
+    return DemoReport(
         flights=len(flights),
         ready_s=ready_s,
         produce_per_s=len(flights) / produce_s,
@@ -153,7 +153,7 @@ def _produce(boom: Client, flights: Sequence[Flight], steps: Steps) -> float:
     return time.monotonic() - begun
 
 
-class _Blow(Thread):
+class _BrokerKill(Thread):
     """Kills the broker that leads most queues, times the fail-over, and starts it again."""
 
     def __init__(self, boom: Client, cluster: Cluster, say: Callable[[str], None]) -> None:
@@ -200,14 +200,14 @@ class _Blow(Thread):
             raise self.error
 
 
-class _Reader:
+class _GroupReader:
     """Reads all flights by a group, and strikes a broker and a member on the way."""
 
     def __init__(
         self, boom: Client, cluster: Cluster, verifier: Verifier, total: int, steps: Steps
     ) -> None:
         self.verifier = verifier
-        self.blow = _Blow(boom, cluster, steps.say)
+        self.blow = _BrokerKill(boom, cluster, steps.say)
         self.consume_per_s = self.read_pause_s = 0.0
         self.again = 0
         self._cluster = cluster
@@ -221,7 +221,7 @@ class _Reader:
             TimedOut: nothing came any more, and the end is not reached.
         """
         self._steps.step("reading while a consumer and a broker are killed", self._total)
-        with Group(self._cluster.endpoints, TOPIC) as group:
+        with DemoGroup(self._cluster.endpoints, TOPIC) as group:
             group.start()
             self._read(group)
             self.blow.finish()
@@ -229,7 +229,7 @@ class _Reader:
             self.verifier.see(group.poll(0.5))
             self.again = group.again
 
-    def _read(self, group: Group) -> None:
+    def _read(self, group: DemoGroup) -> None:
         read, killed = 0, False
         begun = heard = time.monotonic()
         while read < self._total:

@@ -1,4 +1,4 @@
-"""`logboom demo`: the main job on real data, with bars, a table and the figures."""
+"""`python -m demo`: the scenario on real data, with progress bars, a table and the figures."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeAlias
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from logboom.cli.demo import QUEUES, REPLICAS, Report, Steps, run
-from logboom.cli.demo_group import MEMBERS
-from logboom.cli.flights import (
+from demo.flights import (
     FLIGHTS_COUNT,
     fetch,
     read_airlines,
     read_airports,
     read_flights,
 )
+from demo.reader_group import MEMBERS
+from demo.scenario import QUEUES, REPLICAS, DemoReport, Steps, run_scenario
+from logboom.cli.app import new_app, run
 from logboom.cli.options import Output
 from logboom.cli.output import note, show, show_json
 from logboom.deploy.detached import DATA
@@ -26,9 +27,9 @@ from logboom.pipeline.session import INSTALL_JAVA, check_spark
 from logboom.wire.errors import StartError
 
 if TYPE_CHECKING:
-    from logboom.cli.demo_pipeline import Piped
+    from demo.spark_scenario import PipelineReport
 
-Found: TypeAlias = "Report[Piped | None]"
+Found: TypeAlias = "DemoReport[PipelineReport | None]"
 MADE: Final = DATA / "demo"
 """Holds what Spark made, and what it made last time is replaced."""
 
@@ -48,8 +49,8 @@ def demo(
 
     Exits with 1 if a flight was lost, doubled, changed or out of order, or a week is not as it must be.
 
-        logboom demo
-        logboom demo --no-spark
+        make demo
+        make demo NOSPARK=1
 
     Parameters
     ----------
@@ -69,15 +70,15 @@ def demo(
         flights = list(read_flights(archive, steps.done))
         airlines, airports = read_airlines(archive), read_airports(archive)
 
-        def then(endpoints: Sequence[str]) -> Piped | None:
+        def then(endpoints: Sequence[str]) -> PipelineReport | None:
             if missing:
                 return None
             # Only now PySpark has to be there.
-            from logboom.cli.demo_pipeline import Names, pipe
+            from demo.spark_scenario import LookupTables, pipe
 
-            return pipe(endpoints, Names(airlines, airports), len(flights), MADE, steps)
+            return pipe(endpoints, LookupTables(airlines, airports), len(flights), MADE, steps)
 
-        report = run(flights, None, steps, then)
+        report = run_scenario(flights, None, steps, then)
     if output == "json":
         show_json(_figures(report) | {"carriers": [line._asdict() for line in report.carriers]})
     else:
@@ -166,7 +167,7 @@ def _figures(report: Found) -> dict[str, Any]:
     return figures if report.then is None else figures | {"spark": _spark_figures(report.then)}
 
 
-def _spark_figures(found: Piped) -> dict[str, Any]:
+def _spark_figures(found: PipelineReport) -> dict[str, Any]:
     return {
         "archived": found.archived,
         "lost": found.lost,
@@ -182,7 +183,7 @@ def _spark_figures(found: Piped) -> dict[str, Any]:
     }
 
 
-def _print_spark(found: Piped) -> None:
+def _print_spark(found: PipelineReport) -> None:
     rows = [line._asdict() for line in found.lines]
     show(rows, list(rows[0]) if rows else [], "table")
     print(
@@ -228,3 +229,14 @@ def _print(report: Found, names: dict[str, str]) -> None:
     if report.then is not None:
         print()
         _print_spark(report.then)
+
+
+def build(words: Sequence[str] = ()) -> App:
+    """Return the command, whatever its words are."""
+    app = new_app("python -m demo")
+    app.default(demo)
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], build))

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from logboom.cli.flights import Flight
+from demo.flights import Flight
 
 
 class ReadMessage(Protocol):
@@ -37,7 +37,7 @@ class ReadMessage(Protocol):
         """The scheduled hour."""
 
 
-class Place(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message was read."""
 
     queue: int
@@ -54,7 +54,7 @@ class CarrierDelay(NamedTuple):
     """Mean departure delay of those that left; None when none did."""
 
 
-class Verdict(NamedTuple):
+class VerifierReport(NamedTuple):
     """What was wrong with the messages read; all empty when nothing was."""
 
     lost: list[Flight]
@@ -63,9 +63,9 @@ class Verdict(NamedTuple):
     """Read again after the first time, once per time."""
     out_of_order: list[Flight]
     """Read after a later flight of the same key."""
-    strangers: list[Place]
+    strangers: list[MessagePosition]
     """Read, but never sent with that key, value and timestamp."""
-    gaps: list[Place]
+    gaps: list[MessagePosition]
     """Not read at the offset that follows the message read before it in its queue."""
 
     @property
@@ -93,8 +93,8 @@ class Verifier:
         self._cancelled: dict[str, int] = {}
         self._doubled: list[Flight] = []
         self._out_of_order: list[Flight] = []
-        self._strangers: list[Place] = []
-        self._gaps: list[Place] = []
+        self._strangers: list[MessagePosition] = []
+        self._gaps: list[MessagePosition] = []
 
     @property
     def complete(self) -> bool:
@@ -111,7 +111,7 @@ class Verifier:
         for message in messages:
             queue, offset = message.queue, message.offset
             if offset != self._next_offset.get(queue, 0):
-                self._gaps.append(Place(queue, offset))
+                self._gaps.append(MessagePosition(queue, offset))
             self._next_offset[queue] = offset + 1
             flight = self._sent.get(message.value or b"")
             if (
@@ -119,7 +119,7 @@ class Verifier:
                 or message.key != flight.key
                 or message.timestamp_ms != flight.timestamp_ms
             ):
-                self._strangers.append(Place(queue, offset))
+                self._strangers.append(MessagePosition(queue, offset))
             elif self._unread.pop(flight.value, None) is None:
                 self._doubled.append(flight)
             else:
@@ -136,9 +136,9 @@ class Verifier:
         else:
             self._delays.setdefault(record.carrier, []).append(record.dep_delay)
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> VerifierReport:
         """Return what was wrong with all messages seen so far."""
-        return Verdict(
+        return VerifierReport(
             lost=list(self._unread.values()),
             doubled=self._doubled,
             out_of_order=self._out_of_order,

