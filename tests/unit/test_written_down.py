@@ -1,0 +1,102 @@
+"""The docs hold what code refers to: each safety rule has its place, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+CODE = ("bench", "cli", "client", "deploy", "metadata", "nodes", "pipeline", "tests", "wire")
+SOURCES = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+RULE = re.compile(r"(?<![\w.%#/-])([QRGTW]\d{1,2})\b(?![\w.:-]*\d)")
+PROMISE = re.compile(r"(?<![\w.%#/-])(P\d{1,2})\b")
+HEADING = re.compile(r'^<a id="(\w+)"></a>\n### ([A-Z]\d+) \S', re.MULTILINE)
+BREAK = re.compile(r"([QRGTWP]\d+)\b.*?:", re.DOTALL)
+FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
+
+
+def cited(pattern: re.Pattern[str]) -> dict[str, str]:
+    """Each number that the sources name, and one place that does."""
+    found: dict[str, str] = {}
+    for path in SOURCES:
+        for match in pattern.finditer(path.read_text("utf-8")):
+            found.setdefault(match[1], str(path.relative_to(ROOT)))
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind `#`, by GitHub's rules."""
+    text = FENCED.sub("", page.read_text("utf-8"))
+    found = set(re.findall(r'<a id="([\w-]+)">', text))
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        found.add(slug)
+    return found
+
+
+def breaks() -> dict[str, set[str]]:
+    """Rule → the functions of the simulation that break it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in (ROOT / "tests" / "sim").rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and [a.arg for a in node.args.args] == ["patch"]:
+                rule = BREAK.match(ast.get_docstring(node) or "")
+                if rule is not None:
+                    found[rule[1]].add(node.name)
+    return found
+
+
+def sections() -> dict[str, str]:
+    """Rule → what SAFETY.md says of it."""
+    text = (DOCS / "SAFETY.md").read_text("utf-8")
+    heads = list(HEADING.finditer(text))
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    return {head[2]: text[head.end() : end] for head, end in zip(heads, ends, strict=True)}
+
+
+def test_every_rule_has_a_heading_and_an_anchor() -> None:
+    text = (DOCS / "SAFETY.md").read_text("utf-8")
+    assert all(anchor == rule.lower() for anchor, rule in HEADING.findall(text))
+    assert len(re.findall("^### ", text, re.MULTILINE)) == len(sections())
+    rules = cited(RULE)
+    assert len(rules) > 30
+    assert {rule: path for rule, path in rules.items() if rule not in sections()} == {}
+
+
+def test_every_promise_is_in_the_table() -> None:
+    text = (DOCS / "RELIABILITY.md").read_text("utf-8")
+    promises = cited(PROMISE)
+    assert "P10" in promises
+    assert {p: path for p, path in promises.items() if f"\n| {p} |" not in text} == {}
+
+
+@pytest.mark.parametrize("part", ["Rule.", "Why.", "Without it.", "Kept by", "Broken by"])
+def test_every_rule_says(part: str) -> None:
+    assert [rule for rule, text in sections().items() if f"**{part}**" not in text] == []
+
+
+def test_every_break_is_named_beside_its_rule() -> None:
+    known = sections()
+    found = breaks()
+    assert set(found) == set(known)
+    missing = {(r, name) for r, names in found.items() for name in names if name not in known[r]}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(FENCED.sub("", page.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name}: {target}"
