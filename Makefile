@@ -13,6 +13,11 @@ CLOCKED := tests/integration tests/chaos tests/spark
 PYTEST := .venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
+define CHECK_PYTHON
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; exit 1; }; \
+$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python cannot make virtual environments: sudo apt-get install python3-venv' >&2; exit 1; }
+endef
+
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 setup: $(BASE) ## make .venv with every dependency, pinned and hashed
@@ -47,21 +52,26 @@ check: $(BASE) ## lint, format and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
-build: $(BASE) ## build the wheel into dist/
-	.venv/bin/hatchling build -t wheel
+build: .build/stamp ## build the wheel into dist/, with nothing but Python
+	.build/bin/hatchling build -t wheel
 clean: ## remove dist/ and caches; .venv and the data in .logboom stay
-	rm -rf dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf dist .build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 lock: ## pin the dependencies anew (needs uv)
 	$(LOCK) --upgrade --extra node --extra cli --group dev pyproject.toml -o requirements/base.lock
+	$(LOCK) --group build -c requirements/base.lock -o requirements/build.lock
 	$(LOCK) --upgrade --extra spark -c requirements/base.lock pyproject.toml -o requirements/spark.lock
 
 # One stamp for each lock file: nothing is installed again until the lock or pyproject changes.
 $(BASE): requirements/base.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: make setup PYTHON=/path/to/python3.11' >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo 'Python cannot make virtual environments: sudo apt-get install python3-venv' >&2; exit 1; }
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv
 	$(PIP) install --require-hashes -r requirements/base.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+.build/stamp: requirements/build.lock
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .build
+	.build/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/build.lock
 	@touch $@
 $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
