@@ -1,6 +1,6 @@
 """Holds what the members of a group were given against the promises to groups (P7 to P9).
 
-The names of the properties are those of the simulation (`tests/sim/group_ledger.py`). That one sees
+The names of the properties are those of the simulation (`tests/sim/judges/group_ledger.py`). That one sees
 what every process knows; this one has what members wrote down, and what name servers said of the
 group meanwhile.
 """

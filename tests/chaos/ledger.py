@@ -1,6 +1,6 @@
 """Holds what clients saw against what the disks hold at the end: the promises of DESIGN §10.
 
-The names of the properties are those of `tests/sim/history.py`. That one follows single messages as
+The names of the properties are those of `tests/sim/judges/history.py`. That one follows single messages as
 they happen; this one compares runs of them afterwards, so that millions fit.
 """
 

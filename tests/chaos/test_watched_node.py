@@ -14,7 +14,7 @@ from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.config import RaftConfig
 from logboom.wire.actor import Instant
 from tests.chaos import watched_node
-from tests.sim.journal_disk import JournalDisk
+from tests.sim.world.journal_disk import JournalDisk
 
 
 def test_a_watched_name_server_compares_every_few_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,15 +18,15 @@ from logboom.wire.messages import (
     RemoveNameServer,
     Request,
 )
-from tests.sim.disk_faults import DiskFaults
-from tests.sim.faults import Faults
-from tests.sim.hand import Hand
-from tests.sim.moments import Moment
-from tests.sim.network_faults import NetworkFaults
-from tests.sim.node_faults import NodeFaults
+from tests.sim.faults.disks import DiskFaults
+from tests.sim.faults.hand import Hand
+from tests.sim.faults.networks import NetworkFaults
+from tests.sim.faults.nodes import NodeFaults
+from tests.sim.faults.weather import Faults
 from tests.sim.scenario import Scenario
-from tests.sim.trace import BrokenProperty
-from tests.sim.world import World
+from tests.sim.world.moments import Moment
+from tests.sim.world.trace import BrokenProperty
+from tests.sim.world.world import World
 
 AT_ONCE: Final = (0.005, 0.05)
 """Seconds of a restart that is over before anybody has noticed."""

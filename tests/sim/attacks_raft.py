@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sim.raft_group import STEP_S, Group
 from tests.sim.raft_world import BrokenPromiseError
+from tests.sim.world.raft_group import STEP_S, Group
 
 NAMES: Final = ("a", "b", "c", "d", "e")
 PATIENCE: Final = 500

@@ -16,19 +16,18 @@ from typing import Final
 
 import pytest
 
-from tests.sim import breaks_compaction as c
-from tests.sim import breaks_decisions as d
-from tests.sim import breaks_groups as g
-from tests.sim import breaks_parked as p
-from tests.sim import breaks_queues as q
-from tests.sim import breaks_raft as r
-from tests.sim import breaks_stores as s
-from tests.sim import breaks_subscriptions as u
-from tests.sim import breaks_transactions as t
-from tests.sim import breaks_wire as w
 from tests.sim.attacks_raft import an_old_answer
-from tests.sim.breaks_queues import Patch
-from tests.sim.harnesses import (
+from tests.sim.breaks import compaction as c
+from tests.sim.breaks import decisions as d
+from tests.sim.breaks import groups as g
+from tests.sim.breaks import parked as p
+from tests.sim.breaks import queues as q
+from tests.sim.breaks import raft as r
+from tests.sim.breaks import stores as s
+from tests.sim.breaks import subscriptions as u
+from tests.sim.breaks import transactions as t
+from tests.sim.breaks import wire as w
+from tests.sim.breaks.harnesses import (
     Cluster,
     Deciding,
     Directed,
@@ -40,6 +39,7 @@ from tests.sim.harnesses import (
     Waiting,
     verdict,
 )
+from tests.sim.breaks.queues import Patch
 
 
 @dataclass(frozen=True, slots=True)

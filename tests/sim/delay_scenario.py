@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
-from tests.sim.delays import Delays
+from tests.sim.cast.delays import Delays
 from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import QUEUES, Scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
-from tests.sim.group_guest import Groups
+from tests.sim.cast.group_guest import Groups
 from tests.sim.hunting import hunt
 from tests.sim.scenario import Scenario
 

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from tests.sim.figures import short
+from tests.sim.judges.figures import short
+from tests.sim.judges.verdict import Failed
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
-from tests.sim.verdict import Failed
 
 ROT = ("rot", "one broker's disk flips bits too")
 """An option that most scenarios have, and its help."""

@@ -18,8 +18,8 @@ import msgspec
 
 from logboom.metadata.raft.config import RaftConfig, SubmitOutcome, SubmitStatus
 from logboom.metadata.raft.raft import RaftNode
-from tests.sim.raft_disk import PowerLossError, SimulatedDisk
 from tests.sim.raft_faults import Weather
+from tests.sim.world.raft_disk import PowerLossError, SimulatedDisk
 
 SMALL = RaftConfig(
     append_batch_bytes=400,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.sim.attacks import MIXES, attacked
-from tests.sim.figures import plain, short
+from tests.sim.judges.figures import plain, short
+from tests.sim.judges.verdict import Failed
 from tests.sim.scenario import Scenario
-from tests.sim.verdict import Failed
 
 
 class Ran(NamedTuple):

@@ -17,22 +17,22 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Acks, AnyMessage, Message
 from logboom.wire.view import TopicConfig
-from tests.sim.api_client import ApiClient
-from tests.sim.faults import Faults
-from tests.sim.garbage import collected_between_runs
-from tests.sim.history import History, Queue
-from tests.sim.isr_watch import IsrWatch
-from tests.sim.limits import Limits
-from tests.sim.looks import Looks
-from tests.sim.moments import Moment
-from tests.sim.observer import Observer
-from tests.sim.operators import Operators
-from tests.sim.trace import BrokenProperty
-from tests.sim.verdict import Failed, Outcome
-from tests.sim.wire_client import WireClient
-from tests.sim.wire_producer import WireProducer
-from tests.sim.wire_reader import WireReader
-from tests.sim.world import CLUSTER_KEY, World
+from tests.sim.cast.api_client import ApiClient
+from tests.sim.cast.observer import Observer
+from tests.sim.cast.operators import Operators
+from tests.sim.cast.wire_client import WireClient
+from tests.sim.cast.wire_producer import WireProducer
+from tests.sim.cast.wire_reader import WireReader
+from tests.sim.faults.weather import Faults
+from tests.sim.judges.history import History, Queue
+from tests.sim.judges.isr_watch import IsrWatch
+from tests.sim.judges.looks import Looks
+from tests.sim.judges.verdict import Failed, Outcome
+from tests.sim.world.garbage import collected_between_runs
+from tests.sim.world.limits import Limits
+from tests.sim.world.moments import Moment
+from tests.sim.world.trace import BrokenProperty
+from tests.sim.world.world import CLUSTER_KEY, World
 
 UP_S: Final = 15.0
 """A fresh cluster has its topics and leaders within this."""

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from tests.sim.cast.subscription_guest import Subscriptions
 from tests.sim.hunting import ROT, hunt
+from tests.sim.judges.verdict import Outcome
 from tests.sim.scenario import Scenario
-from tests.sim.subscription_guest import Subscriptions
-from tests.sim.verdict import Outcome
 
 
 class SubscriptionScenario(Scenario):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sys
 
+from tests.sim.cast.tables import Tables
 from tests.sim.hunting import ROT, hunt
 from tests.sim.scenario import Scenario
-from tests.sim.tables import Tables
 
 
 class TableScenario(Scenario):

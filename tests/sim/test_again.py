@@ -13,11 +13,11 @@ import pytest
 from tests.sim.attacks import MIXES, attacked
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario
+from tests.sim.judges.verdict import Failed, Outcome
 from tests.sim.scenario import Scenario
 from tests.sim.subscription_scenario import SubscriptionScenario
 from tests.sim.table_scenario import TableScenario
 from tests.sim.transaction_scenario import TransactionScenario
-from tests.sim.verdict import Failed, Outcome
 
 WITH_ROT = (DelayScenario, SubscriptionScenario, TableScenario, TransactionScenario)
 MADE: dict[str, Callable[[], Scenario]] = {

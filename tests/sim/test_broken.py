@@ -18,8 +18,7 @@ from tests.sim import (
     test_subscriptions,
     test_transactions,
 )
-from tests.sim.broken import BREAKS, Break, search
-from tests.sim.harnesses import (
+from tests.sim.breaks.harnesses import (
     Cluster,
     Deciding,
     Directed,
@@ -30,6 +29,7 @@ from tests.sim.harnesses import (
     Waiting,
     verdict,
 )
+from tests.sim.broken import BREAKS, Break, search
 from tests.sim.raft_world import BrokenPromiseError, RaftWorld
 
 RULES = {

@@ -8,11 +8,11 @@ from functools import cache
 
 import pytest
 
-from tests.sim.figures import short
+from tests.sim.judges.figures import short
+from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
 from tests.sim.seeds import COUNTED, FOUND, SEEDS
-from tests.sim.verdict import Outcome
 
 ALL = sorted({*SEEDS, *FOUND})
 

@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from tests.sim.delay_scenario import DelayScenario
+from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.verdict import Outcome
 
 SEEDS = range(8)
 ROT = range(500, 502)

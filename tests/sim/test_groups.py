@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from tests.sim.group_scenario import GroupScenario
+from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
-from tests.sim.verdict import Outcome
 
 SEEDS = (*range(6), 15, 16)
 """In the last two, members are replaced by others of their name."""

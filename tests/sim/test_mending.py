@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.sim.figures import short
+from tests.sim.judges.figures import short
 from tests.sim.scenario import Scenario
 
 SEEDS: Final = range(7)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.sim import run
 from tests.sim.attacks import attacked
-from tests.sim.figures import short
-from tests.sim.garbage import collected_between_runs
+from tests.sim.judges.figures import short
 from tests.sim.run import Ran, added_up
+from tests.sim.world.garbage import collected_between_runs
 
 
 def test_sums_count_a_seed_once_and_tell_what_broke() -> None:

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
+from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
 from tests.sim.subscription_scenario import SubscriptionScenario
-from tests.sim.verdict import Outcome
 
 SEEDS = (*range(4), 5005, 5006, 5096)
 """The last three found what had been settled: twice in a client's hands, once at the next leader."""

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
+from tests.sim.judges.verdict import Outcome
 from tests.sim.table_scenario import TableScenario
-from tests.sim.verdict import Outcome
 
 SEEDS = range(4)
 ROT = range(500, 502)

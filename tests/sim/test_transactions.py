@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
+from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
 from tests.sim.transaction_scenario import TransactionScenario
-from tests.sim.verdict import Outcome
 
 SEEDS = range(8)
 FOUND: dict[int, str] = {

@@ -12,10 +12,10 @@ from logboom.nodes.log import borrowed
 from logboom.nodes.parked import parked
 from logboom.nodes.parked import release as parked_release
 from logboom.nodes.transactions import deciding
+from tests.sim.cast.transactions import Transactions
 from tests.sim.hunting import ROT, hunt
+from tests.sim.judges.verdict import Outcome
 from tests.sim.scenario import QUEUES, Scenario
-from tests.sim.transactions import Transactions
-from tests.sim.verdict import Outcome
 
 TIMEOUT_MS: Final = 4_000
 """After which an abort of what waits is proposed."""

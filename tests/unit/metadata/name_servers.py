@@ -26,11 +26,11 @@ from logboom.wire.messages import (
 )
 from logboom.wire.session import Reply, Session
 from logboom.wire.view import View
-from tests.sim.network import Network
-from tests.sim.process import Process
-from tests.sim.raft_disk import SimulatedDisk
-from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.trace import Trace
+from tests.sim.world.network import Network
+from tests.sim.world.process import Process
+from tests.sim.world.raft_disk import SimulatedDisk
+from tests.sim.world.scheduler import Clock, Scheduler
+from tests.sim.world.trace import Trace
 
 Who: TypeAlias = Literal["client", "broker", "operator"]
 """Who asks; an operator is a client with the cluster key."""

@@ -43,7 +43,7 @@ from logboom.wire.messages import (
 from logboom.wire.session import Reply, Session
 from logboom.wire.transactions import DecisionView
 from logboom.wire.view import BrokerView, QueueView, TopicConfig, TopicView, View
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 KEY = b"cluster key"
 NAME_SERVER = "ns:7701"

@@ -26,7 +26,7 @@ from logboom.wire.messages import (
     Replicated,
 )
 from logboom.wire.view import TopicConfig
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, entry, fetch, produce, pull
 
 ALL = (ME, "broker-2", "broker-3")

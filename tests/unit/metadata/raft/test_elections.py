@@ -13,7 +13,7 @@ from logboom.metadata.raft.config import RaftError
 from logboom.metadata.raft.engine import REPLACED, engine_class
 from logboom.metadata.raft.hashes import StateHashes
 from logboom.metadata.raft.journal_store import StoredJournal
-from tests.sim.raft_group import STEP_S, Group
+from tests.sim.world.raft_group import STEP_S, Group
 
 
 def steps_until_one_leads(group: Group, among: str) -> float:

@@ -13,10 +13,10 @@ from logboom.wire.frames import encode
 from logboom.wire.gate import Gate
 from logboom.wire.hello import Identity
 from logboom.wire.messages import RaftFrame
-from tests.sim.network import Network
-from tests.sim.process import Process
-from tests.sim.scheduler import Clock, Scheduler
-from tests.sim.trace import Trace
+from tests.sim.world.network import Network
+from tests.sim.world.process import Process
+from tests.sim.world.scheduler import Clock, Scheduler
+from tests.sim.world.trace import Trace
 
 KEY = b"the key"
 NAMES = ("name-1", "name-2", "name-3")

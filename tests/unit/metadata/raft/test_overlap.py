@@ -11,7 +11,7 @@ from logboom.metadata.raft.frames import Append
 from logboom.metadata.raft.journal_store import Entry, StoredJournal
 from logboom.metadata.raft.log import RaftLog
 from logboom.metadata.raft.overlap import at_the_end, place
-from tests.sim.raft_disk import SimulatedDisk
+from tests.sim.world.raft_disk import SimulatedDisk
 
 
 def entries_of(terms: list[int], start: int = 2) -> list[Entry]:

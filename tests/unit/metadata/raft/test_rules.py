@@ -29,8 +29,8 @@ from logboom.metadata.raft.frames import (
 )
 from logboom.metadata.raft.journal_store import JournalError, StoredJournal
 from logboom.metadata.raft.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from tests.sim.raft_disk import PowerLossError
-from tests.sim.raft_group import Group
+from tests.sim.world.raft_disk import PowerLossError
+from tests.sim.world.raft_group import Group
 
 SMALL = RaftConfig(compact_entries=10, snapshot_chunk_bytes=64)
 

@@ -9,7 +9,7 @@ from logboom.nodes.log.keys import queue_key
 from logboom.wire.errors import NotLeader
 from logboom.wire.messages import Heartbeat, Replicate
 from logboom.wire.view import QueueView, TopicConfig, TopicView
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, produce
 
 BOTH = (ME, "broker-2")

@@ -5,7 +5,7 @@ import time
 
 from logboom.nodes.disk.committer import Committer
 from logboom.wire.actor import Synced, SyncFailed
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 
 class SlowDisk(SimulatedStorage):

@@ -15,7 +15,7 @@ from logboom.nodes.log.records import (
     put_record,
 )
 from logboom.wire.errors import DataDamaged
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.log.logs import QUEUE, TOPIC, Log
 
 

@@ -5,7 +5,7 @@ import pytest
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.disk.space import INTERVAL, SpaceGauge
 from logboom.nodes.disk.storage import Space
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 MIB = 1024 * 1024
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.disk.store import RocksStorage
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 KEYS = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 6 for byte in key))
 OPERATIONS = st.one_of(

@@ -20,7 +20,7 @@ from logboom.nodes.replication.feeding import difference
 from logboom.wire.batch import check, encode_lost, stamp
 from logboom.wire.head import Kind
 from logboom.wire.messages import QueueFetch
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import batch
 
 

@@ -22,7 +22,7 @@ from logboom.wire.batch import check, encode_batch, open_batch, peek, release
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import HEAD_LENGTH, RELEASED_FROM
 from logboom.wire.transactions import Transaction
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 VALUE = b"v" * 3_000
 

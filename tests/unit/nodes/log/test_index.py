@@ -12,7 +12,7 @@ from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.wire.batch import open_batch, peek
 from logboom.wire.errors import Unavailable
 from logboom.wire.hashing import murmur3
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.log.logs import QUEUE, TOPIC, Log, new_index
 
 

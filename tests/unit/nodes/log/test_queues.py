@@ -8,7 +8,7 @@ from logboom.nodes.log.replica import SNAPSHOT_BYTES, Replica
 from logboom.nodes.turn import Turn
 from logboom.wire.actor import Instant
 from logboom.wire.batch import check
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import batch
 
 

@@ -13,7 +13,7 @@ from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
 from logboom.nodes.log.retention import STEPS, Retention, expired, remove
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.log.logs import QUEUE, TOPIC, Log, new_index
 
 

@@ -12,7 +12,7 @@ from logboom.wire.commands import ReportDamage, ReportTails
 from logboom.wire.errors import DataDamaged, Unavailable
 from logboom.wire.messages import OffsetForTime, Offsets, Replicate, Stats
 from logboom.wire.view import TopicConfig
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.replication.test_scrub import flip
 from tests.unit.nodes.rig import ME, Rig, batch, entry, produce, pull
 from tests.unit.nodes.test_broker_rules import flowing, replicated

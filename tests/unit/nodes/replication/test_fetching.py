@@ -7,7 +7,7 @@ import pytest
 from logboom.nodes.log.keys import Position
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import FetchStatus, QueueAnswer, Replicate, Replicated
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, entry
 from tests.unit.nodes.test_broker_rules import flowing, replicated
 

@@ -10,7 +10,7 @@ from logboom.nodes.log.keys import EPOCHS, RECORD, Position, log_key, queue_key
 from logboom.nodes.replication import scrub
 from logboom.nodes.replication.scrub import CHECKPOINT, NOTE_EVERY
 from logboom.wire.commands import ReportDamage
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, entry, produce
 from tests.unit.nodes.test_broker_rules import flowing, replicated
 

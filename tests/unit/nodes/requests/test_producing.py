@@ -11,7 +11,7 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.head import Kind
 from logboom.wire.messages import Acks, Produced
 from logboom.wire.view import TopicConfig
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, produce, pull
 
 BOTH = (ME, "broker-2")

@@ -10,7 +10,7 @@ from logboom.nodes.log.records import QueueRecord, put_epochs, put_record
 from logboom.nodes.salvage.marks import is_recovered, put_recovered
 from logboom.wire.batch import stamp
 from logboom.wire.commands import ElectLeader
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import ME, Rig, batch, pull
 
 

@@ -18,7 +18,7 @@ from logboom.wire.cursor_deltas import (
     pack_spans,
 )
 from logboom.wire.head import Kind
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 
 IDS = (1, 0)
 

@@ -12,7 +12,7 @@ from logboom.wire.head import Kind
 from logboom.wire.messages import Done
 from logboom.wire.transactions import AwaitDecided, DecisionView, ParkedIn, Place
 from logboom.wire.view import TopicConfig
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.parked.test_parked import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
 from tests.unit.nodes.transactions.test_transactions import cut

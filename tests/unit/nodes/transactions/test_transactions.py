@@ -43,7 +43,7 @@ from logboom.wire.transactions import (
     UnendedListed,
 )
 from logboom.wire.view import TopicConfig
-from tests.sim.storage import SimulatedStorage
+from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.parked.test_parked import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
 from tests.unit.nodes.transactions.transactions_rig import (

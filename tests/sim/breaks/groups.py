@@ -1,0 +1,176 @@
+"""The rules of groups, G1 to G5 and R13 for coordinators, taken out of the real code one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from logboom.client.groups.custody import Custody
+from logboom.client.groups.holdings import Holding
+from logboom.client.groups.idling import Idling
+from logboom.client.groups.trials import Trial
+from logboom.metadata.allocate import allocate_topics
+from logboom.metadata.groups import offset_commands as group_offset_commands
+from logboom.metadata.groups import targets
+from logboom.metadata.groups.offset_commands import release_queues
+from logboom.metadata.groups.target_commands import set_target
+from logboom.metadata.state import state
+from logboom.nodes.groups.commits import Commits
+from logboom.nodes.groups.sessions import Circle, Seat, Sessions
+from logboom.wire.group_commands import ReleaseQueues, SetTarget
+from tests.sim.breaks.queues import Patch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logboom.metadata.groups.groups import Group, GroupTopic, Member
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.outcome import Outcome
+    from logboom.nodes.groups.commits import Codes
+    from logboom.nodes.turn import Turn
+    from logboom.wire.group_commands import QueueCommit
+    from logboom.wire.group_routes import KnownGroup
+    from logboom.wire.group_view import QueueKey
+
+
+def releases_do_not_commit(patch: Patch) -> None:
+    """G1: a release gives the queue away, and its last commit is another command that is lost."""
+
+    def release(cluster: Cluster, command: ReleaseQueues) -> Outcome:
+        bare = [msgspec.structs.replace(r, offset=0, ranges=b"") for r in command.releases]
+        return release_queues(cluster, msgspec.structs.replace(command, releases=bare))
+
+    patch.setitem(vars(state)["_HANDLERS"], ReleaseQueues, release)
+
+
+def queues_are_given_at_once(patch: Patch) -> None:
+    """G1: a queue goes to its target without waiting for who has it."""
+
+    def give(cluster: Cluster, command: SetTarget) -> Outcome:
+        outcome = set_target(cluster, command)
+        group = cluster.groups.by_name.get(command.group)
+        if group is None or outcome.code:
+            return outcome
+        for topic in group.topics.values():
+            for queue, target in enumerate(topic.targets):
+                if topic.owners[queue] is not target:
+                    cluster.groups.free(group, topic, queue)
+                    cluster.groups.give(group, topic, queue)
+        return outcome
+
+    patch.setitem(vars(state)["_HANDLERS"], SetTarget, give)
+
+
+def commits_are_answered_at_once(patch: Patch) -> None:
+    """G1: a commit is answered when it is gathered, whatever comes of it in the log."""
+    add = Commits.add
+
+    def hasty(
+        self: Commits,
+        group: str,
+        coordinator_epoch: int,
+        member: str,
+        epoch: int,
+        queues: Sequence[QueueCommit],
+        decided: Codes,
+        turn: Turn,
+    ) -> None:
+        decided([""] * len(queues), turn)
+        add(self, group, coordinator_epoch, member, epoch, queues, lambda _c, _t: None, turn)
+
+    patch.setattr(Commits, "add", hasty)
+
+
+def drains_never_end(patch: Patch) -> None:
+    """G2: a member may take for ever to give a queue away."""
+
+    def due(circle: Circle, seat: Seat) -> float:
+        return seat.heard + circle.config.session_ms / 1000
+
+    patch.setattr(Sessions, "_deadline_of", staticmethod(due))
+
+
+def commits_go_beyond_the_end(patch: Patch) -> None:
+    """G3: a commit is taken whatever end its member has seen."""
+    commit = group_offset_commands.commit
+
+    def anywhere(group: Group, member: Member, last: QueueCommit) -> str:
+        seen = max(last.seen_end, last.offset)
+        return commit(group, member, msgspec.structs.replace(last, seen_end=seen))
+
+    patch.setattr(group_offset_commands, "commit", anywhere)
+
+
+def commits_go_back(patch: Patch) -> None:
+    """G3: the last commit counts, also if it is lower."""
+    commit = group_offset_commands.commit
+
+    def last_wins(group: Group, member: Member, last: QueueCommit) -> str:
+        topic = group.topics.get(last.topic_id)
+        code = commit(group, member, last)
+        if not code and topic is not None:
+            topic.committed[last.queue] = last.offset
+        return code
+
+    patch.setattr(group_offset_commands, "commit", last_wins)
+
+
+def who_asks_for_nothing_stays(patch: Patch) -> None:
+    """G4: a member keeps its queues, however long its program polls no more."""
+    patch.setattr(Idling, "over", lambda _self, _now: False)
+
+
+def new_coordinators_grant_nothing(patch: Patch) -> None:
+    """R13: who begins to coordinate counts the silence that it did not hear."""
+    begin = Sessions.begin
+
+    def strict(self: Sessions, known: KnownGroup, now: float) -> None:
+        begin(self, known, now - known.head.config.session_ms / 1000)
+
+    patch.setattr(Sessions, "begin", strict)
+
+
+def the_silence_is_the_members(patch: Patch) -> None:
+    """R13: a coordinator that was away, or had no lease, blames its members for not being heard."""
+    patch.setattr(Sessions, "grant", lambda _self, _now: None)
+
+
+def strategies_deal_the_retries(patch: Patch) -> None:
+    """G5: a group's retries are given as its strategy says, and by_config does not know them."""
+    ours = targets.allocate_retries
+
+    def by_strategy(
+        cluster: Cluster, group: Group, retries: GroupTopic, found: dict[QueueKey, str]
+    ) -> None:
+        if group.config.strategy != "by_config":
+            ours(cluster, group, retries, found)
+
+    patch.setattr(targets, "allocate_retries", by_strategy)
+
+
+def all_topics_are_dealt_together(patch: Patch) -> None:
+    """G5: the queues of all topics are dealt as if they were one topic's."""
+
+    def together(
+        strategy: str, topics: list[list[QueueKey]], members: list[str], **options: Any
+    ) -> dict[str, list[QueueKey]]:
+        every = [queue for queues in topics for queue in queues]
+        return allocate_topics(strategy, [every], members, **options)
+
+    patch.setattr(targets, "allocate_topics", together)
+
+
+def ends_are_not_counted(patch: Patch) -> None:
+    """G6: a queue whose owner ended without leaving goes on as if it had left."""
+    patch.setattr(Custody, "trial", lambda _self, _owned, **_: None)
+
+
+def steps_are_not_small(patch: Patch) -> None:
+    """G6: behind the first message of such a queue all goes on as ever."""
+    patch.setattr(Trial, "step", lambda _self, _offset, _now: False)
+
+
+def messages_are_tried_together(patch: Patch) -> None:
+    """G6: the first messages of several such queues are tried at once, and all are counted."""
+    patch.setattr(Holding, "tried_until", lambda _self: 0.0)

@@ -1,0 +1,57 @@
+"""Rules of batches that wait, broken on purpose: `tests.sim.broken` says who must notice."""
+
+from __future__ import annotations
+
+from logboom.nodes.disk.storage import Storage, WriteSet
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.producers import ProducerWindows
+from logboom.nodes.log.replica import Replica
+from logboom.nodes.parked import carry as parked_carry
+from logboom.nodes.parked import release as parked_release
+from logboom.nodes.parked.parked import Applied, ParkedQueue
+from logboom.nodes.replication.leading import Leadership
+from logboom.wire.head import BatchHead
+from tests.sim.breaks.queues import Patch
+
+
+def retries_park_again(patch: Patch) -> None:
+    """Q9: parked batches stand in no window of their producers."""
+    add = ProducerWindows.add
+
+    def unparked(
+        self: ProducerWindows,
+        head: BatchHead,
+        at: Position,
+        append_time_ms: int,
+        hw: Position,
+        *,
+        parked: bool = False,
+    ) -> None:
+        if not parked:
+            add(self, head, at, append_time_ms, hw)
+
+    patch.setattr(ProducerWindows, "add", unparked)
+
+
+def releases_before_the_hw(patch: Patch) -> None:
+    """Q12: a new leader releases what it finds parked, wherever its HW is."""
+
+    def certain(replica: Replica, leading: Leadership) -> bool:
+        return replica.damage is None and leading.enough_in_sync
+
+    patch.setattr(parked_release, "is_certain", certain)
+    patch.setattr(parked_carry, "is_certain", certain)
+
+
+def parkings_run_ahead(patch: Patch) -> None:
+    """Q12: what is parked is derived from all entries, also from those above the HW."""
+    apply = ParkedQueue.apply
+
+    def ahead(self: ParkedQueue, hw: Position, storage: Storage, writes: WriteSet) -> Applied:
+        noted = vars(self)["_noted"]
+        if noted:
+            last = noted[-1].at
+            hw = max(hw, Position(last.offset, last.side + 1))
+        return apply(self, hw, storage, writes)
+
+    patch.setattr(ParkedQueue, "apply", ahead)

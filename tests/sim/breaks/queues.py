@@ -1,0 +1,271 @@
+"""The rules Q1 to Q9 taken out of the real code, one by one: each function breaks one of them.
+
+They replace a method or a function for as long as the patch lives. `broken.py` has the table: who
+must notice, by which promise, within how many seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from logboom.metadata.state import broker_commands, leadership_commands, standing
+from logboom.metadata.state.cluster import Broker as KnownBroker
+from logboom.metadata.state.cluster import Cluster
+from logboom.nodes.cluster import roles
+from logboom.nodes.log import replica
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.producers import ProducerWindows
+from logboom.nodes.replication import feeding, leading
+from logboom.nodes.replication.feeding import Feeder, Fetch, Follower
+from logboom.nodes.replication.fetching import Fetcher, Fetching
+from logboom.nodes.requests import producing, pulling
+from logboom.wire.actor import Inbound, Synced
+from logboom.wire.batch import check
+from tests.sim.world.process import Process
+
+if TYPE_CHECKING:
+    from logboom.nodes.disk.storage import WriteSet
+    from logboom.nodes.log.keys import Position as At
+    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.log.tail import TailCache
+    from logboom.nodes.replication.leading import Leadership, Waiting
+    from logboom.nodes.turn import Turn
+    from logboom.wire.messages import Acks, Pull, QueueAnswer, QueueFetch
+
+Patch: TypeAlias = pytest.MonkeyPatch
+
+
+def acks_before_the_sync(patch: Patch) -> None:
+    """Q1: a broker is told `Synced` of what is only in memory."""
+
+    def done(self: Process, token: int, _mark: int) -> None:
+        if self.running:
+            vars(self)["_syncing"] = False
+            self.deliver(Synced(token))
+
+    patch.setattr(Process, "_sync_done", done)
+
+
+def a_leader_counts_itself_alone(patch: Patch) -> None:
+    """Q1: the HW is what the leader has on disk, whatever the others have."""
+
+    def high_watermark(_self: Leadership, synced: At) -> At:
+        return synced
+
+    patch.setattr(leading.Leadership, "high_watermark", high_watermark)
+
+
+def the_leaders_disk_does_not_count(patch: Patch) -> None:
+    """Q1: the HW is what the followers have on disk, whatever the leader has."""
+    counted = leading.Leadership.high_watermark
+
+    def high_watermark(self: Leadership, synced: At) -> At | None:
+        return counted(self, synced if self.isr == (self.me,) else Position(1 << 60))
+
+    patch.setattr(leading.Leadership, "high_watermark", high_watermark)
+
+
+def leads_by_old_metadata(patch: Patch) -> None:
+    """Q2: a process that begins acts on leadership that was given before it began."""
+    patch.setattr(roles.Roles, "_may_lead", property(lambda self: not self.closed))
+
+
+def a_start_ends_no_leadership(patch: Patch) -> None:
+    """Q2: registering leaves leaderships and their epochs as they were."""
+
+    def restart(cluster: Cluster, broker: KnownBroker, change: broker_commands.Change) -> None:
+        for queue in broker.queues:
+            after = change(queue.standing, queue.topic.need)
+            if after.leader is None:
+                after = vars(broker_commands)["_elect"](cluster, queue, after)
+            cluster.place(queue, after)
+
+    patch.setattr(broker_commands, "_restart", restart)
+
+
+def another_store_changes_nothing(patch: Patch) -> None:
+    """Q3: a broker that comes back with an empty disk stays in its ISRs."""
+
+    def stay(s: standing.Standing, _need: int, broker: str) -> standing.Standing:
+        return s
+
+    patch.setattr(broker_commands, "_lose_store", stay)
+
+
+def positions_count_uncompared(patch: Patch) -> None:
+    """Q4: a follower's position counts although its history differs; only then it is cut."""
+    compare = vars(Feeder)["_compare"]
+
+    def counted(self: Feeder, follower: Follower, fetch: Fetch, turn: Turn) -> None:
+        compare(self, follower, fetch, turn)
+        asked = fetch.asked
+        known = vars(self)["_queues"].replicas.get((asked.topic_id, asked.queue))
+        led = known.leading if known is not None else None
+        if led is not None and asked.leader_epoch == led.epoch:
+            at = Position(asked.offset, asked.side)
+            led.report(follower.broker, follower.instance_epoch, at, known.end, turn.mono)
+            vars(self)["_on_position"](known, follower.broker)
+
+    patch.setattr(Feeder, "_compare", counted)
+
+
+def nothing_is_ever_cut(patch: Patch) -> None:
+    """Q4: a position that the leader's log reaches agrees with it, whatever the epochs."""
+    difference = feeding.difference
+
+    def none(known: Replica, asked: QueueFetch) -> QueueAnswer | None:
+        at = Position(asked.offset, asked.side)
+        if known.start <= at.offset and at <= known.end:
+            return None
+        return difference(known, asked)
+
+    patch.setattr(feeding, "difference", none)
+
+
+def late_answers_count(patch: Patch) -> None:
+    """Q5, half of it: the answer to a request that was given up is still taken."""
+
+    def forget(_self: Fetching, fetcher: Fetcher) -> None:
+        fetcher.asked = None
+
+    patch.setattr(Fetching, "_abandon", forget)
+
+
+def anything_is_appended(patch: Patch) -> None:
+    """Q5, the other half: an entry is appended wherever the log ends."""
+
+    def append(self: Replica, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
+        head = check(entry)
+        side = self.end.side + 1 if head.is_control else 0
+        after = Position(self.end.offset + head.count, side)
+        vars(replica.Replica)["_append"](self, entry, head, after, writes, cache)
+
+    patch.setattr(replica.Replica, "append_entry", append)
+
+
+def late_answers_are_appended(patch: Patch) -> None:
+    """Q5: the answer to a request that was given up is appended, wherever the log ends now."""
+    late_answers_count(patch)
+    anything_is_appended(patch)
+
+
+def who_is_asked_for_does_not_count(patch: Patch) -> None:
+    """Q6: a follower counts for the HW only once its growth is known to be committed."""
+
+    def none(change: leading.PendingChange, _added: Sequence[str], version: int) -> None:
+        change.added, change.version, change.resolved_at = (), version, None
+
+    patch.setattr(leading.PendingChange, "__init__", none)
+
+
+def older_processes_join(patch: Patch) -> None:
+    """Q6: an ISR change may name an instance epoch that is over."""
+
+    def current(cluster: Cluster, broker_id: str, _epoch: int) -> KnownBroker | None:
+        return cluster.brokers.get(broker_id)
+
+    patch.setattr(leadership_commands, "current", current)
+
+
+def one_copy_is_enough(patch: Patch) -> None:
+    """Q7: the HW moves whatever is left of the ISR."""
+    patch.setattr(leading, "required_in_sync", lambda _config, _replicas: 1)
+
+
+def nobody_stays_eligible(patch: Patch) -> None:
+    """Q7: who leaves a small ISR cannot be elected any more."""
+    set_isr = standing.set_isr
+
+    def forget(s: standing.Standing, isr: Sequence[str], _need: int) -> standing.Standing:
+        return set_isr(s, isr, 0)
+
+    patch.setattr(standing, "set_isr", forget)
+    patch.setattr(leadership_commands, "set_isr", forget)
+
+
+def beyond_the_hw_is_illegal(patch: Patch) -> None:
+    """Q8: a pull beyond the HW known here is corrected to it."""
+    serve = vars(pulling.Pulling)["_serve"]
+
+    def corrected(
+        self: pulling.Pulling, address: Inbound, message: Pull, known: Replica, turn: Turn
+    ) -> bool:
+        if message.offset > known.hw.offset:
+            answer = vars(pulling.Pulling)["_answer"]
+            answer(address, message, known, "OFFSET_ILLEGAL", known.hw.offset, turn)
+            return True
+        done: bool = serve(self, address, message, known, turn)
+        return done
+
+    patch.setattr(pulling.Pulling, "_serve", corrected)
+
+
+def ends_told_too_early(patch: Patch) -> None:
+    """Q8: a new leader tells its HW as the end before it has caught up with its election."""
+    ended = vars(pulling.Pulling)["_ended"]
+
+    def early(self: pulling.Pulling, *asked: object) -> Replica:
+        with pytest.MonkeyPatch.context() as now:
+            for led in vars(self)["_queues"].replicas.values():
+                if led.leading is not None:
+                    now.setattr(led.leading, "election_end", Position(0))
+            found: Replica = ended(self, *asked)
+        return found
+
+    patch.setattr(pulling.Pulling, "_ended", early)
+
+
+def followers_hear_no_hw(patch: Patch) -> None:
+    """Q8: a HW that moves wakes no held REPLICATE."""
+    patch.setattr(Feeder, "hw_moved", lambda _self, _replica, _now: None)
+
+
+def what_has_no_room_is_forgotten(patch: Patch) -> None:
+    """Q8: of a queue that had no room in an answer nothing more is said until something is new."""
+    told = vars(Feeder)["_told"]
+
+    def forget(self: Feeder, follower: Follower, answer: QueueAnswer) -> None:
+        told(self, follower, answer)
+        follower.news.pop((answer.topic_id, answer.queue), None)
+
+    patch.setattr(Feeder, "_told", forget)
+
+
+def the_hw_is_enough_to_join(patch: Patch) -> None:
+    """Q6: who has the HW joins, however far it is behind."""
+    may_join = leading.Leadership.may_join
+
+    def hasty(
+        self: Leadership, broker: str, hw: At, end: At, now: float, _s: float, *rest: Any
+    ) -> bool:
+        return may_join(self, broker, hw, end, now, float("inf"), *rest)
+
+    patch.setattr(leading.Leadership, "may_join", hasty)
+
+
+def producers_without_windows(patch: Patch) -> None:
+    """Q9: nothing is remembered, a retry is appended once more."""
+    patch.setattr(ProducerWindows, "find", lambda _self, _head: None)
+
+
+def duplicates_answered_at_once(patch: Patch) -> None:
+    """Q9: a duplicate is answered although its original is not as safe as was asked."""
+    wait = vars(producing.Producing)["wait"]
+
+    def answered(
+        self: producing.Producing,
+        known: Replica,
+        led: Leadership,
+        waiting: Waiting,
+        acks: Acks,
+        turn: Turn,
+    ) -> None:
+        if waiting.number and waiting.after < known.end:
+            vars(producing)["_answer"](waiting, turn)
+        else:
+            wait(self, known, led, waiting, acks, turn)
+
+    patch.setattr(producing.Producing, "wait", answered)

@@ -1,0 +1,323 @@
+"""The rules R1 to R14 taken out of the real code; as `queues.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from logboom.metadata.duties.leader_duties import LeaderDuties
+from logboom.metadata.duties.liveness import Liveness
+from logboom.metadata.name_server import NameServer
+from logboom.metadata.raft import host as raft_host
+from logboom.metadata.raft import inbox as raft_inbox
+from logboom.metadata.raft import journal
+from logboom.metadata.raft import overlap as raft_overlap
+from logboom.metadata.raft import sessions as raft_sessions
+from logboom.metadata.raft.canvass import Ballot
+from logboom.metadata.raft.changes import RaftChanges
+from logboom.metadata.raft.entries import pack_change
+from logboom.metadata.raft.frames import Answer, SnapshotChunk
+from logboom.metadata.raft.links import RaftLinks
+from logboom.metadata.raft.log import RaftLog
+from logboom.metadata.raft.overlap import Placement, at_the_end
+from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.snapshot import decode_snapshot
+from logboom.metadata.state import broker_commands, state
+from logboom.metadata.watch import watch_desk
+from logboom.wire import gate
+from logboom.wire.commands import FenceBroker, RemoveBroker
+from logboom.wire.routes import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from logboom.metadata.raft.config import Refusal
+    from logboom.metadata.raft.entries import Change
+    from logboom.metadata.raft.frames import Append
+    from logboom.metadata.raft.journal_store import StoredJournal
+    from logboom.metadata.raft.newcomers import OnEnd
+    from logboom.metadata.raft.snapshot import Snapshot
+    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.state.outcome import Outcome
+    from logboom.wire.actor import Effects, Inbound
+    from logboom.wire.frames import Frame
+    from logboom.wire.messages import AddNameServer, RaftFrame, Watch
+    from logboom.wire.view import View
+    from tests.sim.breaks.queues import Patch
+
+
+def gaps_go_unseen(patch: Patch) -> None:
+    """R1: a frame that was lost in a stream ends nothing."""
+    taken = RaftLinks.from_peer
+
+    def any_number(
+        self: RaftLinks, message: RaftFrame, batches: Sequence[Frame], out: Effects, now: float
+    ) -> None:
+        link = vars(self)["_links"].get(message.sender)
+        if link is not None and message.session == link.theirs:
+            message.number = link.expected
+        taken(self, message, batches, out, now)
+
+    patch.setattr(RaftLinks, "from_peer", any_number)
+
+
+def appends_cut_every_overlap(patch: Patch) -> None:
+    """R2: an append cuts whatever follows its beginning, as PySyncObj is shipped."""
+
+    def on_append(self: RaftNode, peer: str, append: Append) -> None:
+        own: Any = self
+        if not own._is_current(peer, append.term):  # noqa: SLF001 - it stands in for a method
+            return
+        log, engine = own._log, own._engine  # noqa: SLF001 - same
+        if log.term_at(append.previous_index) != append.previous_term:
+            wanted = max(engine.commit_index, engine.last_applied) + 1
+            placed = at_the_end(log, engine.commit_index, wanted=wanted)
+        else:
+            last = append.entries[-1][1] if append.entries else append.previous_index
+            placed = Placement(
+                append.previous_index,
+                append.previous_term,
+                append.entries,
+                min(append.commit_index, last),
+                last,
+            )
+        own._follow(peer, append, placed)  # noqa: SLF001 - same
+
+    patch.setattr(raft_inbox.RaftInbox, "_on_append", on_append)
+
+
+def rejections_step_back(patch: Patch) -> None:
+    """R3: a rejected append asks for one entry earlier, once a heartbeat."""
+
+    def follow(self: RaftNode, peer: str, said: Append | SnapshotChunk, placed: Placement) -> None:
+        if placed.wanted and not isinstance(said, SnapshotChunk):
+            placed = _asking(placed, max(2, said.previous_index))
+        shipped(self, peer, said, placed)
+
+    shipped = vars(raft_inbox.RaftInbox)["_follow"]
+    patch.setattr(raft_inbox.RaftInbox, "_follow", follow)
+
+
+def _asking(placed: Placement, wanted: int) -> Placement:
+    return Placement(
+        placed.previous_index, placed.previous_term, [], placed.commit_index, wanted=wanted
+    )
+
+
+def hints_ask_for_the_first(patch: Patch) -> None:
+    """R11: a rejected append asks for the very first entry, whatever is held."""
+
+    def rejected(log: RaftLog, commit_index: int, _applied: int) -> Placement:
+        return at_the_end(log, commit_index, wanted=2)
+
+    patch.setattr(raft_overlap, "_rejected", rejected)
+
+
+def commits_are_forgotten(patch: Patch) -> None:
+    """R11: the commit index is not journalled."""
+    patch.setattr(RaftLog, "setRaftCommitIndex", lambda _self, _index: None)
+
+
+def votes_are_forgotten(patch: Patch) -> None:
+    """R4: term and vote are not journalled."""
+
+    def in_memory(self: RaftLog, term: int, voted_for: str | None) -> None:
+        vars(self)["_term"], vars(self)["_voted_for"] = term, voted_for
+
+    patch.setattr(RaftLog, "setCurrentTerm", in_memory)
+
+
+def commits_wait_for_the_heartbeat(patch: Patch) -> None:
+    """R5: what was submitted leaves with the next heartbeat."""
+    shipped = raft_host.RaftHost.ship_submitted
+
+    def later(self: raft_host.RaftHost) -> None:
+        own: Any = self
+        send, own._engine.send_appends = own._engine.send_appends, lambda: None  # noqa: SLF001 - it stands in for a method
+        shipped(self)
+        own._engine.send_appends = send  # noqa: SLF001 - same
+
+    patch.setattr(raft_host.RaftHost, "ship_submitted", later)
+
+
+def every_snapshot_is_installed(patch: Patch) -> None:
+    """R6: an older snapshot rolls the state back."""
+
+    def on_chunk(self: RaftNode, peer: str, chunk: SnapshotChunk) -> None:
+        own: Any = self
+        if not own._is_current(peer, chunk.term):  # noqa: SLF001 - it stands in for a method
+            return
+        data = own._sessions.collector(peer).add(chunk)  # noqa: SLF001 - same
+        if data is None:
+            own._follow(peer, chunk, at_the_end(own._log, own.commit_index))  # noqa: SLF001 - same
+            return
+        snapshot = decode_snapshot(data)
+        index = snapshot.last[1]
+        own._incoming = data  # noqa: SLF001 - same
+        own._answer = Answer(chunk.term, chunk.sent_at, matched=index)  # noqa: SLF001 - same
+        message = {"type": "append_entries", "term": chunk.term, "commit_index": index}
+        own._engine.deliver(peer, message | {"serialized": snapshot})  # noqa: SLF001 - same
+        own._follow_membership()  # noqa: SLF001 - same
+
+    patch.setattr(raft_inbox.RaftInbox, "_on_snapshot_chunk", on_chunk)
+
+
+def openings_wipe_the_journal(patch: Patch) -> None:
+    """R7: a start with a snapshot begins the journal anew, as PySyncObj does for lists."""
+
+    def wiped(self: RaftLog, snapshot: Snapshot, _stored: StoredJournal) -> None:
+        vars(self)["_members_before"] = frozenset(snapshot.members)
+        vars(RaftLog)["_restart"](self, snapshot.before, snapshot.last)
+        vars(self)["_commit"] = snapshot.last[1]
+
+    patch.setattr(RaftLog, "_open_after", wiped)
+
+
+def messages_leave_before_the_sync(patch: Patch) -> None:
+    """R8: messages and answers leave first, the sync comes now and then."""
+
+    def tick(self: RaftNode, now: float) -> None:
+        own: Any = self
+        own._begin(now)  # noqa: SLF001 - it stands in for a method
+        own._engine.doTick(0.0)  # noqa: SLF001 - same
+        if own._rng.random() < 0.3:  # noqa: SLF001 - same
+            own._disk.sync()  # noqa: SLF001 - same
+
+    patch.setattr(RaftNode, "tick", tick)
+    patch.setattr(RaftNode, "sync", lambda self: self._submissions.give_out())
+    patch.setattr(RaftNode, "take_outbox", lambda self: self._sessions.take())
+
+
+def an_empty_folder_is_taken(patch: Patch) -> None:
+    """R9: a name server whose folder is gone begins again under its old raft id."""
+    claim = vars(journal)["_claim"]
+
+    def any_folder(path: Path, wanted: object, *, create: bool) -> bool:
+        fresh: bool = claim(path, wanted, create=True)
+        return fresh or create
+
+    patch.setattr(journal, "_claim", any_folder)
+
+
+def answers_of_any_term_count(patch: Patch) -> None:
+    """R10: an answer counts in whatever term it was given."""
+    counted = vars(raft_inbox.RaftInbox)["_on_answer"]
+
+    def on_answer(self: RaftNode, peer: str, answer: Answer) -> None:
+        said = Answer(self.term, answer.sent_at, answer.matched, answer.wanted)
+        counted(self, peer, said)
+
+    patch.setattr(raft_inbox.RaftInbox, "_on_answer", on_answer)
+
+
+def votes_count_as_often_as_they_come(patch: Patch) -> None:
+    """R10: a member that votes twice counts twice."""
+    patch.setattr(Ballot, "count", lambda _self, _term, _voter: True)
+
+
+def old_sessions_are_heard(patch: Patch) -> None:
+    """R10: what was said in an older session is taken in the new one."""
+    up = raft_sessions.Sessions.is_up
+
+    def any_session(self: raft_sessions.Sessions, peer: str, _number: int | None = None) -> bool:
+        return up(self, peer)
+
+    patch.setattr(raft_sessions.Sessions, "is_up", any_session)
+
+
+def changes_name_one_name_each(patch: Patch) -> None:
+    """R12: an entry says who is added or removed, not who counts from then on."""
+
+    def as_asked(_self: raft_host.RaftHost, change: Change) -> bytes:
+        return pack_change(change)
+
+    patch.setattr(raft_host.RaftHost, "_change_entry", as_asked)
+
+
+def anybody_changes_members(patch: Patch) -> None:
+    """R12: who is a member is changed for clients that do not hold the cluster key."""
+    patch.setattr(gate, "OPERATORS_ONLY", ())
+    patch.setattr(gate, "OPERATOR_COMMANDS", ())
+    patch.setattr(gate, "CLIENT_COMMANDS", (*gate.CLIENT_COMMANDS, RemoveBroker))
+
+
+def nobody_asks_newcomers(patch: Patch) -> None:
+    """R12: a name server is added without asking whether it is there."""
+
+    def unasked(_self: NameServer, _request: AddNameServer, on_end: OnEnd) -> None:
+        on_end(None)
+
+    patch.setattr(NameServer, "ask_newcomer", unasked)
+
+
+def majorities_are_not_minded(patch: Patch) -> None:
+    """R12: a member is removed although too few of the others are reachable."""
+    patch.setattr(RaftChanges, "_stranded", lambda _self, _members, _newcomers: None)
+
+
+def changes_come_all_at_once(patch: Patch) -> None:
+    """R12: a membership change does not wait for the one before."""
+    refusal = vars(raft_host.RaftHost)["_refusal_of"]
+
+    def never_pending(self: raft_host.RaftHost, change: Change) -> Refusal | None:
+        found: Refusal | None = refusal(self, change)
+        return None if found is not None and found.name == "CHANGE_PENDING" else found
+
+    patch.setattr(raft_host.RaftHost, "_refusal_of", never_pending)
+
+
+def the_silence_is_the_brokers(patch: Patch) -> None:
+    """R13: a raft leader that was away, or begins, blames the brokers for it."""
+
+    def wake(self: LeaderDuties, now: float) -> None:
+        vars(self)["_now"] = now
+
+    patch.setattr(LeaderDuties, "wake", wake)
+    grant = Liveness.grant_all
+
+    def past(self: Liveness, brokers: Any, now: float) -> None:
+        grant(self, brokers, now - 60)
+
+    patch.setattr(Liveness, "grant_all", past)
+
+
+def fences_of_any_term(patch: Patch) -> None:
+    """R13: a fence is applied though another leads by then."""
+
+    def always(cluster: Cluster, command: FenceBroker) -> Outcome:
+        now = FenceBroker(command.broker, command.instance_epoch, cluster.term, command.time_ms)
+        return broker_commands.fence_broker(cluster, now)
+
+    patch.setitem(vars(state)["_HANDLERS"], FenceBroker, always)
+
+
+def watches_answer_older(patch: Patch) -> None:
+    """R14: a name server that is behind answers with what it has."""
+
+    def take(
+        self: watch_desk.WatchDesk, address: Inbound, message: Watch, out: Effects, now: float
+    ) -> None:
+        if vars(self)["_shown"] < message.version:
+            message.version = -1
+        taken(self, address, message, out, now)
+
+    taken = watch_desk.WatchDesk.take
+    patch.setattr(watch_desk.WatchDesk, "take", take)
+
+
+def older_views_are_followed(patch: Patch) -> None:
+    """R14, the other half, which that covers: a view is taken although a newer one is known."""
+    update = Routes.update
+
+    def back(self: Routes, view: View) -> list[str]:
+        if view.full:
+            self.version = -1
+        return update(self, view)
+
+    patch.setattr(Routes, "update", back)
+
+
+def metadata_goes_back(patch: Patch) -> None:
+    """R14: such an answer is followed, although a newer view is known."""
+    watches_answer_older(patch)
+    older_views_are_followed(patch)

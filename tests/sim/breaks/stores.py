@@ -1,0 +1,156 @@
+"""The rules Q10 to Q14 taken out of the real code; as `queues.py`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import pytest
+from rocksdict import DBRecoveryMode
+
+from logboom.metadata.state import broker_commands, leadership_commands, standing
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.disk import store
+from logboom.nodes.disk.committer import Committer
+from logboom.nodes.disk.folder import Folder
+from logboom.nodes.log import index, replica
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replication.lease import Lease
+from logboom.wire.actor import Synced
+from tests.sim.world.process import Process
+
+if TYPE_CHECKING:
+    from logboom.nodes.disk.storage import WriteSet
+    from logboom.nodes.log.keys import Position as At
+    from logboom.nodes.log.records import QueueRecord
+    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.log.tail import TailCache
+    from logboom.nodes.turn import Turn
+    from logboom.wire.head import BatchHead
+    from tests.sim.breaks.queues import Patch
+
+
+def the_end_is_written_later(patch: Patch) -> None:
+    """Q10: what `state` says of the log is that of the turn before."""
+    stage = replica.Replica.stage_record
+    record = replica.Replica.record
+    before: WeakKeyDictionary[Replica, QueueRecord] = WeakKeyDictionary()
+
+    def late(self: Replica, writes: WriteSet, windows_every: int = 4 << 20) -> None:
+        with pytest.MonkeyPatch.context() as now:
+            now.setattr(replica.Replica, "record", lambda it: before.get(it, record(it)))
+            stage(self, writes, windows_every)
+        before[self] = record(self)
+
+    patch.setattr(replica.Replica, "stage_record", late)
+
+
+def append_time_follows_the_clock(patch: Patch) -> None:
+    """Q10: an append time is the wall clock's, even when that went back."""
+    append = replica.Replica.append_batch
+
+    def plain(
+        self: Replica,
+        batch: bytes,
+        head: BatchHead,
+        wall_ms: int,
+        writes: WriteSet,
+        cache: TailCache,
+    ) -> replica.Appended:
+        self.append_time_ms = 0
+        return append(self, batch, head, wall_ms, writes, cache)
+
+    patch.setattr(replica.Replica, "append_batch", plain)
+
+
+def leases_never_end(patch: Patch) -> None:
+    """Q11: a leader that nobody has heard of for long still tells where its queues end."""
+    patch.setattr(Lease, "holds", lambda self, _now: self.until > float("-inf"))
+
+
+def leases_from_the_answer(patch: Patch) -> None:
+    """Q11: the lease counts from when the grant arrived, not from when it was asked for."""
+    beaten = vars(Registration)["_beaten"]
+
+    def late(
+        self: Registration, endpoint: str, _sent: float, epoch: int, reply: object, turn: Turn
+    ) -> None:
+        beaten(self, endpoint, turn.mono, epoch, reply, turn)
+
+    patch.setattr(Registration, "_beaten", late)
+
+
+def state_runs_ahead(patch: Patch) -> None:
+    """Q12: the index takes in entries that are not below the HW."""
+    advance = index.QueueIndex.advance
+
+    def ahead(self: index.QueueIndex, writes: WriteSet, _hw: At, blocks: int = 4) -> bool:
+        return advance(self, writes, Position(1 << 60), blocks)
+
+    patch.setattr(index.QueueIndex, "advance", ahead)
+
+
+def suspects_are_trusted(patch: Patch) -> None:
+    """Q13: a broker whose log was damaged stays in its ISRs."""
+
+    def stay(s: standing.Standing, _need: int, broker: str) -> standing.Standing:
+        return s
+
+    patch.setattr(broker_commands, "_doubt", stay)
+
+
+def logs_open_in_the_default_mode(patch: Patch) -> None:
+    """Q13: a damaged write-ahead log is opened up to the damage without a word (and what was
+    synced is not counted, which would cover it)."""
+    modes = SimpleNamespace(
+        tolerate_corrupted_tail_records=DBRecoveryMode.point_in_time,
+        point_in_time=DBRecoveryMode.point_in_time,
+    )
+    patch.setattr(store, "DBRecoveryMode", modes)
+    patch.setattr(Folder, "synced", lambda _self: 0)
+
+
+def the_damaged_stay(patch: Patch) -> None:
+    """Q14: a replica that says it is damaged is marked, and stays in the ISR."""
+
+    def marked(s: standing.Standing, broker: str, _need: int) -> standing.Standing:
+        return standing.standing(
+            s.replicas, s.leader, s.isr, s.eligible, s.suspect, {*s.damaged, broker}, s.lost
+        )
+
+    patch.setattr(leadership_commands, "damage", marked)
+
+
+def committers_tell_too_early(patch: Patch) -> None:
+    """Q1: the real committer says `Synced`, and syncs then."""
+    sync = vars(Committer)["_sync"]
+
+    def told(self: Committer, token: int) -> bool:
+        vars(self)["_done"].append(Synced(token))
+        return bool(sync(self, token))
+
+    patch.setattr(Committer, "_sync", told)
+
+
+def committers_go_on(patch: Patch) -> None:
+    """Q14: the real committer's fsync failed, and it syncs what comes next."""
+    sync = vars(Committer)["_sync"]
+
+    def goes_on(self: Committer, token: int) -> bool:
+        sync(self, token)
+        return True
+
+    patch.setattr(Committer, "_sync", goes_on)
+
+
+def failed_syncs_are_repeated(patch: Patch) -> None:
+    """Q14: an fsync that failed is tried again, and then succeeds."""
+    done = vars(Process)["_sync_done"]
+
+    def again(self: Process, token: int, mark: int) -> None:
+        if self.running and self.storage is not None and self.storage.refuses:
+            self.storage.sync_failed(mark, vars(self)["_rng"])
+        done(self, token, mark)
+
+    patch.setattr(Process, "_sync_done", again)

@@ -1,0 +1,83 @@
+"""The rules W1 to W3 taken out of the real code; as `queues.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zstandard
+
+from logboom.wire import checking, compression
+from logboom.wire.frames import decode
+from logboom.wire.gate import Gate
+from logboom.wire.messages import NeedHello
+from logboom.wire.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from logboom.wire.actor import Effects, Inbound
+    from logboom.wire.frames import Frame
+    from logboom.wire.messages import Welcome
+    from tests.sim.breaks.queues import Patch
+
+
+def strangers_get_no_answer(patch: Patch) -> None:
+    """W1: a request that comes before its HELLO is dropped in silence."""
+    admit = Gate.admit
+
+    def silent(
+        self: Gate, address: Inbound, frames: Sequence[Frame], out: Effects, now: float
+    ) -> Any:
+        before = len(out.sends)
+        found = admit(self, address, frames, out, now)
+        asks = [send for send in out.sends[before:] if _asks_for_hello(send.frames)]
+        out.sends[before:] = [send for send in out.sends[before:] if send not in asks]
+        return found
+
+    patch.setattr(Gate, "admit", silent)
+
+
+def _asks_for_hello(frames: Sequence[Frame]) -> bool:
+    return isinstance(decode(frames), NeedHello)
+
+
+def requests_are_not_sent_again(patch: Patch) -> None:
+    """W1: after a new HELLO the requests that wait are not sent again."""
+    welcomed = vars(Session)["_welcomed"]
+
+    def quiet(self: Session, message: Welcome, out: Effects, now: float) -> None:
+        before, again = len(out.sends), self.generation > 0
+        welcomed(self, message, out, now)
+        if again:
+            del out.sends[before:]
+
+    patch.setattr(Session, "_welcomed", quiet)
+
+
+class _Anything(int):
+    """A checksum that equals every other."""
+
+    def __eq__(self, _other: object) -> bool:
+        return True
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def checksums_are_not_compared(patch: Patch) -> None:
+    """W2: whatever the checksums say, they hold."""
+    patch.setattr(checking, "crc32c", lambda _data: _Anything())
+
+
+def lengths_are_not_bounded(patch: Patch) -> None:
+    """W3: a body is unpacked to whatever it says, and compared only then."""
+    patch.setattr(checking, "MAX_BODY", 1 << 62)
+
+    def unpacked(stored: bytes, _plain_length: int) -> bytes:
+        unpack = zstandard.ZstdDecompressor().decompressobj()
+        plain: bytes = unpack.decompress(bytes(stored))
+        return plain
+
+    patch.setattr(compression, "_zstd", unpacked)
