@@ -6,15 +6,13 @@ from array import array
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final
 
+from logboom.nodes.subscriptions.dispatch_slots import Slots
 from logboom.nodes.subscriptions.offset_set import offsets_of
 
 SPARSE: Final = 8
 """Messages of a batch for each one that is left, from which on only the slots of these are kept."""
-
-Slots: TypeAlias = Sequence[int] | Mapping[int, int]
-"""Place in the batch → slot; at least of the messages that are live."""
 
 
 class LiveBatch:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from logboom.nodes.key_ranges import RING, AutoSplit, ConsistentHash, Range, Sticky
 from logboom.nodes.subscriptions.dispatch_consumers import Consumer
 from logboom.nodes.subscriptions.dispatch_events import Entry, Hashing
-from logboom.nodes.subscriptions.dispatch_live import Slots
 from logboom.nodes.subscriptions.offset_set import bits_of, offsets_of
 from logboom.wire.batch import open_batch
 from logboom.wire.errors import InvalidRequest
@@ -22,6 +21,9 @@ _OTHERS: Final = 255
 _ZEROS: Final = b"0" * 256
 _FEW: Final = 16
 """Messages up to which they are looked at one by one."""
+
+Slots: TypeAlias = Sequence[int] | Mapping[int, int]
+"""Place in the batch → slot; at least of the messages that are live."""
 
 
 class SlotTable:
