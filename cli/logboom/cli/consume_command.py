@@ -12,8 +12,9 @@ from cyclopts import Parameter
 from logboom.cli.connecting import open_client
 from logboom.cli.consume_group import POLL_MESSAGES, POLL_S, consume_as_member, group_start
 from logboom.cli.message_format import as_json, compile_format
-from logboom.cli.options import Servers, ago_ms, queue_numbers
+from logboom.cli.options import ago_ms, queue_numbers
 from logboom.cli.output import note
+from logboom.cli.parameters import QueueNumbers, Servers
 from logboom.client import Client, Consumer, Message
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
@@ -23,7 +24,7 @@ def consume(
     *,
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     room: str | None = None,
-    queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
+    queue: QueueNumbers = None,
     offset: Annotated[str, Parameter(name=["--offset", "-o"], allow_leading_hyphen=True)] = "first",
     since: str | None = None,
     tags: str | None = None,
@@ -56,8 +57,6 @@ def consume(
         begins counts if the group is new.
     room
         With --group: where this member is, for the strategy machine_room_nearby.
-    queue
-        Only these queues: 0 or 0,3 or 2-5.
     offset
         Where to begin in each queue: first, last, an offset, or -N for the last N.
     since
@@ -78,8 +77,6 @@ def consume(
     compacted
         Of a compacted topic: only the latest message of each key, as far as the brokers have
         compacted, then everything. What retention took is there too.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     write = as_json if json else compile_format(line_format)
     end_of_line = b"\n" if json else b""

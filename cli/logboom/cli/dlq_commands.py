@@ -16,8 +16,9 @@ from cyclopts import App, Parameter
 from logboom.cli.connecting import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
-from logboom.cli.options import Output, Servers, Yes, queue_numbers
+from logboom.cli.options import queue_numbers
 from logboom.cli.output import counted, note, show
+from logboom.cli.parameters import Apply, Count, DeadLetterOwner, Output, Servers
 from logboom.client import Client, Message
 from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -40,13 +41,6 @@ def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
     For example:
 
         logboom dlq list -o json
-
-    Parameters
-    ----------
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         names = [topic.name for topic in boom.admin.topics()]
@@ -74,12 +68,12 @@ def _summary(boom: Client, group: str) -> dict[str, Any]:
 
 @app.command(name="show")
 def show_messages(
-    group: str,
+    group: DeadLetterOwner,
     *,
-    count: Annotated[int, Parameter(name=["--count", "-c"])] = 20,
+    count: Count[int] = 20,
     again: Annotated[bool, Parameter(name="--all", negative="")] = False,
     servers: Servers = None,
-    output: Output = "table",
+    output: Annotated[Output, Parameter(help="table or json: the whole messages.")] = "table",
 ) -> None:
     """Show the dead letters of a group or subscription, where they come from and why they failed.
 
@@ -91,16 +85,8 @@ def show_messages(
 
     Parameters
     ----------
-    group
-        The group, or topic%subscription.
-    count
-        How many at most.
     again
         Those that were sent again too.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json: with all that the message has.
     """
     with open_client(servers) as boom:
         starts, ends = _open(boom, group, None, again=again)
@@ -127,12 +113,12 @@ def _row(message: Message) -> dict[str, Any]:
 
 @app.command
 def redrive(
-    group: str,
+    group: DeadLetterOwner,
     *,
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
-    count: Annotated[int | None, Parameter(name=["--count", "-c"])] = None,
+    count: Count[int | None] = None,
     again: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
 ) -> None:
     """Send dead letters again to the group or subscription that gave them up, and to no other.
@@ -146,18 +132,10 @@ def redrive(
 
     Parameters
     ----------
-    group
-        The group, or topic%subscription.
     queue
         Only of these queues of its dead-letter topic: 0 or 0,3 or 2-5.
-    count
-        How many at most.
     again
         Those that were sent again before too.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     if count is not None and count < 1:
         raise InvalidRequest(f"--count is 1 or more, not {count}")

@@ -12,8 +12,9 @@ import google_crc32c
 from logboom.cli.connecting import open_client
 from logboom.cli.doctor_consumers import consumers
 from logboom.cli.findings import Finding, Outcome, some
-from logboom.cli.options import Output, Servers, servers_or_default
+from logboom.cli.options import servers_or_default
 from logboom.cli.output import bytes_text, show
+from logboom.cli.parameters import Output, Servers
 from logboom.cli.standing import Standing, look
 from logboom.deploy.asking import Asker
 from logboom.wire.errors import LogboomError, Unavailable
@@ -34,13 +35,6 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
 
         logboom doctor
         logboom doctor -s 10.0.0.1:7711 -o json
-
-    Parameters
-    ----------
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     findings = list(machine())
     try:

@@ -12,8 +12,9 @@ from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
-from logboom.cli.options import Output, Servers, Yes, duration_ms, queue_numbers
+from logboom.cli.options import duration_ms, queue_numbers
 from logboom.cli.output import counted, note, show, show_json
+from logboom.cli.parameters import Apply, Confirmed, GroupName, Output, ResetTarget, Servers
 from logboom.client import Client
 from logboom.wire.errors import InvalidRequest, Refused, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
@@ -28,13 +29,6 @@ def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
     For example:
 
         logboom group list -o json
-
-    Parameters
-    ----------
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         rows = [summary(group) for group in boom.admin.groups()]
@@ -42,7 +36,14 @@ def list_groups(*, servers: Servers = None, output: Output = "table") -> None:
 
 
 @app.command
-def describe(name: str, *, servers: Servers = None, output: Output = "table") -> None:
+def describe(
+    name: GroupName,
+    *,
+    servers: Servers = None,
+    output: Annotated[
+        Output, Parameter(help="table, or json, which `logboom group reset --file` takes.")
+    ] = "table",
+) -> None:
     """Show a group's members and, for each queue, how far it is, its lag and what holds it up.
 
     The lag is in messages, seen through the group's filter; the age is that of the oldest message
@@ -51,15 +52,6 @@ def describe(name: str, *, servers: Servers = None, output: Output = "table") ->
     For example:
 
         logboom group describe billing
-
-    Parameters
-    ----------
-    name
-        The group.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json; json can be given to `logboom group reset --file`.
     """
     with open_client(servers) as boom:
         group = boom.admin.describe_group(name)
@@ -78,7 +70,7 @@ def describe(name: str, *, servers: Servers = None, output: Output = "table") ->
 
 @app.command
 def alter(
-    name: str,
+    name: GroupName,
     *,
     subscribe: Annotated[list[str] | None, Parameter(negative="")] = None,
     session: str | None = None,
@@ -113,8 +105,6 @@ def alter(
 
     Parameters
     ----------
-    name
-        The group.
     subscribe
         A topic of the whole new subscription, with its filter: topic, topic=tags or
         'topic=tags WHERE price > 3'. Give it once per topic.
@@ -152,8 +142,6 @@ def alter(
         Let its members finish with what they have and give them no more, until --no-paused.
     create
         Make the group if it does not exist.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     settings: dict[str, Any] = {
         "session_ms": None if session is None else duration_ms(session),
@@ -188,16 +176,16 @@ def alter(
 
 @app.command
 def reset(
-    name: str,
+    name: GroupName,
     *,
-    to: str | None = None,
+    to: ResetTarget[str | None] = None,
     offset: Annotated[list[str] | None, Parameter(negative="")] = None,
     shift: Annotated[int | None, Parameter(allow_leading_hyphen=True)] = None,
     from_group: str | None = None,
     file: Path | None = None,
     topic: str | None = None,
     queue: Annotated[str | None, Parameter(name=["--queue", "-q"])] = None,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
     output: Output = "table",
 ) -> None:
@@ -215,10 +203,6 @@ def reset(
 
     Parameters
     ----------
-    name
-        The group.
-    to
-        first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago.
     offset
         topic/queue=offset; give it once per queue.
     shift
@@ -232,12 +216,6 @@ def reset(
         Only this topic; the group need not read it yet.
     queue
         Only these queues of it: 0 or 0,3 or 2-5.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     if sum(way is not None for way in (to, offset, shift, from_group, file)) != 1:
         ways = "--to, --offset, --shift, --from-group or --file"
@@ -268,10 +246,10 @@ def reset(
 
 @app.command
 def delete(
-    name: str,
+    name: GroupName,
     *,
     dead_letters: Annotated[bool, Parameter(negative="")] = False,
-    yes: Yes = False,
+    yes: Confirmed = False,
     servers: Servers = None,
 ) -> None:
     """Forget a group that has no members, with its offsets and retries, also those that wait.
@@ -285,14 +263,8 @@ def delete(
 
     Parameters
     ----------
-    name
-        The group.
     dead_letters
         Delete its dead letters too.
-    yes
-        Do it without asking.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     refusal = f"deleting {name} cannot be undone: say --yes to do it"
     question = f"Forget {name} and how far it is?"

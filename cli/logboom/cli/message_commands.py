@@ -9,8 +9,9 @@ from cyclopts import App, Parameter
 
 from logboom.cli.connecting import open_client
 from logboom.cli.message_format import as_row
-from logboom.cli.options import Output, Servers, ago_ms
+from logboom.cli.options import ago_ms
 from logboom.cli.output import note, show, show_json
+from logboom.cli.parameters import Output, Servers
 from logboom.wire.errors import OffsetOutOfRange
 
 app = App(name="message", help="Single messages: get by offset, find by key.")
@@ -34,10 +35,6 @@ def get(
         Its queue.
     offset
         Its offset.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         result = boom.pull(topic, queue=queue, offset=offset, max_messages=1, wait_ms=0)
@@ -81,10 +78,6 @@ def find(
         At most so many, newest first; when there are more, it says so.
     since
         Only messages this old or younger: 10m, 1h, 2d.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         found = boom.admin.find_messages(topic, key.encode(), limit=limit + 1)

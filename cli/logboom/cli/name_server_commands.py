@@ -10,8 +10,8 @@ from cyclopts import App, Parameter
 from logboom.cli.catching_up import bar, commit_index, percent
 from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client, operators_key
-from logboom.cli.options import KeyFile, Output, Servers, Yes
 from logboom.cli.output import note, show
+from logboom.cli.parameters import Confirmed, KeyFile, NameServer, Output, Servers
 from logboom.cli.progress import progress
 from logboom.client import Client
 from logboom.deploy.asking import Asker
@@ -37,13 +37,6 @@ def list_name_servers(*, servers: Servers = None, output: Output = "table") -> N
     For example:
 
         logboom name-server list
-
-    Parameters
-    ----------
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         members = boom.admin.name_servers()
@@ -71,7 +64,7 @@ def _row(name: str, endpoint: str, stats: StatsResult | None, commit: int) -> di
 
 @app.command
 def add(
-    name: str,
+    name: NameServer,
     endpoint: str,
     raft_endpoint: str,
     *,
@@ -88,18 +81,12 @@ def add(
 
     Parameters
     ----------
-    name
-        Its id.
     endpoint
         Where it listens for clients and brokers, host:port.
     raft_endpoint
         Where it listens for the other name servers, host:port.
     wait
         Seconds that it may take to catch up.
-    key_file
-        The cluster key file; that of the cluster of this machine, unless said.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
     key = operators_key(key_file, servers)
@@ -134,24 +121,13 @@ def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: 
 
 @app.command
 def remove(
-    name: str, *, yes: Yes = False, key_file: KeyFile = None, servers: Servers = None
+    name: NameServer, *, yes: Confirmed = False, key_file: KeyFile = None, servers: Servers = None
 ) -> None:
     """Take a name server out of the group for good; its id is never used again.
 
     For one whose disk is lost or whose journal is damaged. The others must have a majority.
 
         logboom name-server remove name-2 --yes
-
-    Parameters
-    ----------
-    name
-        Its id.
-    yes
-        Do it without asking.
-    key_file
-        The cluster key file; that of the cluster of this machine, unless said.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     key = operators_key(key_file, servers)
     refusal = f"{name} could never come back: say --yes to remove it"
@@ -168,7 +144,7 @@ def remove(
 
 
 @app.command
-def recover(configs: list[Path], /, *, yes: Yes = False, output: Output = "table") -> None:
+def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = "table") -> None:
     """Let one survivor go on alone when a majority of the name servers is lost for good.
 
     Offline: every name server of the group is stopped. The survivor whose journal goes furthest, of
@@ -182,10 +158,6 @@ def recover(configs: list[Path], /, *, yes: Yes = False, output: Output = "table
     ----------
     configs
         Config files of survivors whose folders are on this machine, one or more.
-    yes
-        Do it without asking.
-    output
-        table or json.
     """
     # Only this command needs what a node needs.
     from logboom.metadata.config import NameServerConfig

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from logboom.cli.parameters import ConfigFile
 from logboom.deploy.node import run
 
 app = App(name="node", help="One node in the foreground: name-server, broker.")
 
 
 @app.command(name="name-server")
-def name_server(*, config: Path, create: Annotated[bool, Parameter(negative="")] = False) -> int:
+def name_server(
+    *, config: ConfigFile, create: Annotated[bool, Parameter(negative="")] = False
+) -> int:
     """Run a name server until SIGTERM or Ctrl-C.
 
     For example:
@@ -22,8 +24,6 @@ def name_server(*, config: Path, create: Annotated[bool, Parameter(negative="")]
 
     Parameters
     ----------
-    config
-        Its TOML file; docs/OPERATING.md lists every key.
     create
         Found the cluster: said once, with an empty data folder.
     """
@@ -31,16 +31,11 @@ def name_server(*, config: Path, create: Annotated[bool, Parameter(negative="")]
 
 
 @app.command
-def broker(*, config: Path) -> int:
+def broker(*, config: ConfigFile) -> int:
     """Run a broker until SIGTERM or Ctrl-C; it hands its leaderships over before it ends.
 
     For example:
 
         logboom node broker --config broker-1.toml
-
-    Parameters
-    ----------
-    config
-        Its TOML file; docs/OPERATING.md lists every key.
     """
     return run("broker", config)

@@ -1,41 +1,14 @@
-"""Options that many commands share, and the readers of their values."""
+"""Readers of what options say: durations, sizes, times, queue numbers."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Final
 
-from cyclopts import Parameter
-
-from logboom.cli.local_cluster import DATA_VARIABLE, local_endpoints
+from logboom.cli.local_cluster import local_endpoints
 from logboom.metadata.state.names import MAX_QUEUES
 from logboom.wire.errors import InvalidRequest
-
-Servers: TypeAlias = Annotated[
-    str | None,
-    Parameter(name=["--servers", "-s"], env_var="LOGBOOM_SERVERS"),
-]
-"""Any nodes of the cluster, host:port, comma-separated."""
-
-Output: TypeAlias = Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])]
-"""How results are printed."""
-
-Data: TypeAlias = Annotated[
-    Path | None,
-    Parameter(name=["--data", "-d"], env_var=DATA_VARIABLE),
-]
-"""The folder of a cluster on this machine."""
-
-KeyFile: TypeAlias = Annotated[
-    Path | None,
-    Parameter(name=["--key-file", "-k"], env_var="LOGBOOM_KEY_FILE"),
-]
-"""The cluster key file, as the nodes' configs name it."""
-
-Yes: TypeAlias = Annotated[bool, Parameter(name=["--yes", "-y"], negative="")]
-"""Do it without asking."""
 
 MOST: Final = 1 << 62
 """No duration or size is greater: it has to fit into 64 bits with others."""

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from logboom.cli.options import Output as AnyOutput
-from logboom.cli.options import Servers as AnyServers
 from logboom.cli.options import time_ms
+from logboom.cli.parameters import Output as AnyOutput
+from logboom.cli.parameters import Servers as AnyServers
 from logboom.wire.errors import InvalidRequest
 
 Master: TypeAlias = Annotated[

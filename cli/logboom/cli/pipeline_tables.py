@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from logboom.cli.options import Yes, servers_or_default
+from logboom.cli.options import servers_or_default
 from logboom.cli.output import note, show, show_json
+from logboom.cli.parameters import Apply
 from logboom.cli.pipeline_options import (
     Checkpoint,
     Folder,
@@ -118,7 +119,7 @@ def redrive(
     until: Until = "",
     to: str = "",
     queues: Queues = 0,
-    yes: Yes = False,
+    yes: Apply = False,
     checkpoint: Checkpoint = None,
     master: Master = "",
     servers: Servers = None,
@@ -145,8 +146,6 @@ def redrive(
         Only those that come from this topic.
     to
         To this topic instead.
-    yes
-        Do it.
     """
     place = checkpoint_of(checkpoint, "redrive", group)
     with spark_for("redrive", master) as spark:

@@ -13,8 +13,9 @@ from cyclopts import Parameter
 
 from logboom.cli.connecting import open_client
 from logboom.cli.message_format import NewMessage, read_headers, read_json, split_key
-from logboom.cli.options import Servers, delay_s, time_ms
+from logboom.cli.options import delay_s, time_ms
 from logboom.cli.output import counted, note
+from logboom.cli.parameters import Servers
 from logboom.cli.progress import progress
 from logboom.client import Producer, SendFuture
 from logboom.wire.errors import (
@@ -99,8 +100,6 @@ def produce(
         Skip the lines before this one; the first is 1.
     create
         Create the topic, with default settings, if it is not there.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     if json and (key_separator is not None or key is not None):
         raise InvalidRequest("--json lines carry their own key: leave --key and --key-separator")

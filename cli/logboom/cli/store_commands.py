@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from logboom.cli.options import Output, Servers, Yes, servers_or_default
+from logboom.cli.options import servers_or_default
 from logboom.cli.output import bytes_text, counted, note, show, show_json
+from logboom.cli.parameters import Apply, Output, Servers
 from logboom.cli.progress import progress
 from logboom.deploy.asking import Asker
 from logboom.deploy.installed import check_installed
@@ -24,13 +25,30 @@ ASK_S: Final = 2.0
 SHOWN_GAPS: Final = 5
 OF_THE_EXTRA: Final = ("xxhash",)
 
+Folder: TypeAlias = Annotated[
+    Path,
+    Parameter(
+        help="The broker's data folder: what `data` in its config file names. Best while it is stopped."
+    ),
+]
+
 app = App(
     name="store", help="The store of a stopped broker: inspect, recover what a damaged one holds."
 )
 
 
 @app.command(name="inspect")
-def inspect_stores(folder: Path, *, servers: Servers = None, output: Output = "table") -> None:
+def inspect_stores(
+    folder: Folder,
+    *,
+    servers: Annotated[
+        Servers,
+        Parameter(
+            help="Any nodes, host:port, comma-separated, that know the names of the topics; without them, ids are shown."
+        ),
+    ] = None,
+    output: Output = "table",
+) -> None:
     """List what the stores in a broker's data folder hold, queue by queue.
 
     For example:
@@ -43,14 +61,6 @@ def inspect_stores(folder: Path, *, servers: Servers = None, output: Output = "t
     damaged. A message counts as held if the checksum of its batch holds; `lost` are the offsets in
     between that nothing whole was found for.
 
-    Parameters
-    ----------
-    folder
-        The broker's data folder: what `data` in its config file names. Best while it is stopped.
-    servers
-        Any nodes, host:port, comma-separated, to show names of topics; without them there are ids.
-    output
-        table or json.
     """
     check_installed("logboom store", OF_THE_EXTRA)
     # Only now: these import the extra.
@@ -127,7 +137,7 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 @app.command
 def recover(
-    folder: Path, *, servers: Servers = None, output: Output = "table", yes: Yes = False
+    folder: Folder, *, servers: Servers = None, output: Output = "table", yes: Apply = False
 ) -> None:
     """Bring back the queues whose only copy was in a store that was set aside as damaged.
 
@@ -147,16 +157,6 @@ def recover(
     themselves), and queues that hold anything newer. The damaged store is not changed: delete it when
     you no longer need it.
 
-    Parameters
-    ----------
-    folder
-        The broker's data folder: what `data` in its config file names.
-    servers
-        Any nodes, host:port, comma-separated: they know which queues have no other copy.
-    output
-        table or json.
-    yes
-        Write what the plan says.
     """
     check_installed("logboom store", OF_THE_EXTRA)
     # Only now: these import the extra.

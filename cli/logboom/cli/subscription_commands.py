@@ -11,33 +11,34 @@ from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
 from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
-from logboom.cli.options import Output, Servers, Yes, queue_numbers
+from logboom.cli.options import queue_numbers
 from logboom.cli.output import counted, note, show, show_json
+from logboom.cli.parameters import (
+    Apply,
+    Confirmed,
+    Force,
+    Output,
+    QueueNumbers,
+    ResetTarget,
+    Servers,
+    SubscriptionName,
+    TopicName,
+)
 from logboom.client.subscriptions.flows import Moved, QueueSubscription
 from logboom.wire.subscription_messages import SubscriptionConfig
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")
 
-Queues = Annotated[str | None, Parameter(name=["--queue", "-q"])]
-Force = Annotated[bool, Parameter(negative="")]
-
 
 @app.command(name="list")
-def list_subscriptions(topic: str, *, servers: Servers = None, output: Output = "table") -> None:
+def list_subscriptions(
+    topic: TopicName, *, servers: Servers = None, output: Output = "table"
+) -> None:
     """List the subscriptions of a topic.
 
     For example:
 
         logboom subscription list orders -o json
-
-    Parameters
-    ----------
-    topic
-        The topic.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         found = boom.admin.subscriptions.all(topic)
@@ -47,23 +48,14 @@ def list_subscriptions(topic: str, *, servers: Servers = None, output: Output = 
 
 
 @app.command
-def describe(topic: str, name: str, *, servers: Servers = None, output: Output = "table") -> None:
+def describe(
+    topic: TopicName, name: SubscriptionName, *, servers: Servers = None, output: Output = "table"
+) -> None:
     """Show how far a subscription is in each queue, and who consumes.
 
     For example:
 
         logboom subscription describe orders billing
-
-    Parameters
-    ----------
-    topic
-        The topic.
-    name
-        The subscription.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         found = boom.admin.subscriptions.describe(topic, name)
@@ -83,13 +75,13 @@ def describe(topic: str, name: str, *, servers: Servers = None, output: Output =
 
 @app.command
 def reset(
-    topic: str,
-    name: str,
+    topic: TopicName,
+    name: SubscriptionName,
     *,
-    to: str,
-    queue: Queues = None,
+    to: ResetTarget[str],
+    queue: QueueNumbers = None,
     force: Force = False,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
     output: Output = "table",
 ) -> None:
@@ -101,25 +93,6 @@ def reset(
 
         logboom subscription reset orders billing --to first
         logboom subscription reset orders billing --to 1h --queue 0,3 --yes
-
-    Parameters
-    ----------
-    topic
-        The topic.
-    name
-        The subscription.
-    to
-        first, last, a message time (2026-11-21T10:00:00Z), or 1h for an hour ago.
-    queue
-        Only these queues: 0 or 0,3 or 2-5.
-    force
-        Also while it has consumers: they are cut off, and come again.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     queues, target = queue_numbers(queue), when(to)
     with open_client(servers) as boom:
@@ -131,13 +104,13 @@ def reset(
 
 @app.command
 def skip(
-    topic: str,
-    name: str,
+    topic: TopicName,
+    name: SubscriptionName,
     count: int,
     *,
-    queue: Queues = None,
+    queue: QueueNumbers = None,
     force: Force = False,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
     output: Output = "table",
 ) -> None:
@@ -149,22 +122,8 @@ def skip(
 
     Parameters
     ----------
-    topic
-        The topic.
-    name
-        The subscription.
     count
         How many messages from the first that is not acknowledged on.
-    queue
-        Only these queues: 0 or 0,3 or 2-5.
-    force
-        Also while it has consumers: they are cut off, and come again.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     queues = queue_numbers(queue)
     with open_client(servers) as boom:
@@ -176,8 +135,8 @@ def skip(
 
 @app.command
 def peek(
-    topic: str,
-    name: str,
+    topic: TopicName,
+    name: SubscriptionName,
     *,
     queue: Annotated[int, Parameter(name=["--queue", "-q"])] = 0,
     count: Annotated[int, Parameter(name=["--count", "-n"])] = 10,
@@ -192,18 +151,10 @@ def peek(
 
     Parameters
     ----------
-    topic
-        The topic.
-    name
-        The subscription.
     queue
         The queue.
     count
         How many messages.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         messages = boom.admin.subscriptions.peek(topic, name, queue, count)
@@ -213,11 +164,11 @@ def peek(
 
 @app.command
 def delete(
-    topic: str,
-    name: str,
+    topic: TopicName,
+    name: SubscriptionName,
     *,
     force: Force = False,
-    yes: Yes = False,
+    yes: Confirmed = False,
     servers: Servers = None,
 ) -> None:
     """Forget a subscription with all that it acknowledged.
@@ -225,19 +176,6 @@ def delete(
     For example:
 
         logboom subscription delete orders billing --yes
-
-    Parameters
-    ----------
-    topic
-        The topic.
-    name
-        The subscription.
-    force
-        Also while it has consumers.
-    yes
-        Do it without asking.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     refusal = f"deleting {name} cannot be undone: say --yes to do it"
     question = f"Forget {name} and how far it is?"

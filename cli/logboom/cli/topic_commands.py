@@ -9,14 +9,22 @@ from cyclopts import App, Parameter
 
 from logboom.cli.confirming import confirmed
 from logboom.cli.connecting import open_client
-from logboom.cli.options import (
-    Output,
-    Servers,
-    Yes,
-    duration_ms,
-    size_bytes,
-)
+from logboom.cli.options import duration_ms, size_bytes
 from logboom.cli.output import bytes_text, duration_text, note, show, show_json
+from logboom.cli.parameters import (
+    Compaction,
+    Confirmed,
+    DispatchBytes,
+    DispatchMessages,
+    MaxMessage,
+    MinInSync,
+    Output,
+    Retention,
+    RetentionBytes,
+    Servers,
+    TopicName,
+    UncleanElection,
+)
 from logboom.client import Client
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.view import QueueView, TopicConfig, TopicView
@@ -32,14 +40,14 @@ def create(
     *,
     queues: Annotated[int, Parameter(name=["--queues", "-q"])] = 4,
     replicas: Annotated[int, Parameter(name=["--replicas", "-r"])] = 0,
-    min_in_sync: int = 0,
-    retention: str = "7d",
-    retention_bytes: str = "any",
-    max_message: str = "4m",
-    unclean_election: Annotated[bool, Parameter(negative="")] = False,
-    compaction: Switch = "off",
-    dispatch_messages: int = 0,
-    dispatch_bytes: str = "any",
+    min_in_sync: MinInSync[int] = 0,
+    retention: Retention[str] = "7d",
+    retention_bytes: RetentionBytes[str] = "any",
+    max_message: MaxMessage[str] = "4m",
+    unclean_election: Annotated[UncleanElection[bool], Parameter(negative="")] = False,
+    compaction: Compaction[Switch] = "off",
+    dispatch_messages: DispatchMessages[int] = 0,
+    dispatch_bytes: DispatchBytes[str] = "any",
     servers: Servers = None,
 ) -> None:
     """Create a topic.
@@ -56,24 +64,6 @@ def create(
         How many queues, 1 to 1024: more queues, more consumers side by side.
     replicas
         Copies of each queue; 0 means 3, or as many as there are brokers.
-    min_in_sync
-        Copies that an acks=all write needs; 0 means a majority of the replicas.
-    retention
-        How long messages are kept: 90s, 15m, 1h, 7d, ever.
-    retention_bytes
-        How much each queue keeps: 64m, 10g, any.
-    max_message
-        Largest message.
-    unclean_election
-        Let a replica lead that lacks messages when no other lives: loses messages.
-    compaction
-        on: keep the latest message of each key, beyond retention too, for `consume --compacted`.
-    dispatch_messages
-        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
-    dispatch_bytes
-        The same in bytes: 512k, 10m, any.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     config = TopicConfig(
         min_in_sync=min_in_sync,
@@ -99,13 +89,6 @@ def list_topics(*, servers: Servers = None, output: Output = "table") -> None:
     For example:
 
         logboom topic list -o json
-
-    Parameters
-    ----------
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         topics = sorted(boom.admin.topics(), key=lambda topic: topic.name)
@@ -126,21 +109,12 @@ def _summary(topic: TopicView) -> dict[str, Any]:
 
 
 @app.command
-def describe(name: str, *, servers: Servers = None, output: Output = "table") -> None:
+def describe(name: TopicName, *, servers: Servers = None, output: Output = "table") -> None:
     """Show a topic's settings and, for each queue, its leader, replicas and offsets.
 
     For example:
 
         logboom topic describe flights
-
-    Parameters
-    ----------
-    name
-        The topic.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         topic = boom.admin.describe_topic(name)
@@ -203,17 +177,17 @@ def _dispatch_text(config: TopicConfig) -> str:
 
 @app.command
 def alter(
-    name: str,
+    name: TopicName,
     *,
     queues: Annotated[int | None, Parameter(name=["--queues", "-q"])] = None,
-    min_in_sync: int | None = None,
-    retention: str | None = None,
-    retention_bytes: str | None = None,
-    max_message: str | None = None,
-    unclean_election: bool | None = None,
-    compaction: Switch | None = None,
-    dispatch_messages: int | None = None,
-    dispatch_bytes: str | None = None,
+    min_in_sync: MinInSync[int | None] = None,
+    retention: Retention[str | None] = None,
+    retention_bytes: RetentionBytes[str | None] = None,
+    max_message: MaxMessage[str | None] = None,
+    unclean_election: UncleanElection[bool | None] = None,
+    compaction: Compaction[Switch | None] = None,
+    dispatch_messages: DispatchMessages[int | None] = None,
+    dispatch_bytes: DispatchBytes[str | None] = None,
     servers: Servers = None,
 ) -> None:
     """Change a topic's settings, or give it more queues; what is not named stays.
@@ -224,29 +198,8 @@ def alter(
 
     Parameters
     ----------
-    name
-        The topic.
     queues
         How many queues from now on; only upward. Keys may move to other queues.
-    min_in_sync
-        Copies that an acks=all write needs; 0 means a majority of the replicas.
-    retention
-        How long messages are kept: 90s, 15m, 1h, 7d, ever.
-    retention_bytes
-        How much each queue keeps: 64m, 10g, any.
-    max_message
-        Largest message.
-    unclean_election
-        Let a replica lead that lacks messages when no other lives: loses messages.
-    compaction
-        on: keep the latest message of each key, beyond retention too, for `consume --compacted`.
-        off: forget what retention has taken out of the log.
-    dispatch_messages
-        Messages per second that each queue delivers to all its subscriptions; 0: no limit.
-    dispatch_bytes
-        The same in bytes: 512k, 10m, any.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     settings: dict[str, Any] = {
         "min_in_sync": min_in_sync,
@@ -269,21 +222,12 @@ def alter(
 
 
 @app.command
-def delete(name: str, *, yes: Yes = False, servers: Servers = None) -> None:
+def delete(name: TopicName, *, yes: Confirmed = False, servers: Servers = None) -> None:
     """Delete a topic with all its messages.
 
     For example:
 
         logboom topic delete flights --yes
-
-    Parameters
-    ----------
-    name
-        The topic.
-    yes
-        Do it without asking.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     refusal = f"deleting {name} cannot be undone: say --yes to do it"
     question = f"Delete {name} with all its messages?"

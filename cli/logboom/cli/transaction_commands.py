@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from logboom.cli.connecting import open_client
 from logboom.cli.group_tables import age_text
-from logboom.cli.options import Output, Servers, Yes
 from logboom.cli.output import counted, note, show
+from logboom.cli.parameters import (
+    ApplicationId,
+    Apply,
+    Attempt,
+    Half,
+    Output,
+    SequenceNumber,
+    Servers,
+)
 from logboom.client import Client
 from logboom.client.transactions.unended import OpenTransaction
 from logboom.wire.errors import InvalidRequest, UnknownResource
@@ -23,10 +31,6 @@ from logboom.wire.errors import InvalidRequest, UnknownResource
 app = App(name="transaction", help="Transactions and half messages that nobody has decided.")
 
 QUEUES_SHOWN: Final = 3
-
-Sequence = Annotated[int | None, Parameter(name=["--sequence", "-n"])]
-Attempt = Annotated[int | None, Parameter(name=["--attempt", "-a"])]
-Half = Annotated[str | None, Parameter(name=["--half"])]
 
 
 @app.command(name="list")
@@ -44,10 +48,6 @@ def list_transactions(
     ----------
     app_id
         Only of this application id or producer group.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         rows = [_row(each) for each in _found(boom, app_id)]
@@ -60,9 +60,9 @@ def list_transactions(
 
 @app.command(name="show")
 def show_transaction(
-    app_id: str,
+    app_id: ApplicationId,
     *,
-    sequence: Sequence = None,
+    sequence: SequenceNumber = None,
     servers: Servers = None,
     output: Output = "table",
 ) -> None:
@@ -72,17 +72,6 @@ def show_transaction(
 
         logboom transaction show shop
         logboom transaction show mover --sequence 12 -o json
-
-    Parameters
-    ----------
-    app_id
-        The application id, or the producer group of half messages.
-    sequence
-        Only of this sequence.
-    servers
-        Any nodes, host:port, comma-separated.
-    output
-        table or json.
     """
     with open_client(servers) as boom:
         found = [each for each in _found(boom, app_id) if sequence in (None, each.sequence)]
@@ -111,12 +100,12 @@ def show_transaction(
 
 @app.command
 def commit(
-    app_id: str,
+    app_id: ApplicationId,
     *,
-    sequence: Sequence = None,
+    sequence: SequenceNumber = None,
     attempt: Attempt = None,
     half: Half = None,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
 ) -> None:
     """Publish what is parked. Without --yes it only says what that is.
@@ -125,33 +114,18 @@ def commit(
 
         logboom transaction commit mover --sequence 12 --yes
         logboom transaction commit shop --half orders/0/17.2 --yes
-
-    Parameters
-    ----------
-    app_id
-        The application id, or the producer group of half messages.
-    sequence
-        The transaction's sequence.
-    attempt
-        Which try of it, if there is more than one.
-    half
-        The half message, as `list` shows it; or all.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     _decide(app_id, sequence, attempt, half, servers, commit=True, yes=yes)
 
 
 @app.command
 def abort(
-    app_id: str,
+    app_id: ApplicationId,
     *,
-    sequence: Sequence = None,
+    sequence: SequenceNumber = None,
     attempt: Attempt = None,
     half: Half = None,
-    yes: Yes = False,
+    yes: Apply = False,
     servers: Servers = None,
 ) -> None:
     """Drop what is parked. Without --yes it only says what that is.
@@ -160,21 +134,6 @@ def abort(
 
         logboom transaction abort mover --sequence 12 --yes
         logboom transaction abort shop --half all --yes
-
-    Parameters
-    ----------
-    app_id
-        The application id, or the producer group of half messages.
-    sequence
-        The transaction's sequence.
-    attempt
-        Which try of it, if there is more than one.
-    half
-        The half message, as `list` shows it; or all.
-    yes
-        Do it.
-    servers
-        Any nodes, host:port, comma-separated.
     """
     _decide(app_id, sequence, attempt, half, servers, commit=False, yes=yes)
 
