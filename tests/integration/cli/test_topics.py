@@ -81,7 +81,6 @@ def test_the_bench_measures(servers: str) -> None:
         "bench consume",
         "bench e2e",
         "doctor",
-        "demo",
     ],
 )
 def test_every_help_teaches_by_an_example(command: str) -> None:
