@@ -35,29 +35,29 @@ from bench import (
     throughput,
     transactions,
 )
-from bench.rows import Row, table
+from bench.figures import Figure, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def groups(quick: bool) -> dict[str, Callable[[], list[Row]]]:
+def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
     """The groups of figures by name, in the order they run."""
     count, runs = (200_000, 1) if quick else (4_000_000, 3)
 
-    def spark() -> list[Row]:
+    def spark() -> list[Figure]:
         # Only then PySpark has to be there.
         from bench import spark_read
 
         return spark_read.rows(100_000 if quick else 1_000_000, 1 if quick else 5)
 
-    def spark_write() -> list[Row]:
+    def spark_write() -> list[Figure]:
         # As above.
         from bench import spark_write
 
         return spark_write.rows(*((100_000, 1) if quick else (1_000_000, 4)))
 
-    def spark_latency() -> list[Row]:
+    def spark_latency() -> list[Figure]:
         # As above.
         from bench import spark_latency
 
@@ -100,7 +100,7 @@ def main() -> int:
     known = groups(arguments.quick)
     if unknown := [name for name in arguments.names if name not in known]:
         parser.error(f"no group {unknown[0]!r}: choose from {', '.join(known)}")
-    rows: list[Row] = []
+    rows: list[Figure] = []
     if not arguments.names and importlib.util.find_spec("pyspark") is None:
         for left_out in ("spark", "spark_write", "spark_latency"):
             del known[left_out]

@@ -10,7 +10,7 @@ import math
 import time
 from typing import Any, Final
 
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.metadata.allocate import STRATEGIES, allocate, owners
 
 RUNS: Final = 5
@@ -48,7 +48,7 @@ def _moves(strategy: str, queues: list[Queue], before: list[str], after: list[st
     return sum(then[queue] != member for queue, member in owners(first).items())
 
 
-def rows(members: int, queues: int) -> list[Row]:
+def rows(members: int, queues: int) -> list[Figure]:
     """All figures for a group of so many members and queues."""
     group = [f"member-{n:04}" for n in range(members)]
     named = [(n % TOPICS, n // TOPICS) for n in range(queues)]
@@ -63,12 +63,12 @@ def rows(members: int, queues: int) -> list[Row]:
             began = time.perf_counter()
             allocate(strategy, named, group, **options)
             slowest = max(slowest, time.perf_counter() - began)
-        found.append(Row(f"{size}: {strategy}", 1000 * slowest, "ms", BAR_MS, "less"))
+        found.append(Figure(f"{size}: {strategy}", 1000 * slowest, "ms", BAR_MS, "less"))
     for strategy in ("sticky", "consistent_hash", "averagely"):
         joined = _moves(strategy, named, without, group)
         left = _moves(strategy, named, group, without)
         # Sticky moves only what the newcomer's share is.
         bar = math.ceil(queues / members) if strategy == "sticky" else None
-        found.append(Row(f"  … {strategy}, queues moved by a join", joined, "", bar, "less"))
-        found.append(Row(f"  … {strategy}, queues moved by a leave", left, ""))
+        found.append(Figure(f"  … {strategy}, queues moved by a join", joined, "", bar, "less"))
+        found.append(Figure(f"  … {strategy}, queues moved by a leave", left, ""))
     return found

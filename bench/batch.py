@@ -9,7 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from logboom.wire.batch import check, encode_batch, open_batch, stamp
+from logboom.wire.batch import encode_batch, open_batch, stamp, validate_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,8 @@ def main() -> None:
         "encode, lz4": lambda: encode_batch(even, now_ms=0, codec="lz4"),
         "encode, zstd": lambda: encode_batch(even, now_ms=0, codec="zstd"),
         "stamp": lambda: stamp(stored, 7, 1, 0),
-        "check": lambda: check(stored),
-        "check, a view": lambda: check(memoryview(stored)),
+        "check": lambda: validate_batch(stored),
+        "check, a view": lambda: validate_batch(memoryview(stored)),
         "buffers, equal lengths": lambda: open_batch(stored).arrow_buffers(),
         "buffers, mixed lengths": lambda: open_batch(mixed).arrow_buffers(),
         "values, equal lengths": lambda: open_batch(stored).values(),

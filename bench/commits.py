@@ -12,12 +12,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from bench.figures import Figure
 from bench.idle import cpu_seconds
 from bench.latency import percentile
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.asking import Asker
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import LogboomError, NotLeader, RetryableError
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import (
@@ -32,7 +32,7 @@ from logboom.wire.group_view import GroupConfig
 
 if TYPE_CHECKING:
     from logboom.wire.group_view import OwnedQueue
-    from logboom.wire.messages import AnyMessage, Message
+    from logboom.wire.messages import AnyMessage, WireMessage
 
 GROUPS: Final = 6
 """One member each; coordinators are spread over the brokers."""
@@ -49,7 +49,7 @@ class WireMember(threading.Thread):
         super().__init__(daemon=True)
         self._group = group
         self._endpoint = endpoint
-        self._asker = Asker()
+        self._asker = NodeClient()
         self._epoch = 0
         self._owned: list[OwnedQueue] = []
         self._ended = threading.Event()
@@ -84,7 +84,7 @@ class WireMember(threading.Thread):
         if self.failure is not None:
             raise self.failure
 
-    def _ask(self, message: Message) -> AnyMessage:
+    def _ask(self, message: WireMessage) -> AnyMessage:
         end = time.monotonic() + 3 * WITHIN_S
         while True:
             answer = self._asker.ask({self._endpoint: message}, WITHIN_S)[self._endpoint]
@@ -128,7 +128,7 @@ class WireMember(threading.Thread):
         self.committed += len(queues)
 
 
-def rows(seconds: float, runs: int) -> list[Row]:
+def rows(seconds: float, runs: int) -> list[Figure]:
     """The median of some spans, and where the time goes in the last."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
@@ -150,10 +150,10 @@ def rows(seconds: float, runs: int) -> list[Row]:
     times = [each for member in members for each in member.times_ms]
     size = f"{GROUPS} groups x {QUEUES} queues"
     return [
-        Row(f"queue commits, {size}, 3 name servers", statistics.median(rates), "/s", 50_000.0),
-        Row("  … of one request, p50", percentile(times, 0.5), "ms"),
-        Row("  … busiest name server, of a core", _busiest(shares, "name-"), "%"),
-        Row("  … busiest coordinator, of a core", _busiest(shares, "broker-"), "%"),
+        Figure(f"queue commits, {size}, 3 name servers", statistics.median(rates), "/s", 50_000.0),
+        Figure("  … of one request, p50", percentile(times, 0.5), "ms"),
+        Figure("  … busiest name server, of a core", _busiest(shares, "name-"), "%"),
+        Figure("  … busiest coordinator, of a core", _busiest(shares, "broker-"), "%"),
     ]
 
 

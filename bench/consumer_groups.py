@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bench.rows import Row
-from logboom.metadata.groups.targets import targets_of
+from bench.figures import Figure
+from logboom.metadata.groups.group_targets import targets_of
 from logboom.metadata.raft.log_commands import AnyLogCommand, decode_result, encode_entry, entry_of
-from logboom.metadata.state.state import State
+from logboom.metadata.state.state_machine import StateMachine
 from logboom.wire.commands import CreateTopic, NewTerm, RegisterBroker
 from logboom.wire.group_commands import (
     CommitOffsets,
@@ -26,18 +26,18 @@ from logboom.wire.group_view import GroupConfig
 from logboom.wire.view import TopicConfig
 
 if TYPE_CHECKING:
-    from logboom.metadata.groups.groups import Group
+    from logboom.metadata.tables.consumer_groups import ConsumerGroup
 
 QUEUES_PER_TOPIC = 1_000
 COMMITTED = 1_000
 """Offsets in one command."""
 
 
-class Bench:
+class GroupStateBench:
     """A state with a group, and how long its commands take."""
 
     def __init__(self, members: int, queues: int, strategy: str) -> None:
-        self.state = State()
+        self.state = StateMachine()
         self.apply(NewTerm(1, "name-1", "bench", 0))
         for broker in ("a", "b", "c"):
             self.apply(RegisterBroker(broker, broker, broker, f"{broker}:7711", "z", False, 0))
@@ -48,7 +48,7 @@ class Bench:
         self.joining = max(self.join(f"member-{number}") for number in range(members))
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         """The group."""
         return self.state.cluster.groups.by_name["g"]
 
@@ -100,31 +100,31 @@ class Bench:
         return self.apply(ExpireMembers("g", group.coordinator, group.coordinator_epoch, out, 0))
 
 
-def rows(members: int, queues: int) -> list[Row]:
+def rows(members: int, queues: int) -> list[Figure]:
     """All figures for a group of this size."""
-    found: list[Row] = []
+    found: list[Figure] = []
     for strategy in ("sticky", "averagely", "consistent_hash"):
-        bench = Bench(members, queues, strategy)
+        bench = GroupStateBench(members, queues, strategy)
         computed, applied = bench.rebalance()
         joining = bench.join("one-more")
         again, moved = bench.rebalance()
         name = f"group, {members:,} members x {queues:,} queues, {strategy}"
         found += [
-            Row(f"{name}: allocate", 1000 * max(computed, again), "ms", 300.0, "less"),
-            Row("  … apply the target", 1000 * max(applied, moved), "ms", 50.0, "less"),
-            Row("  … apply a join", 1000 * max(bench.joining, joining), "ms", 50.0, "less"),
+            Figure(f"{name}: allocate", 1000 * max(computed, again), "ms", 300.0, "less"),
+            Figure("  … apply the target", 1000 * max(applied, moved), "ms", 50.0, "less"),
+            Figure("  … apply a join", 1000 * max(bench.joining, joining), "ms", 50.0, "less"),
         ]
     seconds = min(bench.commit() for _ in range(20))
     began = time.process_time()
     snapshot = bench.state.snapshot()
     snapped = time.process_time() - began
     found += [
-        Row(f"  … apply {COMMITTED:,} offsets", 1000 * seconds, "ms", 50.0, "less"),
-        Row("  … offsets through apply", COMMITTED / seconds, "/s", 50_000.0),
-        Row(
+        Figure(f"  … apply {COMMITTED:,} offsets", 1000 * seconds, "ms", 50.0, "less"),
+        Figure("  … offsets through apply", COMMITTED / seconds, "/s", 50_000.0),
+        Figure(
             "  … expire half of the members", 1000 * bench.expire(members // 2), "ms", 50.0, "less"
         ),
-        Row("  … snapshot", 1000 * snapped, "ms"),
-        Row("  … its size per queue", len(snapshot) / queues, "B"),
+        Figure("  … snapshot", 1000 * snapped, "ms"),
+        Figure("  … its size per queue", len(snapshot) / queues, "B"),
     ]
     return found

@@ -6,9 +6,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from bench.figures import Figure
 from bench.idle import resident_mb
 from bench.latency import percentile
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
 
@@ -22,7 +22,7 @@ SPREAD_S = 10.0
 UNDER_WAY = 4_000
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[Figure]:
     """`count` messages wait, each parked alone; then others come due."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("waiting", queues=QUEUES, replicas=1)
@@ -31,10 +31,12 @@ def rows(count: int) -> list[Row]:
         grown_mb = resident_mb(cluster.pid("broker-1")) - before_mb
         late_ms = lateness(boom)
     return [
-        Row("delayed messages parked, each alone", count / seconds, "/s"),
-        Row(f"{count:,} wait, release late p50", percentile(late_ms, 0.5), "ms"),
-        Row(f"{count:,} wait, release late p99", percentile(late_ms, 0.99), "ms", 1_000.0, "less"),
-        Row(f"{count:,} wait, broker's memory grew", grown_mb, "MiB", 768.0, "less"),
+        Figure("delayed messages parked, each alone", count / seconds, "/s"),
+        Figure(f"{count:,} wait, release late p50", percentile(late_ms, 0.5), "ms"),
+        Figure(
+            f"{count:,} wait, release late p99", percentile(late_ms, 0.99), "ms", 1_000.0, "less"
+        ),
+        Figure(f"{count:,} wait, broker's memory grew", grown_mb, "MiB", 768.0, "less"),
     ]
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.errors import LogboomError
@@ -51,7 +51,7 @@ class Writer(threading.Thread):
         return max((b - a for a, b in pairs if b >= since), default=0.0)
 
 
-def rows() -> list[Row]:
+def rows() -> list[Figure]:
     """kill -9 of the queue's leader, then of the raft leader, a few times each; the worst."""
     found = []
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
@@ -75,14 +75,14 @@ def rows() -> list[Row]:
                 time.sleep(4.0)
                 pauses.append(writer.longest_pause(began))
             found.append(
-                Row(f"kill -9 of the {what}, writes resume", max(pauses), "s", bar, "less")
+                Figure(f"kill -9 of the {what}, writes resume", max(pauses), "s", bar, "less")
             )
         writer.end()
-    found.append(Row("  … errors that reached the producer", len(writer.errors), "", 0, "less"))
+    found.append(Figure("  … errors that reached the producer", len(writer.errors), "", 0, "less"))
     return found
 
 
-def outage_rows(seconds: float) -> list[Row]:
+def outage_rows(seconds: float) -> list[Figure]:
     """The whole raft group away: acks=all writes and pulls on known routes go on."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("outage", queues=1, replicas=3)
@@ -120,7 +120,7 @@ def outage_rows(seconds: float) -> list[Row]:
         writer.end()
     name = f"raft group away for {seconds:.0f} s"
     return [
-        Row(f"{name}, longest pause of acks=all", 1000 * write_pause, "ms", 200, "less"),
-        Row(f"{name}, longest pause of pulls", 1000 * read_pause, "ms", 200, "less"),
-        Row("  … errors that reached the producer", len(writer.errors), "", 0, "less"),
+        Figure(f"{name}, longest pause of acks=all", 1000 * write_pause, "ms", 200, "less"),
+        Figure(f"{name}, longest pause of pulls", 1000 * read_pause, "ms", 200, "less"),
+        Figure("  … errors that reached the producer", len(writer.errors), "", 0, "less"),
     ]

@@ -11,9 +11,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.wire.batch import encode_batch, open_batch, peek
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ def _rate(wanted: Filter, batch: bytes, rounds: int) -> float:
     return MESSAGES / best
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[Figure]:
     """Filters by tags, by headers that repeat and that do not, and by heads alone."""
     few, differ = _batch(_few), _batch(_all_differ)
     number, both = "price > 5", "price BETWEEN 3 AND 700000000 AND region IN ('eu', 'ap')"
@@ -69,7 +69,7 @@ def rows(rounds: int) -> list[Row]:
         (f"{search}; all differ", Filter.of(where=search), differ),
     ]
     found = [
-        Row(f"filter: {name}", _rate(wanted, batch, rounds), "msg/s")
+        Figure(f"filter: {name}", _rate(wanted, batch, rounds), "msg/s")
         for name, wanted, batch in cases
     ]
     matcher, head = Filter.of(where="TAGS = 'gone' AND price > 5").matcher(), peek(few)
@@ -77,5 +77,5 @@ def rows(rounds: int) -> list[Row]:
     for _ in range(HEADS):
         matcher.may_match(head)
     passed = HEADS / (time.perf_counter() - began)
-    found.append(Row("filter: batches passed over by their heads", passed, "batches/s"))
+    found.append(Figure("filter: batches passed over by their heads", passed, "batches/s"))
     return found

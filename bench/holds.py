@@ -6,11 +6,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from bench.figures import Figure
 from bench.latency import percentile
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -19,7 +19,7 @@ CLIENTS = 10
 PACE_S = 0.005
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[Figure]:
     """`count` holds, one a queue; each is woken by a message of its own, in turn."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("holds", queues=count, replicas=1)
@@ -30,7 +30,7 @@ def rows(count: int) -> list[Row]:
             for client in clients:
                 client.close()
     value = percentile(times, 0.99)
-    return [Row(f"{count:,} idle holds, wake p99", value, "ms", 5.0, "less")]
+    return [Figure(f"{count:,} idle holds, wake p99", value, "ms", 5.0, "less")]
 
 
 def holds(boom: Client) -> int:

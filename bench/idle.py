@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.deploy import Cluster
 
 
@@ -22,7 +22,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rows(seconds: float) -> list[Row]:
+def rows(seconds: float) -> list[Figure]:
     """The worst of three brokers and of three name servers."""
     with Cluster(name_servers=3, brokers=3) as cluster:
         # What a start leaves behind (elections, first heartbeats) is over by then; idle has no event.
@@ -37,7 +37,7 @@ def rows(seconds: float) -> list[Row]:
     for kind, prefix, bar in (("broker", "broker-", 100), ("name server", "name-", 80)):
         names = [name for name in pids if name.startswith(prefix)]
         worst = max(memory[n] for n in names)
-        found.append(Row(f"idle {kind}, memory", worst, "MiB", bar, "less"))
+        found.append(Figure(f"idle {kind}, memory", worst, "MiB", bar, "less"))
         worst = max(shares[n] for n in names)
-        found.append(Row(f"idle {kind}, of a core", worst, "%", 2.0, "less"))
+        found.append(Figure(f"idle {kind}, of a core", worst, "%", 2.0, "less"))
     return found

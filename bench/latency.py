@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.reader import Reader
-from bench.rows import Row
+from bench.figures import Figure
+from bench.reader import ReaderProcess
 from logboom.client import connect
 from logboom.deploy import Cluster
 
@@ -39,7 +39,7 @@ def latencies(brokers: int, seconds: float) -> list[float]:
     count = int(1_000 * (seconds + 0.5))
     with Cluster(name_servers=1, brokers=brokers) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("latency", queues=1, replicas=brokers)
-        reader = Reader(cluster.endpoints, "latency", count, "latency")
+        reader = ReaderProcess(cluster.endpoints, "latency", count, "latency")
         with boom.producer(acks="all") as producer:
             due = time.monotonic()
             for _ in range(count):
@@ -52,14 +52,14 @@ def latencies(brokers: int, seconds: float) -> list[float]:
         return reader.report().latencies_ms[500:]
 
 
-def rows(seconds: float) -> list[Row]:
+def rows(seconds: float) -> list[Figure]:
     """p50 and p99 with one broker and with three replicas."""
     sync = fdatasync_p50_ms()
-    found = [Row("fdatasync p50", sync, "ms", note="latency bars hold where this is ≤ 0.5 ms")]
+    found = [Figure("fdatasync p50", sync, "ms", note="latency bars hold where this is ≤ 0.5 ms")]
     for brokers, bars in ((1, (2.0, 10.0)), (3, (5.0, 25.0))):
         values = latencies(brokers, seconds)
         name = f"produce → consume, {brokers} broker" + ("s, 3 replicas" if brokers > 1 else "")
         for share, bar in zip((0.50, 0.99), bars, strict=True):
             value = percentile(values, share)
-            found.append(Row(f"{name}, p{share * 100:.0f}", value, "ms", bar, "less"))
+            found.append(Figure(f"{name}, p{share * 100:.0f}", value, "ms", bar, "less"))
     return found

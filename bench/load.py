@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from logboom.wire.checksum import crc32c, extend
+from logboom.wire.validation import crc32c, extend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,12 +11,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from bench.figures import Figure
 from bench.idle import cpu_seconds, resident_mb
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.asking import Asker
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.node_client import NodeClient
+from logboom.deploy.polling import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client
@@ -38,7 +38,7 @@ class Prober(threading.Thread):
 
     def run(self) -> None:
         """Until `end`."""
-        with Asker() as asker:
+        with NodeClient() as asker:
             while not self._ended.is_set():
                 for endpoint in self._endpoints:
                     began = time.monotonic()
@@ -109,13 +109,13 @@ def fail_over(cluster: Cluster, boom: Client) -> float:
     return time.monotonic() - began
 
 
-def rows(topics: int) -> list[Row]:
+def rows(topics: int) -> list[Figure]:
     """All figures for so many topics."""
     name = f"{topics:,} topics of {QUEUES} queues"
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         prober = Prober(cluster.name_server_endpoints)
         prober.start()
-        found = [Row(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
+        found = [Figure(f"{name}: create", create(boom, topics), "s", 60.0, "less")]
         wait_in_sync(boom, 3)
         # The work behind the creations ebbs away; that it is over is no event.
         time.sleep(5.0)
@@ -124,12 +124,14 @@ def rows(topics: int) -> list[Row]:
         time.sleep(5.0)
         for node in ("name-1", "broker-1"):
             share = 20 * (cpu_seconds(cluster.pid(node)) - before[node])
-            found.append(Row(f"  … idle {node}, of a core", share, "%"))
-            found.append(Row(f"  … idle {node}, memory", resident_mb(cluster.pid(node)), "MiB"))
+            found.append(Figure(f"  … idle {node}, of a core", share, "%"))
+            found.append(Figure(f"  … idle {node}, memory", resident_mb(cluster.pid(node)), "MiB"))
         served, whole = restart(cluster, boom, "broker-2")
-        found.append(Row("  … kill -9 and start of a broker, serves", served, "s", 10.0, "less"))
-        found.append(Row("  … in every ISR again", whole, "s"))
-        found.append(Row("  … fail-over of a broker", fail_over(cluster, boom), "s", 10.0, "less"))
+        found.append(Figure("  … kill -9 and start of a broker, serves", served, "s", 10.0, "less"))
+        found.append(Figure("  … in every ISR again", whole, "s"))
+        found.append(
+            Figure("  … fail-over of a broker", fail_over(cluster, boom), "s", 10.0, "less")
+        )
         slowest = 1000 * prober.end()
-        found.append(Row("  … slowest answer of a name server", slowest, "ms"))
+        found.append(Figure("  … slowest answer of a name server", slowest, "ms"))
     return found

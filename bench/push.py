@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from bench import load
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +91,7 @@ def commits(boom: Client, topic: str) -> float:
     return sorted(times)[len(times) // 2] * 1000
 
 
-def rows(count: int, runs: int) -> list[Row]:
+def rows(count: int, runs: int) -> list[Figure]:
     """The figures of push consumers, and of commits with three name servers."""
     items = load.values(count)
     with Cluster(name_servers=3, brokers=1) as cluster, connect(cluster.endpoints) as boom:
@@ -103,7 +103,7 @@ def rows(count: int, runs: int) -> list[Row]:
             many = max(many, batches(boom, topic, count))
         commit_ms = commits(boom, "push-0")
     return [
-        Row("push consumer, listener that does nothing", one, "msg/s", 300_000),
-        Row("push consumer, listener of batches", many, "msg/s", 1e6),
-        Row("commit(sync=True), 3 name servers, p50", commit_ms, "ms", 5.0, "less"),
+        Figure("push consumer, listener that does nothing", one, "msg/s", 300_000),
+        Figure("push consumer, listener of batches", many, "msg/s", 1e6),
+        Figure("commit(sync=True), 3 name servers, p50", commit_ms, "ms", 5.0, "less"),
     ]

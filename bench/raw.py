@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from rocksdict import DBRecoveryMode, Rdict, WriteBatch
 
-from logboom.nodes.disk.store import database_options, log_options
+from logboom.nodes.disk.rocks_storage import database_options, log_options
 from logboom.nodes.log.keys import log_key
 from logboom.wire.batch import encode_batch, stamp
 
@@ -29,7 +29,7 @@ DISTINCT: Final = 64
 """Different batches, taken in turn."""
 
 
-class Raw(msgspec.Struct, frozen=True):
+class RawFigures(msgspec.Struct, frozen=True):
     """What was measured."""
 
     messages_s: float
@@ -59,7 +59,7 @@ def fdatasync_ms(folder: Path, rounds: int = 300) -> list[float]:
     return sorted(spent)
 
 
-def measure(folder: Path, seconds: float) -> Raw:
+def measure(folder: Path, seconds: float) -> RawFigures:
     """Write batches into a new database in `folder` for some seconds."""
     disk = fdatasync_ms(folder)
     values = [[os.urandom(WIDTH) for _ in range(MESSAGES)] for _ in range(DISTINCT)]
@@ -86,7 +86,7 @@ def measure(folder: Path, seconds: float) -> Raw:
     del handle
     database.close()
     syncs.sort()
-    return Raw(
+    return RawFigures(
         messages_s=batches * MESSAGES / spent,
         megabytes_s=batches * len(entries[0]) / spent / 1e6,
         sync_ms_p50=percentile(syncs, 0.5),

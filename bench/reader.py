@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Mode = Literal["columns", "messages", "latency"]
 
 
-class Report(Struct):
+class ReaderReport(Struct):
     """What a reader saw. Times are this machine's monotonic clock, the same in all processes."""
 
     count: int
@@ -34,7 +34,7 @@ class Report(Struct):
     latencies_ms: list[float]
 
 
-def read_columns(boom: Client, topic: str, count: int) -> Report:
+def read_columns(boom: Client, topic: str, count: int) -> ReaderReport:
     """Read bare columns."""
     seen, expected, first_at = Checksum(), 0, 0.0
     with boom.consumer(topic, queues=[0], start="first") as consumer:
@@ -48,10 +48,10 @@ def read_columns(boom: Client, topic: str, count: int) -> Report:
                     raise SystemExit(f"offset {columns.base_offset} where {expected} belongs")
                 expected = columns.next_offset
                 seen.add(columns.arrow_buffers().value.data, columns.count)
-    return Report(seen.count, seen.crc, first_at, time.monotonic(), [])
+    return ReaderReport(seen.count, seen.crc, first_at, time.monotonic(), [])
 
 
-def read_messages(boom: Client, topic: str, count: int) -> Report:
+def read_messages(boom: Client, topic: str, count: int) -> ReaderReport:
     """Iterate Message objects."""
     values: list[bytes] = []
     expected, first_at = 0, 0.0
@@ -70,10 +70,10 @@ def read_messages(boom: Client, topic: str, count: int) -> Report:
     last_at = time.monotonic()
     seen = Checksum()
     seen.add_values(values)
-    return Report(seen.count, seen.crc, first_at, last_at, [])
+    return ReaderReport(seen.count, seen.crc, first_at, last_at, [])
 
 
-def read_latency(boom: Client, topic: str, count: int) -> Report:
+def read_latency(boom: Client, topic: str, count: int) -> ReaderReport:
     """Each value begins with the monotonic time at which it was sent, in ns."""
     latencies: list[float] = []
     with boom.consumer(topic, queues=[0], start="first") as consumer:
@@ -85,10 +85,10 @@ def read_latency(boom: Client, topic: str, count: int) -> Report:
             latencies.append((now - int.from_bytes((message.value or b"")[:8], "little")) / 1e6)
             if len(latencies) == count:
                 break
-    return Report(len(latencies), 0, first_at, time.monotonic(), latencies)
+    return ReaderReport(len(latencies), 0, first_at, time.monotonic(), latencies)
 
 
-class Reader:
+class ReaderProcess:
     """The parent's handle of a reader process."""
 
     def __init__(self, endpoints: Sequence[str], topic: str, count: int, mode: Mode) -> None:
@@ -102,13 +102,13 @@ class Reader:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
-    def report(self, timeout_s: float = 120.0) -> Report:
+    def report(self, timeout_s: float = 120.0) -> ReaderReport:
         """Wait until it has read all."""
         try:
             out, _ = self._process.communicate(timeout=timeout_s)
         finally:
             self.close()
-        return msgspec.json.decode(out, type=Report)
+        return msgspec.json.decode(out, type=ReaderReport)
 
     def close(self) -> None:
         """End it."""

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from bench.rows import Row
+from bench.figures import Figure
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ EVERY_S: Final = 0.01
 """Seconds between two messages of one queue."""
 
 
-class Watch:
+class ArrivalLog:
     """What came when, of which queue, to which member."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Watch:
         return listen
 
 
-def restart_all(boom: Client, watch: Watch) -> int:
+def restart_all(boom: Client, watch: ArrivalLog) -> int:
     """Eight members, each closed and replaced in turn while messages flow; how many were sent."""
     boom.admin.create_topic("rolling", queues=QUEUES)
     names = itertools.count()
@@ -90,9 +90,9 @@ def restart_all(boom: Client, watch: Watch) -> int:
     return sent
 
 
-def rows() -> list[Row]:
+def rows() -> list[Figure]:
     """Longest pauses in milliseconds, and doubles."""
-    watch = Watch()
+    watch = ArrivalLog()
     with (
         Cluster(name_servers=3, brokers=1) as cluster,
         connect(cluster.endpoints) as boom,
@@ -102,7 +102,7 @@ def rows() -> list[Row]:
         raise RuntimeError(f"{sent - len(watch.seen)} of {sent} messages were not handled")
     doubles = sum(watch.seen.values()) - sent
     return [
-        Row("rolling restart of 8: messages handled twice", doubles, "", 0, "less"),
-        Row("  … longest pause of a queue that stays", watch.stayed_s * 1000, "ms"),
-        Row("  … longest pause of a queue that moves", watch.moved_s * 1000, "ms"),
+        Figure("rolling restart of 8: messages handled twice", doubles, "", 0, "less"),
+        Figure("  … longest pause of a queue that stays", watch.stayed_s * 1000, "ms"),
+        Figure("  … longest pause of a queue that moves", watch.moved_s * 1000, "ms"),
     ]

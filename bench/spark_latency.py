@@ -1,7 +1,7 @@
 """How soon Spark passes a message on from topic to topic, exactly once, with its default trigger.
 
 A child process does it: Spark keeps one JVM for the life of a process, and how much that compiles is
-chosen when it starts. Here it is what `logboom.pipeline.session` chooses by itself, and not that of a
+chosen when it starts. Here it is what `logboom.pipeline.spark_session` chooses by itself, and not that of a
 long job as in the other figures of Spark. Three name servers would cost the decision another way
 there and back; here is one, and one broker, beside Spark on the same machine.
 """
@@ -15,8 +15,8 @@ import tempfile
 import time
 from typing import Final
 
+from bench.figures import Figure
 from bench.latency import percentile
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.pipeline import session
@@ -28,7 +28,7 @@ PAUSE_S: Final = 0.4
 """Between two messages, so that none waits for the micro-batch of the one before."""
 
 
-def rows(messages: int) -> list[Row]:
+def rows(messages: int) -> list[Figure]:
     """The latency of so many messages.
 
     Raises:
@@ -39,7 +39,7 @@ def rows(messages: int) -> list[Row]:
     taken: list[float] = json.loads(told)
     note = f"p90 {percentile(taken, 0.9):.0f} ms, n={messages}, default trigger, 1 broker"
     value = percentile(taken, 0.5)
-    return [Row("Spark, produce to sink commit, p50", value, "ms", BAR_MS, "less", note=note)]
+    return [Figure("Spark, produce to sink commit, p50", value, "ms", BAR_MS, "less", note=note)]
 
 
 def measured(messages: int) -> list[float]:

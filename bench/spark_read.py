@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from bench.figures import Figure
 from bench.load import WIDTH, values
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.pipeline import session
-from logboom.pipeline.rows import record_batches
+from logboom.pipeline.record_batches import record_batches
 from logboom.wire.batch import encode_batch, open_batch
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def register_toy(spark: SparkSession, count: int) -> None:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-    from logboom.pipeline.source import COLUMNS
+    from logboom.pipeline.data_source import COLUMNS
 
     each = count // QUEUES // BATCH
 
@@ -88,7 +88,7 @@ def register_toy(spark: SparkSession, count: int) -> None:
     spark.dataSource.register(Toy)
 
 
-def rows(count: int, rounds: int) -> list[Row]:
+def rows(count: int, rounds: int) -> list[Figure]:
     """Batch reads with the toy's beside them, and a stream over all there is."""
     with Cluster(name_servers=1, brokers=1) as cluster:
         fill(cluster.endpoints, count)
@@ -112,7 +112,9 @@ def fill(endpoints: list[str], count: int) -> None:
                 ).result()
 
 
-def batch_rows(spark: SparkSession, options: dict[str, str], count: int, rounds: int) -> list[Row]:
+def batch_rows(
+    spark: SparkSession, options: dict[str, str], count: int, rounds: int
+) -> list[Figure]:
     """One row a selection of columns."""
     register_toy(spark, count)
     found = []
@@ -126,7 +128,7 @@ def batch_rows(spark: SparkSession, options: dict[str, str], count: int, rounds:
         rate, best = count / min(ours[1:]), count / min(theirs[1:])
         note = f"1 broker; {best:,.0f} rows/s out of memory"
         found.append(
-            Row(
+            Figure(
                 f"Spark batch read, {name}",
                 rate,
                 "rows/s",
@@ -147,7 +149,7 @@ def seconds(frame: DataFrame) -> float:
     return time.perf_counter() - began
 
 
-def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Row:
+def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Figure:
     """A stream over all there is, from its start to its end."""
     best, count = float("inf"), 0
     for _ in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
@@ -160,4 +162,6 @@ def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Row
             query.awaitTermination()
             best = min(best, time.perf_counter() - began)
             count = sum(each.numInputRows for each in query.recentProgress)
-    return Row("Spark stream, AvailableNow", count / best, "rows/s", STREAM_BAR, note=f"{WIDTH} B")
+    return Figure(
+        "Spark stream, AvailableNow", count / best, "rows/s", STREAM_BAR, note=f"{WIDTH} B"
+    )

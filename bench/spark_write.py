@@ -9,8 +9,8 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final
 
+from bench.figures import Figure
 from bench.load import WIDTH, values
-from bench.rows import Row
 from bench.spark_read import LONG_JOB
 from logboom.client import connect
 from logboom.deploy import Cluster
@@ -27,7 +27,7 @@ OUT_QUEUES: Final = 4
 RATE_BAR: Final = 300_000
 
 
-def rows(count: int, rounds: int) -> list[Row]:
+def rows(count: int, rounds: int) -> list[Figure]:
     """The rate over `count` rows, best of `rounds`."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         fill(boom, count)
@@ -56,7 +56,7 @@ def copying(frame: DataFrame, servers: str, topic: str, folder: str) -> DataStre
     return writer.options(servers=servers, topic=topic, checkpointLocation=folder)
 
 
-def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds: int) -> Row:
+def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds: int) -> Figure:
     """A stream over all there is, from its start to its end."""
     best = float("inf")
     for turn in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
@@ -74,4 +74,6 @@ def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds
         if written != count:
             raise AssertionError(f"{written} rows arrived, not {count}")
     note = f"1 broker, {WIDTH} B and keys, {QUEUES} to {OUT_QUEUES} queues"
-    return Row("Spark stream to topic, exactly once", count / best, "rows/s", RATE_BAR, note=note)
+    return Figure(
+        "Spark stream to topic, exactly once", count / best, "rows/s", RATE_BAR, note=note
+    )

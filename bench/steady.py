@@ -11,11 +11,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from bench.figures import Figure
 from bench.idle import cpu_seconds, resident_mb
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 
 if TYPE_CHECKING:
     from logboom.client import Client, GroupConsumer
@@ -75,7 +75,7 @@ def _settled(members: list[GroupConsumer], groups: int) -> bool:
     return owned == groups * QUEUES
 
 
-def rows(members: int, groups: int, seconds: float) -> list[Row]:
+def rows(members: int, groups: int, seconds: float) -> list[Figure]:
     """Shares of a core over a span, and how long all took to join."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
@@ -115,10 +115,10 @@ def rows(members: int, groups: int, seconds: float) -> list[Row]:
     server = max(share for node, share in shares.items() if node.startswith("name-"))
     broker = max(share for node, share in shares.items() if node.startswith("broker-"))
     return [
-        Row(f"{name}, busiest name server, of a core", server, "%", BAR, "less"),
-        Row("  … its memory", memory, "MiB"),
-        Row("  … busiest broker, of a core", broker, "%"),
-        Row("  … messages read", rate, "/s", note="each is committed within 5 s"),
-        Row("  … all joined after", joined, "s"),
-        Row("  … every queue had its owner after", settled, "s"),
+        Figure(f"{name}, busiest name server, of a core", server, "%", BAR, "less"),
+        Figure("  … its memory", memory, "MiB"),
+        Figure("  … busiest broker, of a core", broker, "%"),
+        Figure("  … messages read", rate, "/s", note="each is committed within 5 s"),
+        Figure("  … all joined after", joined, "s"),
+        Figure("  … every queue had its owner after", settled, "s"),
     ]

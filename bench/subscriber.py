@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Mode = Literal["ack", "hold"]
 
 
-class Report(Struct):
+class SubscriberReport(Struct):
     """What a consumer did."""
 
     count: int
@@ -60,13 +60,13 @@ class SubscriberProcess:
             self.kill()
             raise RuntimeError("a consumer did not start: see its error above")
 
-    def report(self, timeout_s: float = 60.0) -> Report:
+    def report(self, timeout_s: float = 60.0) -> SubscriberReport:
         """End it, and hear what it did."""
         try:
             out, _ = self.process.communicate(timeout=timeout_s)
         finally:
             self.kill()
-        return msgspec.json.decode(out, type=Report)
+        return msgspec.json.decode(out, type=SubscriberReport)
 
     def kill(self) -> None:
         """End it at once: its session is heard of no more."""
@@ -109,7 +109,7 @@ def main() -> None:
                     consumer.ack(message)
         consumer.flush()
         cpu_s = time.process_time() - begun
-    print(msgspec.json.encode(Report(count, cpu_s)).decode(), flush=True)
+    print(msgspec.json.encode(SubscriberReport(count, cpu_s)).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench import load
+from bench.figures import Figure
 from bench.idle import cpu_seconds
 from bench.latency import percentile
-from bench.rows import Row
-from bench.subscriber import Report, SubscriberProcess
+from bench.subscriber import SubscriberProcess, SubscriberReport
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
-from logboom.nodes.disk.store import RocksStorage
+from logboom.deploy.polling import ask_until
+from logboom.nodes.disk.rocks_storage import RocksStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def unacked(boom: Client, topic: str) -> int:
     return sum(each.state.unacked for each in found)
 
 
-def once(boom: Client, cluster: Cluster, kind: str, topic: str, count: int) -> Shared:
+def once(boom: Client, cluster: Cluster, kind: str, topic: str, count: int) -> SharedRun:
     """Produce, deliver to four processes, and acknowledge each message."""
     boom.admin.create_topic(topic, queues=1, replicas=1)
     source = random.Random(3)
@@ -75,13 +75,15 @@ def once(boom: Client, cluster: Cluster, kind: str, topic: str, count: int) -> S
         for consumer in consumers:
             consumer.kill()
     boom.admin.delete_topic(topic)
-    return Shared(count, seconds, used, reports)
+    return SharedRun(count, seconds, used, reports)
 
 
-class Shared:
+class SharedRun:
     """What came of one run."""
 
-    def __init__(self, count: int, seconds: float, used_s: float, reports: list[Report]) -> None:
+    def __init__(
+        self, count: int, seconds: float, used_s: float, reports: list[SubscriberReport]
+    ) -> None:
         self.rate = count / seconds
         counts = [report.count for report in reports]
         if sum(counts) != count:
@@ -196,7 +198,7 @@ def cursor_bytes(folder: Path) -> int:
         storage.close()
 
 
-def rows(count: int, runs: int, unacked_count: int) -> list[Row]:
+def rows(count: int, runs: int, unacked_count: int) -> list[Figure]:
     """The figures of subscriptions, with one broker."""
     with tempfile.TemporaryDirectory(prefix="logboom-bench-") as folder:
         data = Path(folder)
@@ -211,15 +213,15 @@ def rows(count: int, runs: int, unacked_count: int) -> list[Row]:
         size = cursor_bytes(data / "broker-1" / "data")
     at = f"{unacked_count:,} unacked with holes"
     return [
-        Row("shared, 4 consumers, ack each", shared, "msg/s", 150_000),
-        Row("  … processor time of broker and consumers", shared_us, "µs/msg"),
-        Row("key_shared, 4 consumers, 10,000 keys", keyed, "msg/s", 100_000),
-        Row("  … processor time of broker and consumers", keyed_us, "µs/msg"),
-        Row("  … largest share, of the mean", share, "x", 1.25, "less"),
-        Row("consumer killed: at another after its session", late_s, "s", 1.0, "less"),
-        Row(f"{at}, ack() p99", percentile(acks.calls, 0.99), "ms", 1.0, "less"),
-        Row("  … until it is on disk and confirmed, p50", percentile(acks.confirmed, 0.5), "ms"),
-        Row("  … the same p99", percentile(acks.confirmed, 0.99), "ms"),
-        Row("  … the same p99 without holes", percentile(before.confirmed, 0.99), "ms"),
-        Row(f"{at}, cursor on disk", size / 1024, "KiB", 1024, "less"),
+        Figure("shared, 4 consumers, ack each", shared, "msg/s", 150_000),
+        Figure("  … processor time of broker and consumers", shared_us, "µs/msg"),
+        Figure("key_shared, 4 consumers, 10,000 keys", keyed, "msg/s", 100_000),
+        Figure("  … processor time of broker and consumers", keyed_us, "µs/msg"),
+        Figure("  … largest share, of the mean", share, "x", 1.25, "less"),
+        Figure("consumer killed: at another after its session", late_s, "s", 1.0, "less"),
+        Figure(f"{at}, ack() p99", percentile(acks.calls, 0.99), "ms", 1.0, "less"),
+        Figure("  … until it is on disk and confirmed, p50", percentile(acks.confirmed, 0.5), "ms"),
+        Figure("  … the same p99", percentile(acks.confirmed, 0.99), "ms"),
+        Figure("  … the same p99 without holes", percentile(before.confirmed, 0.99), "ms"),
+        Figure(f"{at}, cursor on disk", size / 1024, "KiB", 1024, "less"),
     ]

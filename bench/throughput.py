@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench import load
+from bench.figures import Figure
 from bench.raw import measure
-from bench.reader import Mode, Reader
-from bench.rows import Row
+from bench.reader import Mode, ReaderProcess
 from logboom.client import connect
 from logboom.deploy import Cluster
 
@@ -62,7 +62,7 @@ def once(
     expected = load.Checksum()
     expected.add(b"".join(items), len(items))
     before = boom.admin.describe_topic(topic).queues[0]
-    reader = Reader(endpoints, topic, len(items), mode)
+    reader = ReaderProcess(endpoints, topic, len(items), mode)
     with boom.producer(acks="all") as producer:
         began = time.monotonic()
         send(producer, topic, items)
@@ -88,11 +88,11 @@ def best(runs: int, measure: Callable[[int], tuple[float, float]]) -> tuple[floa
     return max((measure(n) for n in range(runs)), key=min)
 
 
-def one_broker(count: int, runs: int) -> list[Row]:
+def one_broker(count: int, runs: int) -> list[Figure]:
     """All throughput figures with one broker."""
     items = load.values(count)
     raw = max(raw_rate(count) for _ in range(runs))
-    rows = [Row("raw: WriteBatch + flush_wal, 8 batches a sync", raw, "msg/s")]
+    rows = [Figure("raw: WriteBatch + flush_wal, 8 batches a sync", raw, "msg/s")]
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
 
         def run(
@@ -108,7 +108,7 @@ def one_broker(count: int, runs: int) -> list[Row]:
 
         sent, read = run("many", send_batches, "columns", items)
         rows.append(
-            Row(
+            Figure(
                 "send_many 1,000 x 100 B, produced",
                 sent,
                 "msg/s",
@@ -118,19 +118,21 @@ def one_broker(count: int, runs: int) -> list[Row]:
             )
         )
         rows.append(
-            Row("  … and read as columns", read, "msg/s", 1.5e6, ratio=read / raw, ratio_bar=0.5)
+            Figure("  … and read as columns", read, "msg/s", 1.5e6, ratio=read / raw, ratio_bar=0.5)
         )
         sent, read = run("objects", send_batches, "messages", items[: count // 2])
         rows.append(
-            Row("  … and read as Message objects", read, "msg/s", ratio=read / raw, ratio_bar=0.25)
+            Figure(
+                "  … and read as Message objects", read, "msg/s", ratio=read / raw, ratio_bar=0.25
+            )
         )
         sent, read = run("singly", send_singly, "columns", items[: count // 2])
-        rows.append(Row("send one by one, produced", sent, "msg/s", 300_000, ratio=sent / raw))
-        rows.append(Row("  … and read as columns", read, "msg/s", 300_000, ratio=read / raw))
+        rows.append(Figure("send one by one, produced", sent, "msg/s", 300_000, ratio=sent / raw))
+        rows.append(Figure("  … and read as columns", read, "msg/s", 300_000, ratio=read / raw))
     return rows
 
 
-def three_replicas(count: int, runs: int) -> list[Row]:
+def three_replicas(count: int, runs: int) -> list[Figure]:
     """Three broker processes, acks=all, fsync on each."""
     items = load.values(count)
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
@@ -141,6 +143,6 @@ def three_replicas(count: int, runs: int) -> list[Row]:
             ),
         )
     return [
-        Row("3 replicas, acks=all, produced", sent, "msg/s", 400_000),
-        Row("  … and read as columns", read, "msg/s", 400_000),
+        Figure("3 replicas, acks=all, produced", sent, "msg/s", 400_000),
+        Figure("  … and read as columns", read, "msg/s", 400_000),
     ]

@@ -7,8 +7,8 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from bench.figures import Figure
 from bench.latency import percentile
-from bench.rows import Row
 from logboom.client import connect
 from logboom.deploy import Cluster
 
@@ -25,7 +25,7 @@ way as in the plain sends."""
 UNDER_WAY: Final = 64
 
 
-def rows(commits: int, transactions: int) -> list[Row]:
+def rows(commits: int, transactions: int) -> list[Figure]:
     """`commits` are timed alone; `transactions` of 10,000 messages against plain sends of as many."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         for topic in ("timed", "plain", "transacted", "one"):
@@ -39,16 +39,16 @@ def rows(commits: int, transactions: int) -> list[Row]:
         assert counted(boom, "transacted") == transactions * BATCHES * len(BATCH)
     name = f"transactions of {BATCHES * len(BATCH):,}"
     return [
-        Row(
+        Figure(
             "commit, 8 queues x 1,000 messages, p50", percentile(commit_ms, 0.5), "ms", 20.0, "less"
         ),
-        Row("commit, 8 queues x 1,000 messages, p99", percentile(commit_ms, 0.99), "ms"),
-        Row("sends and commit together, p50", percentile(whole_ms, 0.5), "ms"),
-        Row("send_many, 3 replicas, 8 queues", plain_rate, "msg/s"),
-        Row(
+        Figure("commit, 8 queues x 1,000 messages, p99", percentile(commit_ms, 0.99), "ms"),
+        Figure("sends and commit together, p50", percentile(whole_ms, 0.5), "ms"),
+        Figure("send_many, 3 replicas, 8 queues", plain_rate, "msg/s"),
+        Figure(
             f"{name}, one at a time", one_rate, "msg/s", note=f"{one_rate / plain_rate:.2f} x plain"
         ),
-        Row(
+        Figure(
             f"{name}, {AT_ONCE} at a time",
             rate,
             "msg/s",

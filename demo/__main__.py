@@ -23,7 +23,7 @@ from logboom.cli.output import note, show, show_json
 from logboom.cli.parameters import Output
 from logboom.deploy.detached import DATA
 from logboom.deploy.installed import check_installed
-from logboom.pipeline.session import INSTALL_JAVA, check_spark
+from logboom.pipeline.spark_session import INSTALL_JAVA, check_spark
 from logboom.wire.errors import StartError
 
 if TYPE_CHECKING:

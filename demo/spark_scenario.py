@@ -21,12 +21,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from demo.scenario import TOPIC, Steps
-from logboom.cli.pipeline_running import spark_for
+from logboom.cli.pipeline_runs import spark_for
 from logboom.client import connect
 from logboom.pipeline.jobs.archive import archive, audit
+from logboom.pipeline.jobs.job_runs import JobReport
 from logboom.pipeline.jobs.publishing import Target
-from logboom.pipeline.jobs.running import Run
-from logboom.pipeline.jobs.window import Windows, outgoing, window_to_topic, windowed
+from logboom.pipeline.jobs.window import WindowAggregation, outgoing, window_to_topic, windowed
 from logboom.pipeline.plot import Line, svg
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ AT_ONCE: Final = 100_000
 """Flights of one micro-batch of the archive."""
 FLIGHT: Final = "carrier string, dest string, dep_delay bigint"
 WATERMARK: Final = timedelta(hours=1)
-WEEKS: Final = Windows(
+WEEKS: Final = WindowAggregation(
     "carrier string, dep_delay bigint",
     width="7 days",
     by=("carrier",),
@@ -178,13 +178,13 @@ def work(
     )
 
 
-def _archive(spark: SparkSession, servers: str, place: Path, steps: Steps) -> Run:
+def _archive(spark: SparkSession, servers: str, place: Path, steps: Steps) -> JobReport:
     source = {"servers": servers, "subscribe": TOPIC, "maxOffsetsPerTrigger": str(AT_ONCE)}
     # A year in each micro-batch: thousands of files, were each queue to write its own.
     return _ended(archive(spark, source, place, gather=True, on_rows=steps.done))
 
 
-def _count(spark: SparkSession, servers: str, checkpoint: Path) -> Run:
+def _count(spark: SparkSession, servers: str, checkpoint: Path) -> JobReport:
     """All in one micro-batch: the data begin with January, October and November, and with more
     the watermark would leave out what follows."""
     with connect(servers) as boom:
@@ -193,7 +193,7 @@ def _count(spark: SparkSession, servers: str, checkpoint: Path) -> Run:
     return _ended(window_to_topic(spark, source, WEEKS, Target(servers, DELAYS), checkpoint))
 
 
-def _ended(run: Run) -> Run:
+def _ended(run: JobReport) -> JobReport:
     """Jobs end well after Ctrl-C; the demo ends with it."""
     if run.stopped:
         raise KeyboardInterrupt

@@ -3,6 +3,6 @@
 Light on purpose: one such module that fails to import hides all sources of a session.
 """
 
-from logboom.pipeline.source import LogboomDataSource as DefaultSource
+from logboom.pipeline.data_source import LogboomDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 RESERVE: Final = 64 * 1024 * 1024
 """`disk_reserve_bytes` of the broker on a disk of its own."""
-ROOM: Final = 4 * 1024 * 1024 * 1024
+ROOM_BYTES: Final = 4 * 1024 * 1024 * 1024
 """Bytes that the broker may use before its disk is full."""
 PIECE: Final = 1024 * 1024
 BITE: Final = 256 * PIECE
@@ -28,7 +28,7 @@ def unmount_below(folder: Path) -> None:
 class SmallDisk:
     """What `folder`, a broker's, lies on."""
 
-    def __init__(self, folder: Path, room: int = ROOM) -> None:
+    def __init__(self, folder: Path, room: int = ROOM_BYTES) -> None:
         """Mount a tmpfs at `folder` if that is allowed; `room` is for the broker's use."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)

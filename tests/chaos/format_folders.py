@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
-from logboom.nodes.disk.folder import FORMAT
+from logboom.nodes.disk.data_folder import FORMAT
 
 if TYPE_CHECKING:
     from logboom.client import Producer, Transaction

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from logboom.wire.actor import Effects, Inbound
-from logboom.wire.batch import check, encode_batch, open_batch
+from logboom.wire.acceptor import Acceptor
+from logboom.wire.actor import Effects, PeerAddress
+from logboom.wire.batch import encode_batch, open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 from logboom.wire.frames import decode, encode
-from logboom.wire.gate import Gate
 from logboom.wire.messages import Hello, Pull, Watch
 
-_PEER: Final = Inbound("main", b"fuzz")
+_PEER: Final = PeerAddress("main", b"fuzz")
 INTERESTING: Final = (b"\xff", b"\x00", b"\x7f", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff")
 BATCHES: Final = (
     encode_batch([b"v"] * 5, now_ms=1),
@@ -47,14 +47,14 @@ def one_input(data: bytes) -> None:
 
 
 def _gate(data: bytes) -> None:
-    gate, out = Gate("node", b"key", random.Random(1)), Effects()
+    gate, out = Acceptor("node", b"key", random.Random(1)), Effects()
     gate.admit(_PEER, encode(Hello(-1, 1, 1, "c", "client", 0)), out, 0.0)
     gate.admit(_PEER, [data, data], out, 1.0)
     assert out.sends
 
 
 def _batch(data: bytes) -> None:
-    check(data, stamped=False)
+    validate_batch(data, stamped=False)
     open_batch(data)
 
 

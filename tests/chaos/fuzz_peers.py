@@ -12,7 +12,7 @@ import zmq
 from hypothesis import strategies as st
 
 from logboom.wire.frames import Frame, encode
-from logboom.wire.messages import AnyMessage, Hello, Message, Prove
+from logboom.wire.messages import AnyMessage, Hello, Prove, WireMessage
 from tests.unit.wire.hostile import frames, structs
 
 GREETING: Final = (
@@ -46,7 +46,7 @@ HEADS: Final = (
 Case: TypeAlias = tuple[list[list[Frame]], list[list[Frame]]]
 """What a peer says first, and then."""
 
-_GREETINGS: Final[Sequence[Message]] = (
+_GREETINGS: Final[Sequence[WireMessage]] = (
     Hello(-1, 1, 1, "fuzz", "client", 0),
     Hello(-1, 1, 1, "fuzz", "client", 0, b"", b"x" * 16),
     Hello(-1, 2, 9, "fuzz", "client", 0),

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from logboom.client import Client, Message, connect
+from logboom.client.fetch.retry_copies import place_of
 from logboom.client.group_consumer import GroupConsumer
-from logboom.client.groups.retries import place_of
 from logboom.client.push_consumer import PushConsumer
 from logboom.wire.errors import GroupError, UnknownResource
 from tests.chaos import fates

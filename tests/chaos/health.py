@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from logboom.deploy import Cluster
-from logboom.deploy.asking import Asker
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import TopicView, View
 
@@ -51,7 +51,7 @@ class Health:
             if not self._cluster.running(name):
                 return f"{name} does not run"
         ends = {name: self._cluster.endpoint(name) for name in nodes}
-        with Asker() as asker:
+        with NodeClient() as asker:
             views = asker.views(list(ends.values()), ASK_S, self._topics)
         if silent := [name for name, end in ends.items() if end not in views]:
             return f"{silent[0]} does not answer"
@@ -80,7 +80,7 @@ class Health:
             for name in self._cluster.nodes
             if self._cluster.running(name)
         }
-        with Asker() as asker:
+        with NodeClient() as asker:
             answers: dict[str, StatsResult] = asker.stats(list(by_endpoint), 2.0)
         return {
             by_endpoint[endpoint]: Counter(

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from logboom.deploy.closing import Closing
+from logboom.deploy.closeable import Closeable
 from tests.chaos.proxy import CLIENT
 
 
@@ -66,7 +66,7 @@ def part(links: Links, one: Iterable[str], other: Iterable[str]) -> None:
             links.cut(b, a)
 
 
-class ProxyLinks(Closing):
+class ProxyLinks(Closeable):
     """Every port of the cluster behind `tests.chaos.proxy`, a process of its own."""
 
     kind = "proxy"

@@ -8,9 +8,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import log_key, position_of, queue_end
-from logboom.wire.batch import check, open_batch
+from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch
 from tests.chaos.ledger import GAPS, Stored, Verdict
 from tests.chaos.payload import runs
@@ -50,7 +50,7 @@ def _queue(
             return
         key, entry = rows[0]
         try:
-            head = check(entry)
+            head = validate_batch(entry)
         except DamagedBatch as error:
             verdict.found(WHOLE, f"queue {queue} {position_of(key)}: {error}")
             continue

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from logboom.client import connect
-from logboom.deploy.closing import Closing
+from logboom.deploy.closeable import Closeable
 from logboom.deploy.layout import KEY_FILE
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicView
 from tests.chaos.account import Account
-from tests.chaos.disk import ROOM, SmallDisk
+from tests.chaos.disk import ROOM_BYTES, SmallDisk
 from tests.chaos.health import Health, ScrubPasses, topic_of
 from tests.chaos.links import CLIENT, Links, adjusted
 from tests.chaos.machine import Machine
@@ -40,7 +40,7 @@ COMMAND_S: Final = 90.0
 """What a command of an operator may take."""
 
 
-class Rig(Closing):
+class Rig(Closeable):
     """Three name servers, some brokers, their links, machines and disks."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Rig(Closing):
         *,
         brokers: int = 3,
         scrub_every_s: float = 4.0,
-        room: int = ROOM,
+        room: int = ROOM_BYTES,
     ) -> None:
         """Start everything and create the topic."""
         self.folder = folder

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 
 from logboom.client import connect
-from logboom.deploy.asking import Asker
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import StartError
 from logboom.wire.view import View
 from tests.chaos.account import COMPARED, METADATA, judge_states
 from tests.chaos.bulk import load_bulk
 from tests.chaos.crew import Crew
-from tests.chaos.disk import ROOM
+from tests.chaos.disk import ROOM_BYTES
 from tests.chaos.group_ledger import GroupFigures, judge_group
 from tests.chaos.group_member import ATTEMPTS
 from tests.chaos.ledger import Verdict, judge
@@ -48,7 +48,7 @@ def run(plan: Plan) -> Result:
     verdict = Verdict()
     links = NamespaceLinks() if plan.links == NamespaceLinks.kind else ProxyLinks()
     # A run of each fault once is short: disks are soon read, and soon full.
-    scrub_every_s, room = (4.0, ROOM) if plan.seconds else (0.5, ROOM // 8)
+    scrub_every_s, room = (4.0, ROOM_BYTES) if plan.seconds else (0.5, ROOM_BYTES // 8)
     with Rig(
         plan.folder / "cluster", plan.queues, links, scrub_every_s=scrub_every_s, room=room
     ) as rig:
@@ -140,7 +140,7 @@ def _metadata(rig: Rig, verdict: Verdict) -> int:
     views: dict[str, View] = {}
 
     def level() -> bool:
-        with Asker() as asker:
+        with NodeClient() as asker:
             views.update(asker.views(endpoints, 1.0))
         return len(views) == len(endpoints) and len({v.version for v in views.values()}) == 1
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logboom.metadata.raft.hashes import StateHashes
+from logboom.metadata.raft.state_hashes import StateHashes
 from tests.chaos.account import (
     COMPARED,
     EXCUSES,
@@ -29,8 +29,10 @@ from tests.chaos.node_logs import entries, faults
 TIME = "2026-03-04 05:06:07,890"
 GOOD = f"{TIME} INFO logboom.nodes.server broker broker-1 listens\n"
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 7\n'
-CORRUPT = f"{TIME} ERROR logboom.nodes.disk.store the store in x is given up (Corruption: y)\n"
-UNLIKE = f"{TIME} CRITICAL logboom.metadata.raft.raft name-1: the state after entry 8 differs from the leader's\n"
+CORRUPT = (
+    f"{TIME} ERROR logboom.nodes.disk.rocks_storage the store in x is given up (Corruption: y)\n"
+)
+UNLIKE = f"{TIME} CRITICAL logboom.metadata.raft.raft_node name-1: the state after entry 8 differs from the leader's\n"
 
 
 def found(
@@ -98,7 +100,7 @@ def test_name_servers_say_so_in_words_that_are_known(caplog: pytest.LogCaptureFi
     hashes.take(16, b"ours")
     hashes.hear(16, b"another")
     assert hashes.mismatches == 1
-    log = f"{TIME} CRITICAL logboom.metadata.raft.raft {caplog.messages[0]}\n"
+    log = f"{TIME} CRITICAL logboom.metadata.raft.raft_node {caplog.messages[0]}\n"
     assert found(log=log) == {METADATA: 1}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from logboom.client import Client, Message, connect
 from logboom.deploy import Cluster
-from logboom.nodes.disk.folder import FORMAT
+from logboom.nodes.disk.data_folder import FORMAT
 from tests.chaos.format_folders import BEGAN_MS, value
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"

@@ -11,7 +11,7 @@ from logboom.deploy import node
 from logboom.metadata import name_server
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft.config import RaftConfig
+from logboom.metadata.raft.raft_config import RaftConfig
 from logboom.wire.actor import Instant
 from tests.chaos import watched_node
 from tests.sim.world.journal_disk import JournalDisk

@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from logboom.metadata import name_server
-from logboom.metadata.raft.config import RaftConfig
+from logboom.metadata.raft.raft_config import RaftConfig
 
 MODULE: Final = "logboom.deploy.node"
 EVERY: Final = 16

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from logboom.client import Client, Message, Producer, connect
-from logboom.client.options import Isolation
+from logboom.client.producer_options import Isolation
 from logboom.deploy import Cluster
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 
 
 def wait_until(

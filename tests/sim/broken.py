@@ -74,10 +74,10 @@ RULES_AT_BROKERS: Final = "nodes.test_broker_rules:"
 RULES_AT_NAME_SERVERS: Final = "metadata.test_name_server:"
 RULES_OF_RAFT: Final = "metadata.raft.test_rules:"
 COMMITTER: Final = "nodes.disk.test_committer:"
-COORDINATORS: Final = "nodes.groups.test_coordinator:"
-REQUESTS: Final = "nodes.groups.test_requests:"
-SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscriptions:"
-DECISIONS: Final = "metadata.transactions.test_transactions:"
+COORDINATORS: Final = "nodes.groups.test_group_coordinator:"
+REQUESTS: Final = "nodes.groups.test_member_requests:"
+SUBSCRIPTIONS: Final = "nodes.subscriptions.test_subscription_handler:"
+DECISIONS: Final = "metadata.tables.test_transaction_table:"
 RESTORED: Final = "metadata.transactions.test_views:test_a_restored_state_is_the_same"
 BREAKS: Final = (
     Break("Q1", q.acks_before_the_sync, Cluster(), within=20),
@@ -95,7 +95,7 @@ BREAKS: Final = (
         "Q3",
         c.copies_are_not_awaited,
         Directed(
-            "nodes.compaction.test_compacting:"
+            "nodes.compaction.test_compactor:"
             "test_a_follower_without_the_copies_does_not_join_before_it_has_them"
         ),
     ),
@@ -143,7 +143,7 @@ BREAKS: Final = (
         "Q13",
         s.logs_open_in_the_default_mode,
         Directed(
-            "nodes.disk.test_store:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
+            "nodes.disk.test_rocks_storage:test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect"
         ),
     ),
     Break("Q14", s.the_damaged_stay, Cluster("flipped bits"), within=20),
@@ -156,7 +156,7 @@ BREAKS: Final = (
     Break(
         "R1",
         r.gaps_go_unseen,
-        Directed("metadata.raft.test_links:test_r1_nothing_behind_a_gap_is_delivered"),
+        Directed("metadata.raft.test_raft_links:test_r1_nothing_behind_a_gap_is_delivered"),
     ),
     Break("R2", r.appends_cut_every_overlap, Raft(), seeds=(6,), within=80),
     Break("R3", r.rejections_step_back, Raft(), within=40),

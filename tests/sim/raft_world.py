@@ -16,8 +16,8 @@ from random import Random
 
 import msgspec
 
-from logboom.metadata.raft.config import RaftConfig, SubmitOutcome, SubmitStatus
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome, SubmitStatus
+from logboom.metadata.raft.raft_node import RaftNode
 from tests.sim.raft_faults import Weather
 from tests.sim.world.raft_disk import PowerLossError, SimulatedDisk
 

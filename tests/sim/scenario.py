@@ -12,10 +12,10 @@ import pytest
 
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
-from logboom.wire.commands import CreateTopic, Result
+from logboom.wire.commands import CommandResult, CreateTopic
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
-from logboom.wire.messages import Acks, AnyMessage, Message
+from logboom.wire.messages import Acks, AnyMessage, WireMessage
 from logboom.wire.view import TopicConfig
 from tests.sim.cast.api_client import ApiClient
 from tests.sim.cast.observer import Observer
@@ -119,7 +119,7 @@ class Scenario:
         self._rate = self.rng.choice(RATES)
         """Batches sent per second, all together."""
         self._working = False
-        self._created: dict[str, Result] = {}
+        self._created: dict[str, CommandResult] = {}
         self._askers: dict[str, WireClient] = {}
         """Clients that only ask what they are told to ask."""
         watch = partial(Observer, trace=world.trace, on_moment=self._moment)
@@ -155,7 +155,7 @@ class Scenario:
         self,
         name: str,
         cluster_key: bytes,
-        message: Message,
+        message: WireMessage,
         answered: Callable[[AnyMessage | None, LogboomError | None], None],
     ) -> None:
         client = self._askers.get(name)
@@ -221,7 +221,7 @@ class Scenario:
             self._call("observer", call)
 
     def _create(self, name: str, command: CreateTopic) -> None:
-        def done(result: Result) -> None:
+        def done(result: CommandResult) -> None:
             self._created[name] = result
             if result.code == "TOO_FEW_BROKERS":
                 self.observer.later(0.3, lambda: self._create(name, command))

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from logboom.metadata.raft.config import RaftError
+from logboom.metadata.raft.raft_config import RaftError
 from logboom.nodes.log.index import QueueIndex
 from tests.sim import (
     test_cluster,

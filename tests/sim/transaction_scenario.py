@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from logboom.nodes.log import borrowed
-from logboom.nodes.parked import parked
-from logboom.nodes.parked import release as parked_release
-from logboom.nodes.transactions import deciding
+from logboom.nodes.log import body_references
+from logboom.nodes.parking import release_scheduler as parked_release
+from logboom.nodes.replica import parked_queue
+from logboom.nodes.transactions import decision_executor
 from tests.sim.cast.transactions import Transactions
 from tests.sim.hunting import ROT, hunt
 from tests.sim.judges.verdict import Outcome
@@ -51,9 +51,9 @@ class TransactionScenario(Scenario):
         """All acts, while a turn releases little; raises `Failed`."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parked_release, "BATCHES_AT_ONCE", self._at_once)
-            patch.setattr(deciding, "FLYING", self._flying)
-            patch.setattr(borrowed, "SHORTEST", self._shortest)
-            patch.setattr(parked, "DROPPED_AT_ONCE", self._dropped)
+            patch.setattr(decision_executor, "MAX_IN_FLIGHT", self._flying)
+            patch.setattr(body_references, "SHORTEST", self._shortest)
+            patch.setattr(parked_queue, "DROPPED_AT_ONCE", self._dropped)
             return super().run()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final, NamedTuple, Self, TypeVar
 
-from logboom.pipeline.session import use_light_home
+from logboom.pipeline.spark_session import use_light_home
 
 START_S: Final = 120.0
 """A process that has not said by then that it serves has failed to start."""

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from logboom.client import Client
-from logboom.pipeline.failures import reason
+from logboom.pipeline.spark_errors import reason
 from tests.spark.conftest import Trimmed
 
 pytestmark = pytest.mark.timeout(400)

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
+from logboom.pipeline.data_loss import DataLossPolicy
 from logboom.pipeline.jobs import archive
-from logboom.pipeline.limits import Range
-from logboom.pipeline.losses import Losses
+from logboom.pipeline.offset_ranges import OffsetRange
 from logboom.wire.errors import OffsetOutOfRange
 from tests.spark.conftest import Sink
 from tests.spark.test_readers import batch, rows
@@ -152,9 +152,9 @@ def test_a_message_that_lacks_in_the_log_is_a_loss_as_ever(
 ) -> None:
     found = boom.read_range(half.topic, 0, half.first, half.end)
     lacking = [part for part in found if part.base_offset != half.first]
-    wanted = Range(half.topic, 0, half.first, half.end)
+    wanted = OffsetRange(half.topic, 0, half.first, half.end)
     with pytest.raises(OffsetOutOfRange, match=f"lacks offsets {half.first} to"):
-        list(Losses(fail=True).contiguous(lacking, wanted, lambda: half.first))
+        list(DataLossPolicy(fail=True).contiguous(lacking, wanted, lambda: half.first))
 
 
 def test_queries_read_what_is_kept(

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from logboom.client import Client
-from logboom.pipeline.failures import reason
+from logboom.pipeline.data_source import LogboomDataSource
 from logboom.pipeline.sink import StreamWriter
-from logboom.pipeline.sink_delivery import Unit, Written, stream_unit, write
+from logboom.pipeline.sink_delivery import TaskCommit, TransactionUnit, stream_unit, write
 from logboom.pipeline.sink_options import sink_options
-from logboom.pipeline.source import LogboomDataSource
+from logboom.pipeline.spark_errors import reason
 from logboom.wire.errors import InternalError
 from tests.spark.test_sink_writers import rows, stored, values, writer
 
@@ -41,7 +41,7 @@ def flaky_source(folder: Path, point: str) -> type[LogboomDataSource]:
                 failed.touch()
                 raise RuntimeError(f"failed on purpose: {point}")
 
-        def write(self, iterator: Iterator[Any]) -> Written:
+        def write(self, iterator: Iterator[Any]) -> TaskCommit:
             def some() -> Iterator[Any]:
                 for batch in iterator:
                     yield batch.slice(0, batch.num_rows // 2)
@@ -252,7 +252,7 @@ def passed(query: Any, batch: int) -> bool:
 def test_of_two_drivers_the_first_decision_counts(servers: str, boom: Client, topic: str) -> None:
     options = sink_options({"servers": servers, "topic": topic}, stream=True)
     drivers = [StreamWriter(options) for _ in range(2)]
-    unit = Unit(f"query of {topic}", 7)
+    unit = TransactionUnit(f"query of {topic}", 7)
     written = [write(options, unit, driver.attempt, iter([rows(range(50))])) for driver in drivers]
     assert all(each.handles for each in written)
     drivers[1].commit([written[1]], 7)
@@ -261,7 +261,7 @@ def test_of_two_drivers_the_first_decision_counts(servers: str, boom: Client, to
     drivers[1].abort([written[1]], 7)
     assert values(boom, topic) == list(range(50))
     late = write(options, unit, drivers[0].attempt, iter([rows(range(50))]))
-    assert late == Written(unit, drivers[0].attempt, closed=True)
+    assert late == TaskCommit(unit, drivers[0].attempt, closed=True)
     drivers[0].commit([late], 7)
     assert len(stored(boom, topic)) == 50
 
@@ -271,9 +271,9 @@ def test_tasks_that_won_are_published_and_their_zombies_are_not(
 ) -> None:
     options = sink_options({"servers": servers, "topic": topic}, stream=True)
     driver = StreamWriter(options)
-    unit = Unit(f"query of {topic}", 0)
+    unit = TransactionUnit(f"query of {topic}", 0)
 
-    def task(values: range) -> Written:
+    def task(values: range) -> TaskCommit:
         return write(options, unit, driver.attempt, iter([rows(values)]))
 
     task(range(50))  # it is thought dead, and goes on parking
@@ -288,7 +288,7 @@ def test_an_attempt_that_was_given_up_does_not_spoil_the_next(
     servers: str, boom: Client, topic: str
 ) -> None:
     options = sink_options({"servers": servers, "topic": topic}, stream=True)
-    unit = Unit(f"query of {topic}", 0)
+    unit = TransactionUnit(f"query of {topic}", 0)
     for last in (False, True):
         driver = StreamWriter(options)
         written = [write(options, unit, driver.attempt, iter([rows(range(20))])), None]
@@ -306,7 +306,9 @@ def test_a_write_that_was_published_before_says_that_it_writes_nothing(
     # The second is a query with a new checkpoint, which counts from 0 again.
     for _ in range(2):
         driver = StreamWriter(options)
-        driver.commit([write(options, Unit(topic, 0), driver.attempt, iter([rows(range(5))]))], 0)
+        driver.commit(
+            [write(options, TransactionUnit(topic, 0), driver.attempt, iter([rows(range(5))]))], 0
+        )
     said = f"write 0 of {topic!r} was published before: nothing is written now"
     (record,) = caplog.records
     assert record.levelname == "WARNING"

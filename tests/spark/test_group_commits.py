@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from logboom.client import Client
-from logboom.pipeline.group_commits import GroupCommits
-from logboom.pipeline.group_marks import MARK
+from logboom.pipeline.commit_target import MARK
+from logboom.pipeline.group_commit_listener import GroupCommitListener
 
 Fill = Callable[..., None]
 
@@ -38,13 +38,13 @@ def test_a_group_is_made_and_only_goes_forward(
     group = f"{topic}.group"
     fill(topic, 0, range(10))
     fill(topic, 1, range(10))
-    listener = GroupCommits()
+    listener = GroupCommitListener()
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 4, "1": 0}}))
     assert committed(boom, group, topic)[:2] == [4, 0]
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 6, "1": 5, "2": 0}}))
     assert committed(boom, group, topic) == [6, 5, 0]
     # Another query, or this one from an older checkpoint, with a listener that knows nothing.
-    for each in (listener, GroupCommits()):
+    for each in (listener, GroupCommitListener()):
         each.onQueryProgress(told(group, servers, **{topic: {"0": 2, "1": 7}}))
         each.onQueryProgress(told(group, servers, **{topic: {"0": 3, "1": 7}}))
         assert committed(boom, group, topic) == [6, 7, 0]
@@ -55,7 +55,7 @@ def test_topics_that_come_are_joined(boom: Client, servers: str, topic: str, fil
     boom.admin.create_topic(other, queues=1)
     fill(topic, 0, range(3))
     fill(other, 0, range(3))
-    listener = GroupCommits()
+    listener = GroupCommitListener()
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 3}}))
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 3}, other: {"0": 2}}))
     assert committed(boom, group, other) == [2]
@@ -73,10 +73,10 @@ def test_a_group_with_members_is_left_alone(
     group = f"{topic}.taken"
     fill(topic, 0, range(5))
     with boom.consumer(topic, group=group), caplog.at_level(logging.WARNING, "logboom.pipeline"):
-        GroupCommits().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
+        GroupCommitListener().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
         assert f"group '{group}' has members: give the query a group of its own" in caplog.text
         assert 5 not in committed(boom, group, topic)
-    GroupCommits().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
+    GroupCommitListener().onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
     assert committed(boom, group, topic)[0] == 5
 
 
@@ -89,7 +89,7 @@ def test_a_member_that_joins_later_is_not_moved_back(
 ) -> None:
     group = f"{topic}.joined"
     fill(topic, 0, range(20))
-    listener = GroupCommits()
+    listener = GroupCommitListener()
     listener.onQueryProgress(told(group, servers, **{topic: {"0": 5}}))
     assert committed(boom, group, topic)[0] == 5
     with boom.consumer(topic, group=group) as consumer:

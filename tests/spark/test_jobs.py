@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from logboom.client import Client
 from logboom.pipeline.jobs import archive as archiving
-from logboom.pipeline.jobs import lag as lagging
-from logboom.pipeline.jobs.window import Windows, window, windowed
+from logboom.pipeline.jobs import latency as lagging
+from logboom.pipeline.jobs.window import WindowAggregation, window, windowed
 from logboom.pipeline.lags import group_lags
 from logboom.wire.errors import InvalidRequest
 
@@ -88,7 +88,9 @@ def flight(carrier: str, delay: float, minute: int) -> tuple[bytes, datetime]:
 def test_windows_count_and_measure_by_fields(spark: SparkSession) -> None:
     rows = [flight("UA", 3, 1), flight("UA", 5, 4), flight("AA", 1, 4), flight("UA", 9, 11)]
     frame = spark.createDataFrame(rows, "value binary, timestamp timestamp")
-    wanted = Windows("carrier string, delay double", "10 minutes", "", ["carrier"], ["delay"])
+    wanted = WindowAggregation(
+        "carrier string, delay double", "10 minutes", "", ["carrier"], ["delay"]
+    )
     found = windowed(frame, wanted).orderBy("begin", "carrier")
     assert found.columns == [
         *("begin", "end", "carrier", "count"),
@@ -100,14 +102,14 @@ def test_windows_count_and_measure_by_fields(spark: SparkSession) -> None:
         (10, 20, "UA", 1, 9.0, 9.0, 9.0, 9.0),
     ]
     with pytest.raises(InvalidRequest, match="no field 'carier': there are carrier, delay, event"):
-        windowed(frame, Windows("carrier string, delay double", by=["carier"]))
+        windowed(frame, WindowAggregation("carrier string, delay double", by=["carier"]))
 
 
 def test_windows_of_a_topic_are_written_once_they_are_over(
     spark: SparkSession, servers: str, boom: Client, topic: str, tmp_path: Path
 ) -> None:
     source = {"servers": servers, "subscribe": topic}
-    wanted = Windows("n int, at bigint", "10 seconds", time="at", watermark="1 second")
+    wanted = WindowAggregation("n int, at bigint", "10 seconds", time="at", watermark="1 second")
 
     def send(*seconds: int) -> None:
         values = [json.dumps({"n": 1, "at": second}).encode() for second in seconds]

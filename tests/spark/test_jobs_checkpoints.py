@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from logboom.client import Client
 from logboom.pipeline.jobs import archive, dedup, enrich, replay, window
+from logboom.pipeline.jobs.job_runs import JobReport
 from logboom.pipeline.jobs.publishing import Target
-from logboom.pipeline.jobs.running import Run
 from logboom.wire.errors import InvalidRequest
 
 pytestmark = pytest.mark.timeout(400)
@@ -46,7 +46,7 @@ def test_an_archive_is_not_begun_anew_in_its_folder(
 def test_windows_are_not_begun_anew_in_their_folder(
     spark: SparkSession, servers: str, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
-    source, wanted = {"servers": servers, "subscribe": topic}, window.Windows("n int")
+    source, wanted = {"servers": servers, "subscribe": topic}, window.WindowAggregation("n int")
     fill(topic, 0, range(10))
     window.window(spark, source, wanted, tmp_path)
     shutil.rmtree(tmp_path / "_checkpoint")
@@ -59,7 +59,7 @@ def test_an_audit_misses_what_a_run_has_read_and_is_not_there(
 ) -> None:
     fill(topic, 0, range(10))
     archive.archive(spark, {"servers": servers, "subscribe": topic}, tmp_path)
-    run = Run("archive", offsets={topic: {"0": 12, "1": 7, "2": 3}})
+    run = JobReport("archive", offsets={topic: {"0": 12, "1": 7, "2": 3}})
     run.starts = {topic: {"0": 10, "1": 4, "2": 3}}
     found = archive.audit(spark, tmp_path, run)
     keys = ("topic", "partition", "first", "last", "messages", "missing", "doubled")
@@ -86,7 +86,7 @@ def test_a_checkpoint_of_other_topics_is_told(
     with pytest.raises(InvalidRequest, match=said):
         dedup.dedup(spark, wrong, target, place)
     with pytest.raises(InvalidRequest, match=said):
-        window.window_to_topic(spark, wrong, window.Windows("n int"), target, place)
+        window.window_to_topic(spark, wrong, window.WindowAggregation("n int"), target, place)
     with pytest.raises(InvalidRequest, match=said):
         enrich.enrich(enrich.messages_of(spark, wrong), target, place, source=wrong)
     both = {"servers": servers, "subscribe": f"{topic},{other}"}
@@ -112,7 +112,7 @@ def test_days_and_names_are_those_of_the_messages(
         (row,) = archive.audit(spark, tmp_path, run)
         assert (row["topic"], row["messages"], row["missing"]) == ("007", 2, 0)
         held = replay.read_archive(spark, tmp_path)
-        wanted = replay.Selection("007", since_ms=early, until_ms=early + 1)
+        wanted = replay.ReplayFilter("007", since_ms=early, until_ms=early + 1)
         assert {row.date for row in replay.selected(held, wanted).collect()} == {date(2023, 11, 14)}
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.client import Client
-from logboom.pipeline.jobs import dedup, enrich, running, window
+from logboom.pipeline.jobs import dedup, enrich, job_runs, window
+from logboom.pipeline.jobs.job_runs import LOOK_S, JobReport, run_stream
 from logboom.pipeline.jobs.publishing import Target
-from logboom.pipeline.jobs.running import LOOK_S, Run, run_stream
 from tests.spark.topic_contents import contents
 
 pytestmark = pytest.mark.timeout(400)
@@ -42,13 +42,13 @@ def test_a_job_that_is_interrupted_has_ended_well_and_goes_on(
     source, target = {"servers": servers, "subscribe": topic}, Target(servers, f"{topic}-copy")
     boom.admin.create_topic(target.topic, queues=1)
 
-    def run(**more: Any) -> Run:
+    def run(**more: Any) -> JobReport:
         if job == "dedup":
             return dedup.dedup(spark, source, target, tmp_path, by=["value"], **more)
         if job == "enrich":
             made = enrich.by_sql(enrich.messages_of(spark, source), "SELECT value FROM messages")
             return enrich.enrich(made, target, tmp_path, source=source, **more)
-        wanted = window.Windows("n int", "1 second", watermark="0 seconds")
+        wanted = window.WindowAggregation("n int", "1 second", watermark="0 seconds")
         return window.window_to_topic(spark, source, wanted, target, tmp_path, **more)
 
     before = signal.getsignal(signal.SIGINT)
@@ -111,7 +111,7 @@ def test_a_stream_that_always_has_more_ends_at_ctrl_c_with_its_micro_batch(
 def test_a_micro_batch_that_goes_on_for_too_long_after_ctrl_c_is_cancelled(
     spark: SparkSession, frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "FINISH_S", LOOK_S)
+    monkeypatch.setattr(job_runs, "FINISH_S", LOOK_S)
 
     def endless(rows: DataFrame, number: int) -> None:
         if rows.count():

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.cli.app import run
-from logboom.cli.pipeline_running import checkpoint_of, in_flags
+from logboom.cli.pipeline_runs import checkpoint_of, in_flags
 from logboom.client import Client, ParkedHandle
+from logboom.pipeline.joined_batches import LARGE
 from logboom.pipeline.sink import publish
-from logboom.pipeline.sink_delivery import Unit, Written
-from logboom.pipeline.sink_joining import LARGE
+from logboom.pipeline.sink_delivery import TaskCommit, TransactionUnit
 from logboom.pipeline.sink_options import sink_options
 from logboom.wire.errors import InvalidRequest, TransactionError
 
@@ -99,12 +99,12 @@ def test_a_table_that_lost_messages_is_begun_anew(
 def test_too_much_at_once_is_told_in_the_words_of_the_command(
     servers: str, boom: Client, topic: str
 ) -> None:
-    unit = Unit("too-much", 0)
+    unit = TransactionUnit("too-much", 0)
     handles = tuple(ParkedHandle("too-much", 0, 1, "t", 1, 0, n, 0, 1) for n in range(4_000))
     options = sink_options({"servers": servers, "topic": "t"}, stream=True)
     with pytest.raises(InvalidRequest) as raised:
         # Too large to be joined: there are more bytes than one decision can name.
-        publish(options, [Written(unit, 1, handles, sizes=(LARGE,) * len(handles))])
+        publish(options, [TaskCommit(unit, 1, handles, sizes=(LARGE,) * len(handles))])
     text = raised.value.text
     for job in ("archive", "enrich", "dedup", "window", "compact", "redrive"):
         assert "nothing is published. " in in_flags(job, text)
@@ -115,7 +115,7 @@ def test_too_much_at_once_is_told_in_the_words_of_the_command(
     # Nor does what took too long become less by running it again.
     late = ParkedHandle("too-late", 0, 1, topic, boom.admin.describe_topic(topic).id, 0, 0, 0, 1)
     with pytest.raises(TransactionError) as slow:
-        publish(options, [Written(Unit("too-late", 0), 1, (late,), sizes=(1,))])
+        publish(options, [TaskCommit(TransactionUnit("too-late", 0), 1, (late,), sizes=(1,))])
     said = in_flags("enrich", slow.value.text)
     assert "first rows came. Run it once with --delivery at-least-once" in said
     assert "say --at-once N from then on, or raise transaction_timeout_ms" in said

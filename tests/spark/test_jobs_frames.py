@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.pipeline.jobs import compact, dead_letters, enrich, replay
-from logboom.pipeline.jobs.messages import SCHEMA, as_messages, field_names, with_header
-from logboom.pipeline.jobs.window import Windows, outgoing, windowed
+from logboom.pipeline.jobs.message_frames import SCHEMA, as_messages, field_names, with_header
+from logboom.pipeline.jobs.window import WindowAggregation, outgoing, windowed
 from logboom.wire.errors import InvalidRequest
 
 pytestmark = pytest.mark.timeout(400)
@@ -71,7 +71,7 @@ def test_an_archive_is_selected_by_topic_time_offset_and_key(spark: SparkSession
     archive = frame(spark, rows).withColumn("date", sf.to_date("timestamp"))
 
     def found(**wanted: Any) -> list[int]:
-        chosen = replay.selected(archive, replay.Selection(**wanted))
+        chosen = replay.selected(archive, replay.ReplayFilter(**wanted))
         return [offset for _, offset in offsets(chosen)]
 
     assert found() == [0, 0, 2, 4, 1, 3, 5]
@@ -219,7 +219,7 @@ def letter(offset: int, cause: str, origin: str, time_ms: int = NOW_MS) -> tuple
     """A dead letter."""
     headers = [
         ("own", b"x"),
-        (ATTEMPT, b"16"),
+        (ATTEMPT_HEADER, b"16"),
         (ORIGIN, origin.encode()),
         (CAUSE, cause.encode()),
     ]
@@ -262,7 +262,7 @@ def test_dead_letters_are_counted_by_what_they_have_in_common(spark: SparkSessio
 
 def test_dead_letters_are_chosen_and_sent_back_as_they_were(spark: SparkSession) -> None:
     def found(**wanted: Any) -> list[int]:
-        chosen = dead_letters.chosen(letters(spark), dead_letters.Choice(**wanted))
+        chosen = dead_letters.chosen(letters(spark), dead_letters.DeadLetterFilter(**wanted))
         return [offset for _, offset in offsets(chosen)]
 
     assert found(cause="order .* known") == [0, 1]
@@ -285,12 +285,12 @@ def test_dead_letters_are_chosen_and_sent_back_as_they_were(spark: SparkSession)
 def test_windows_become_messages_in_their_order(spark: SparkSession) -> None:
     values = [(b'{"carrier": "UA", "delay": %d}' % n, at(NOW_MS + n * 60_000)) for n in range(5)]
     messages = spark.createDataFrame(values, "value binary, timestamp timestamp")
-    wanted = Windows("carrier string, delay int", "2 minutes", "", ["carrier"], ["delay"])
+    wanted = WindowAggregation("carrier string, delay int", "2 minutes", "", ["carrier"], ["delay"])
     found = outgoing(windowed(messages, wanted), wanted).collect()
     assert {row.key for row in found} == {b"UA"}
     assert [row.timestamp for row in found] == sorted(row.timestamp for row in found)
     assert [json.loads(row.value)["count"] for row in found] == [1, 2, 2]
-    both = Windows("carrier string, gate string", "2 minutes", "", ["carrier", "gate"])
+    both = WindowAggregation("carrier string, gate string", "2 minutes", "", ["carrier", "gate"])
     some = spark.createDataFrame(
         [(value, at(NOW_MS)) for value in (b'{"carrier": "x"}', b'{"gate": "x"}')], messages.schema
     )

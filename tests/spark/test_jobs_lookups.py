@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.client import Client
 from logboom.pipeline.jobs import enrich
 from logboom.pipeline.jobs.publishing import Target
-from logboom.pipeline.jobs.window import Windows, window
+from logboom.pipeline.jobs.window import WindowAggregation, window
 from tests.spark.topic_contents import contents
 
 pytestmark = pytest.mark.timeout(400)
@@ -83,7 +83,7 @@ def test_windows_and_sql_tell_of_what_they_could_not_read(
     spark: SparkSession, servers: str, boom: Client, flights: str, copy: Target, tmp_path: Path
 ) -> None:
     source = {"servers": servers, "subscribe": flights}
-    counted = window(spark, source, Windows(SCHEMA, by=["carrier"]), tmp_path / "windows")
+    counted = window(spark, source, WindowAggregation(SCHEMA, by=["carrier"]), tmp_path / "windows")
     assert (counted.rows, counted.unread) == (len(FLIGHTS), len(UNREAD))
     made = enrich.by_sql(
         enrich.messages_of(spark, source), "SELECT key, carrier FROM messages", SCHEMA

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.cli.app import run
 from logboom.client import Client
 from logboom.pipeline.jobs import checkpoints, dead_letters
-from logboom.pipeline.jobs.dead_letters import Choice, State, redrive
+from logboom.pipeline.jobs.dead_letters import DeadLetterFilter, RedriveState, redrive
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
@@ -46,7 +46,7 @@ def group_that_gave_up(boom: Client, topic: str, fill: Fill) -> str:
 def planned(checkpoint: Path, to: str = "", app_id: str = "") -> None:
     """As it is when the first run broke off just after it was published; under another application
     id just before, since nobody has published under that."""
-    state = checkpoints.read(checkpoint, State)
+    state = checkpoints.read(checkpoint, RedriveState)
     assert state is not None
     name = app_id or state.app_id
     checkpoints.write(checkpoint, structs.replace(state, done=0, planned=True, to=to, app_id=name))
@@ -76,20 +76,20 @@ def test_topics_that_are_gone_stop_nothing_but_their_own_letters(
     boom.admin.delete_topic(other)
     gone = f"dead letters of {other}, which does not exist: choose others by --topic"
     with pytest.raises(InvalidRequest, match=gone):
-        redrive(spark, back, buried, Choice(), place)
-    assert redrive(spark, back, buried, Choice(topic=topic), place).rows == 3
+        redrive(spark, back, buried, DeadLetterFilter(), place)
+    assert redrive(spark, back, buried, DeadLetterFilter(topic=topic), place).rows == 3
     # It had planned both when one was deleted.
     boom.admin.create_topic(other, queues=1)
     both = tmp_path / "both"
-    assert redrive(spark, back, buried, Choice(), both).rows == 6
+    assert redrive(spark, back, buried, DeadLetterFilter(), both).rows == 6
     planned(both, app_id="never-published")
     boom.admin.delete_topic(other)
-    assert redrive(spark, back, buried, Choice(topic=topic), both).rows == 3
+    assert redrive(spark, back, buried, DeadLetterFilter(topic=topic), both).rows == 3
     assert values(batch, topic) == Counter(dict.fromkeys(range(3), 4))
     # Its letters were not sent, so they can be sent elsewhere.
     boom.admin.create_topic(f"{topic}-saved", queues=1)
     saved = Target(servers, f"{topic}-saved")
-    assert redrive(spark, saved, buried, Choice(topic=other), both).rows == 3
+    assert redrive(spark, saved, buried, DeadLetterFilter(topic=other), both).rows == 3
     assert values(batch, saved.topic) == Counter(range(10, 13))
 
 
@@ -104,10 +104,10 @@ def test_a_run_that_broke_off_goes_where_it_was_planned_to(
 ) -> None:
     boom.admin.create_topic(f"{topic}-saved", queues=1)
     saved = Target(servers, f"{topic}-saved")
-    assert redrive(spark, saved, buried, Choice(), tmp_path).rows == 7
+    assert redrive(spark, saved, buried, DeadLetterFilter(), tmp_path).rows == 7
     planned(tmp_path, saved.topic, "a-run-that-broke-off")
-    assert redrive(spark, Target(servers), buried, Choice(), tmp_path).rows == 7
+    assert redrive(spark, Target(servers), buried, DeadLetterFilter(), tmp_path).rows == 7
     assert values(batch, saved.topic) == Counter(dict.fromkeys((*range(3), *range(10, 13), 99), 2))
     assert values(batch, topic) == Counter(range(3))
-    left = dead_letters.open_letters(spark, servers, buried, Choice(), tmp_path)
+    left = dead_letters.open_letters(spark, servers, buried, DeadLetterFilter(), tmp_path)
     assert left.count() == 0

@@ -24,7 +24,7 @@ from logboom.pipeline.jobs import (
     replay,
     window,
 )
-from logboom.pipeline.jobs.messages import HEADERS
+from logboom.pipeline.jobs.message_frames import HEADERS
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
@@ -75,11 +75,11 @@ def test_an_archive_is_replayed_once_however_often_it_breaks_off(
     fill(topic, 0, many, keys=keys(many), timestamps_ms=times, tags=["t"] * 90)
     folder, place = tmp_path / "archive", tmp_path / "replay"
     archive.archive(spark, {"servers": servers, "subscribe": topic}, folder)
-    wanted = replay.Selection(topic, until_ms=NOW_MS + 60)
+    wanted = replay.ReplayFilter(topic, until_ms=NOW_MS + 60)
     # 20 messages a second: three pieces, and it broke off when it had written two and noted one.
     run = replay.replay(spark, folder, wanted, copy, place, rate=20)
     assert (run.rows, run.batches) == (60, 3)
-    plan = checkpoints.read(place, replay.Plan)
+    plan = checkpoints.read(place, replay.ReplayState)
     assert plan is not None
     assert (plan.done, plan.pieces) == (3, 3)
     checkpoints.write(place, structs.replace(plan, done=1))
@@ -90,7 +90,7 @@ def test_an_archive_is_replayed_once_however_often_it_breaks_off(
     (first,) = row.where("value = '7'").collect()
     assert (first.tag, first.timestamp.microsecond) == ("t", 7_000)
     with pytest.raises(InvalidRequest, match="remembers another replay"):
-        replay.replay(spark, folder, replay.Selection(topic), copy, place)
+        replay.replay(spark, folder, replay.ReplayFilter(topic), copy, place)
     with pytest.raises(InvalidRequest, match="remembers another replay"):
         replay.replay(spark, folder, wanted, copy, place, keep_queues=True)
     (place / replay.PIECES).unlink()
@@ -169,7 +169,7 @@ def test_windows_go_to_a_topic_once(
     tmp_path: Path,
 ) -> None:
     source = {"servers": servers, "subscribe": topic}
-    wanted = window.Windows(
+    wanted = window.WindowAggregation(
         "c string, n int, at bigint", "10 seconds", "", ["c"], ["n"], "at", "0 seconds"
     )
 
@@ -220,16 +220,16 @@ def test_snapshots_are_whole_and_published_once(
     (tmp_path / "snapshot-000000").touch()
     send(a=b"1", b=b"2", c=b"3")
     assert run() == 3
-    before = checkpoints.read(tmp_path, compact.State)
+    before = checkpoints.read(tmp_path, compact.CompactJobState)
     assert before is not None
     send(a=b"4", b=None, d=b"5")
     assert run() == 3
     assert published(1) == {b"a": b"1", b"b": b"2", b"c": b"3"}
     assert published(2) == {b"a": b"4", b"c": b"3", b"d": b"5"}
     # It crashed when the second was published, and nothing was noted but where that ends.
-    after = checkpoints.read(tmp_path, compact.State)
+    after = checkpoints.read(tmp_path, compact.CompactJobState)
     assert after is not None
-    crashed = compact.State(before.app_id, topic, 1, before.ends, after.ends)
+    crashed = compact.CompactJobState(before.app_id, topic, 1, before.ends, after.ends)
     checkpoints.write(tmp_path, crashed)
     send(e=b"6")
     assert run() == 3
@@ -268,23 +268,23 @@ def test_dead_letters_go_back_once(
     buried: str,
     tmp_path: Path,
 ) -> None:
-    everything = dead_letters.Choice()
+    everything = dead_letters.DeadLetterFilter()
     found = dead_letters.triage(spark, servers, buried, everything, ["cause"], "1 hour")
     told = {row["cause"]: row["letters"] for row in found}
     assert told == {"time-out": 3, "order # is not known": 3}
-    timeouts = dead_letters.Choice(cause="^time-out$")
+    timeouts = dead_letters.DeadLetterFilter(cause="^time-out$")
     back = Target(servers)
 
-    def run(wanted: dead_letters.Choice) -> int:
+    def run(wanted: dead_letters.DeadLetterFilter) -> int:
         return dead_letters.redrive(spark, back, buried, wanted, tmp_path).rows
 
     assert dead_letters.open_letters(spark, servers, buried, everything, tmp_path).count() == 6
     assert run(timeouts) == 3
     assert run(timeouts) == 0
     # It crashed when they were published, and nothing was noted but which they are.
-    state = checkpoints.read(tmp_path, dead_letters.State)
+    state = checkpoints.read(tmp_path, dead_letters.RedriveState)
     assert state is not None
-    checkpoints.write(tmp_path, dead_letters.State(state.app_id, buried, 0, True))
+    checkpoints.write(tmp_path, dead_letters.RedriveState(state.app_id, buried, 0, True))
     assert run(everything) == 6
     rows = batch("value binary, headers " + HEADERS, subscribe=topic).collect()
     assert sorted(int(row.value) for row in rows) == sorted([*range(6), *range(6)])

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from logboom.client import Client
 from logboom.pipeline import stream_reader
-from logboom.pipeline.offsets import Offsets
+from logboom.pipeline.queue_offsets import Offsets
 from logboom.pipeline.stream_reader import StreamReader
 from logboom.wire.errors import InvalidRequest, OffsetOutOfRange, UnknownResource
 from tests.spark.conftest import Trimmed

@@ -16,8 +16,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from logboom.client import Client
 from logboom.pipeline.batch_reader import BatchReader
 from logboom.pipeline.clients import client
-from logboom.pipeline.rows import arrow_schema
-from logboom.pipeline.source import COLUMNS, LogboomDataSource, fields_of
+from logboom.pipeline.data_source import COLUMNS, LogboomDataSource, fields_of
+from logboom.pipeline.record_batches import arrow_schema
 from logboom.pipeline.stream_reader import StreamReader
 from logboom.wire.errors import InvalidRequest, OffsetOutOfRange, TimedOut, UnknownResource
 

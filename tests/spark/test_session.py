@@ -19,8 +19,8 @@ from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from logboom.pipeline import worker_daemon
-from logboom.pipeline.failures import reason
-from logboom.pipeline.session import check_spark, register, share_wheels
+from logboom.pipeline.spark_errors import reason
+from logboom.pipeline.spark_session import check_spark, register, share_wheels
 from logboom.wire.errors import StartError
 
 pytestmark = pytest.mark.timeout(400)

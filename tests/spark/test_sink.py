@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 
 from logboom.client import Client
 from logboom.pipeline import publish_updates
-from logboom.pipeline.failures import reason
+from logboom.pipeline.spark_errors import reason
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import queue_for
 

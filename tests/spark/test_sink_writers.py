@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from logboom.client import Client, Message, ParkedHandle
-from logboom.pipeline.rows import TYPES as ROW_TYPES
+from logboom.pipeline.data_source import COLUMNS, LogboomDataSource
+from logboom.pipeline.joined_batches import LARGE, Parked, runs
+from logboom.pipeline.record_batches import TYPES as ROW_TYPES
 from logboom.pipeline.sink import BatchWriter
-from logboom.pipeline.sink_delivery import Unit, Written
-from logboom.pipeline.sink_joining import LARGE, Parked, runs
-from logboom.pipeline.source import COLUMNS, LogboomDataSource
+from logboom.pipeline.sink_delivery import TaskCommit, TransactionUnit
 from logboom.wire.errors import InvalidRequest, LogboomError, TransactionError, UnknownResource
 from logboom.wire.hashing import queue_for
 from logboom.wire.transactions import MADE_UP, MAX_HANDLES
@@ -114,7 +114,7 @@ def test_many_tasks_with_little_for_many_queues_are_one_write(
     made = writer(servers, name, "partition value key tag headers timestamp")
     count = queues * of_each
 
-    def task(number: int, numbers: range) -> Written:
+    def task(number: int, numbers: range) -> TaskCommit:
         columns = {
             "partition": pa.array([n % queues for n in range(count)], pa.int32()),
             "key": pa.array([b"%d" % n if n % 3 else None for n in range(count)], pa.binary()),
@@ -171,7 +171,7 @@ def test_what_a_write_without_a_name_leaves_behind_ends(
     assert first.unit != second.unit
     assert values(boom, topic) == [0, 0, 1, 1, 2, 2]
     named = writer(servers, topic, txnAppId="nightly", txnVersion="7")
-    assert named.unit == Unit("nightly", 7)
+    assert named.unit == TransactionUnit("nightly", 7)
     with pytest.raises(InvalidRequest, match="choose another"):
         writer(servers, topic, txnAppId=f"{MADE_UP}mine", txnVersion="7")
 
@@ -281,7 +281,7 @@ def test_at_least_once_is_there_when_the_task_ends(servers: str, boom: Client, t
     made = writer(servers, topic, delivery="at-least-once")
     written = made.write(iter([rows(range(10))]))
     assert values(boom, topic) == list(range(10))
-    assert written == Written(None, made.attempt, rows=10)
+    assert written == TaskCommit(None, made.attempt, rows=10)
     made.commit([written])
     made.abort([written])
     assert values(boom, topic) == list(range(10))

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.output import bytes_text, note, show_json
 from logboom.cli.parameters import Figures, Servers
-from logboom.cli.progress import progress
+from logboom.cli.progress_bar import progress
 from logboom.client import Client
 from logboom.wire.errors import AlreadyExists, InvalidRequest
 

@@ -10,16 +10,16 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from logboom.cli.catching_up import bar, commit_index, percent
+from logboom.cli.catch_up_bar import bar, commit_index, percent
+from logboom.cli.cluster_status import leads, read_cluster_status
 from logboom.cli.local_cluster import cluster_folder
 from logboom.cli.output import bytes_text, note, show
 from logboom.cli.parameters import ClusterFolder, Output
-from logboom.cli.progress import progress
-from logboom.cli.standing import leads, look
+from logboom.cli.progress_bar import progress
 from logboom.deploy import detached
-from logboom.deploy.asking import Asker
 from logboom.deploy.detached import DATA, advice
 from logboom.deploy.identity import resident_bytes
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import InvalidRequest, StartError, Unavailable
 from logboom.wire.messages import StatsResult
 from logboom.wire.sockets import check_endpoint
@@ -125,8 +125,8 @@ def status(
 def _status_from_afar(servers: str, output: Literal["table", "json"]) -> None:
     """The same of nodes whose processes cannot be looked at."""
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
-    with Asker() as asker:
-        standing, _ = look(asker, ends, ASK_S)
+    with NodeClient() as asker:
+        standing, _ = read_cluster_status(asker, ends, ASK_S)
     if standing is None:
         raise Unavailable(f"no answer from {servers}: is a node up there?")
     view, answers = standing.view, standing.stats

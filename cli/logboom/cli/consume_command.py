@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.consume_group import POLL_MESSAGES, POLL_S, consume_as_member, group_start
 from logboom.cli.message_format import as_json, compile_format
 from logboom.cli.options import ago_ms, queue_numbers

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.message_format import as_row
 from logboom.cli.options import queue_numbers
 from logboom.cli.output import counted, note, show
 from logboom.cli.parameters import Apply, Count, DeadLetterOwner, Output, Servers
 from logboom.client import Client, Message
-from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -106,7 +106,9 @@ def _row(message: Message) -> dict[str, Any]:
     return {
         **as_row(message),
         "origin": headers.get(ORIGIN, b"").decode("utf-8", "replace") or None,
-        "attempts": int(headers[ATTEMPT]) if headers.get(ATTEMPT, b"").isdigit() else None,
+        "attempts": int(headers[ATTEMPT_HEADER])
+        if headers.get(ATTEMPT_HEADER, b"").isdigit()
+        else None,
         "cause": headers.get(CAUSE, b"").decode("utf-8", "replace") or None,
     }
 
@@ -172,7 +174,7 @@ def _send_again(
                         message.value,
                         key=message.key,
                         tag=message.tag,
-                        headers={**(message.headers or {}), ATTEMPT: b"1"},
+                        headers={**(message.headers or {}), ATTEMPT_HEADER: b"1"},
                         timestamp_ms=message.timestamp_ms,
                     )
                     for message in bunch

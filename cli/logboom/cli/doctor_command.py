@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import google_crc32c
 
-from logboom.cli.connecting import open_client
+from logboom.cli.check_result import CheckResult, Outcome, list_some
+from logboom.cli.cluster_status import ClusterStatus, read_cluster_status
+from logboom.cli.connection import open_client
 from logboom.cli.doctor_consumers import consumers
-from logboom.cli.findings import Finding, Outcome, some
 from logboom.cli.options import servers_or_default
 from logboom.cli.output import bytes_text, show
 from logboom.cli.parameters import Output, Servers
-from logboom.cli.standing import Standing, look
-from logboom.deploy.asking import Asker
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.sockets import check_endpoint
 
@@ -41,10 +41,10 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
         named = servers_or_default(servers)
     except Unavailable as error:
         what, _, fix = str(error).partition(": ")
-        findings.append(Finding("cluster", "failed", what, fix))
+        findings.append(CheckResult("cluster", "failed", what, fix))
     else:
         ends = [check_endpoint(end.strip()) for end in named.split(",")]
-        with Asker() as asker:
+        with NodeClient() as asker:
             findings += cluster(asker, ends)
         if any(each.check == "raft leader" and each.result == "ok" for each in findings):
             findings += _consumers(named)
@@ -55,46 +55,48 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
     return 1 if any(finding.result == "failed" for finding in findings) else 0
 
 
-def _consumers(servers: str) -> Iterator[Finding]:
+def _consumers(servers: str) -> Iterator[CheckResult]:
     """Checks of those who read and write."""
     try:
         with open_client(servers) as boom:
             yield from consumers(boom)
     except LogboomError as error:
-        yield Finding("groups", "warning", f"not looked at: {error.text}", "see the checks above")
+        yield CheckResult(
+            "groups", "warning", f"not looked at: {error.text}", "see the checks above"
+        )
 
 
-def machine() -> Iterator[Finding]:
+def machine() -> Iterator[CheckResult]:
     """Checks of this machine and installation."""
     major, minor = sys.version_info[:2]
     python = f"{major}.{minor}"
     if (major, minor) >= (3, 11):
-        yield Finding("python", "ok", python)
+        yield CheckResult("python", "ok", python)
     else:
-        yield Finding("python", "failed", python, "install Python 3.11 or newer")
+        yield CheckResult("python", "failed", python, "install Python 3.11 or newer")
     kind = google_crc32c.implementation
     if kind == "c":
-        yield Finding("checksums", "ok", "compiled")
+        yield CheckResult("checksums", "ok", "compiled")
     else:
-        yield Finding(
+        yield CheckResult(
             "checksums", "warning", f"{kind}: slow", "pip install --force-reinstall google-crc32c"
         )
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files >= OPEN_FILES or files == resource.RLIM_INFINITY:
-        yield Finding("open files", "ok", f"limit {files}")
+        yield CheckResult("open files", "ok", f"limit {files}")
     else:
-        yield Finding("open files", "warning", f"limit {files}", f"ulimit -n {OPEN_FILES}")
+        yield CheckResult("open files", "warning", f"limit {files}", f"ulimit -n {OPEN_FILES}")
 
 
-def cluster(asker: Asker, ends: list[str]) -> Iterator[Finding]:
+def cluster(asker: NodeClient, ends: list[str]) -> Iterator[CheckResult]:
     """Checks of the cluster that answers at any of these endpoints."""
-    standing, silent = look(asker, ends, ASK_S)
+    standing, silent = read_cluster_status(asker, ends, ASK_S)
     for end in silent:
-        yield Finding(f"node {end}", "failed", "no answer", _fix_silent(end))
+        yield CheckResult(f"node {end}", "failed", "no answer", _fix_silent(end))
     if standing is None:
         if len(silent) < len(ends):
             fix = "start a majority of the name servers"
-            yield Finding("metadata", "failed", "no node has any", fix)
+            yield CheckResult("metadata", "failed", "no node has any", fix)
         return
     yield from _nodes(standing)
     yield _raft_leader(standing)
@@ -106,16 +108,16 @@ def _fix_silent(end: str) -> str:
     return f"is it up, and is {end} right? `logboom cluster status` shows this machine's"
 
 
-def _nodes(standing: Standing) -> Iterator[Finding]:
+def _nodes(standing: ClusterStatus) -> Iterator[CheckResult]:
     view, leader = standing.view, standing.raft_leader
     for broker in view.brokers:
         if not standing.answers(broker.id):
             yield _silent(broker.id, broker.endpoint)
         elif not broker.alive:
             fix = f"look at its log: it cannot reach the raft leader {leader or ''}".rstrip()
-            yield Finding(f"node {broker.id}", "failed", "answers, but is fenced", fix)
+            yield CheckResult(f"node {broker.id}", "failed", "answers, but is fenced", fix)
         else:
-            yield Finding(f"node {broker.id}", "ok", broker.endpoint)
+            yield CheckResult(f"node {broker.id}", "ok", broker.endpoint)
     for server in view.name_servers:
         stats = standing.stats.get(server.id)
         if stats is None:
@@ -123,21 +125,21 @@ def _nodes(standing: Standing) -> Iterator[Finding]:
         elif leader is not None and stats.counters.get("in_touch") == 0:
             fix = f"can it reach raft_listen of {leader}, and {leader} its own?"
             found = "answers, but hears nothing of the raft leader"
-            yield Finding(f"node {server.id}", "failed", found, fix)
+            yield CheckResult(f"node {server.id}", "failed", found, fix)
         else:
-            yield Finding(f"node {server.id}", "ok", server.endpoint)
+            yield CheckResult(f"node {server.id}", "ok", server.endpoint)
     for name, answer in standing.stats.items():
         yield from _counters(name, answer.counters)
 
 
-def _silent(name: str, endpoint: str) -> Finding:
-    return Finding(f"node {name}", "failed", f"no answer at {endpoint}", f"start {name}")
+def _silent(name: str, endpoint: str) -> CheckResult:
+    return CheckResult(f"node {name}", "failed", f"no answer at {endpoint}", f"start {name}")
 
 
-def _raft_leader(standing: Standing) -> Finding:
+def _raft_leader(standing: ClusterStatus) -> CheckResult:
     leader = standing.raft_leader
     if leader is not None:
-        return Finding("raft leader", "ok", leader)
+        return CheckResult("raft leader", "ok", leader)
     here = standing.name_servers
     found = f"none: {len(here)} of {len(standing.view.name_servers)} name servers answer"
     if len(here) < standing.majority:
@@ -145,39 +147,41 @@ def _raft_leader(standing: Standing) -> Finding:
         fix = f"start {standing.majority - len(here)} of {', '.join(missing)}; acks=all and reads go on"
     else:
         fix = "they may be electing one: look again; then see whether they reach each other's raft_listen"
-    return Finding("raft leader", "failed", found, fix)
+    return CheckResult("raft leader", "failed", found, fix)
 
 
-def _brokers(standing: Standing) -> Finding:
+def _brokers(standing: ClusterStatus) -> CheckResult:
     brokers = standing.view.brokers
     alive = sum(standing.answers(broker.id) and broker.alive for broker in brokers)
     if alive:
-        return Finding("brokers", "ok", f"{alive} of {len(brokers)} alive")
-    return Finding("brokers", "failed", "none is alive", "start one: `logboom node broker`")
+        return CheckResult("brokers", "ok", f"{alive} of {len(brokers)} alive")
+    return CheckResult("brokers", "failed", "none is alive", "start one: `logboom node broker`")
 
 
-def _counters(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
+def _counters(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
     """What a node's own counters give away."""
     yield from _disk(name, counters)
     if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
         found = f"{counters['damaged']} damaged queues: {counters.get('damaged_queues', '?')}"
-        yield Finding(f"store of {name}", "failed", found, fix)
+        yield CheckResult(f"store of {name}", "failed", found, fix)
     if counters.get("stores_set_aside"):
         found = f"{counters['stores_set_aside']} damaged, kept as damaged-* in its data folder"
         fix = (
             "once all replicas are in sync and every queue has a leader delete it; until then it may be "
             "the only copy: `logboom store recover` brings back what it holds"
         )
-        yield Finding(f"old stores of {name}", "warning", found, fix)
+        yield CheckResult(f"old stores of {name}", "warning", found, fix)
     if counters.get("refusal"):
-        yield Finding(f"registration of {name}", "failed", str(counters["refusal"]), "see its log")
+        yield CheckResult(
+            f"registration of {name}", "failed", str(counters["refusal"]), "see its log"
+        )
     elif counters.get("lease") == 0:
         fix = "it cannot reach the raft leader: acks=all and reads go on, all else waits"
-        yield Finding(f"lease of {name}", "warning", "none", fix)
+        yield CheckResult(f"lease of {name}", "warning", "none", fix)
 
 
-def _disk(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
+def _disk(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
     """The room of a broker's disk beside its reserve."""
     free, size, reserve = (counters.get(of) for of in ("free_bytes", "disk_bytes", "reserve_bytes"))
     if not isinstance(free, int | float):
@@ -187,12 +191,12 @@ def _disk(name: str, counters: dict[str, Any]) -> Iterator[Finding]:
         found += f" of {bytes_text(size)}, {bytes_text(reserve)} reserved"
     if counters.get("disk_full"):
         fix = "free space, or shorten retention: it takes writes again by itself"
-        yield Finding(f"disk of {name}", "failed", found, fix)
+        yield CheckResult(f"disk of {name}", "failed", found, fix)
     else:
-        yield Finding(f"disk of {name}", "ok", found)
+        yield CheckResult(f"disk of {name}", "ok", found)
 
 
-def _queues(standing: Standing) -> Iterator[Finding]:
+def _queues(standing: ClusterStatus) -> Iterator[CheckResult]:
     topics = standing.view.topics
     queues = [(f"{t.name}/{n}", t.config, q) for t in topics for n, q in enumerate(t.queues)]
     fix = "start the brokers that hold its in-sync replicas (`logboom topic describe`)"
@@ -218,7 +222,7 @@ def _queues(standing: Standing) -> Iterator[Finding]:
     )
 
 
-def _about(check: str, wrong: list[str], result: Outcome, fix: str) -> Finding:
+def _about(check: str, wrong: list[str], result: Outcome, fix: str) -> CheckResult:
     if not wrong:
-        return Finding(check, "ok", "all")
-    return Finding(check, result, f"not {len(wrong)}: {some(wrong)}", fix)
+        return CheckResult(check, "ok", "all")
+    return CheckResult(check, result, f"not {len(wrong)}: {list_some(wrong)}", fix)

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logboom.cli.findings import Finding, Outcome, some
+from logboom.cli.check_result import CheckResult, Outcome, list_some
 from logboom.cli.output import counted
 from logboom.client import Client
-from logboom.client.groups.results import GroupDescription, GroupQueue
-from logboom.client.subscriptions.flows import QueueSubscription
-from logboom.client.transactions.unended import OpenTransaction
+from logboom.client.admin_flows.group_lag import GroupDescription, GroupQueue
+from logboom.client.admin_flows.open_transactions import OpenTransaction
+from logboom.client.admin_flows.subscription_flows import QueueSubscription
 from logboom.wire.errors import LogboomError
 from logboom.wire.names import is_reserved
 
@@ -25,7 +25,7 @@ STILL_MS: Final = 60_000
 """A queue with a lag that has not moved for so long does not move by itself."""
 VAIN: Final = 16
 """Deliveries in vain after which a message that must not be passed by holds up its queue."""
-MOST_TRANSACTIONS: Final = 10_000
+MAX_TRANSACTIONS: Final = 10_000
 SLACK_MS: Final = 60_000
 """Beyond the time after which brokers end a transaction, or ask no more."""
 DEFAULT_LIMIT_MS: Final = 15 * 60_000
@@ -34,7 +34,7 @@ WILLING: Final = ("paused", "full cache", "draining")
 """What a queue may say that stands still because its program wants it so, or is slow."""
 
 
-def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iterator[Finding]:
+def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iterator[CheckResult]:
     """Checks of the cluster's groups, subscriptions and transactions."""
     until = clock() + LOOK_S
     looks = {
@@ -47,13 +47,13 @@ def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iter
             yield from look
         except LogboomError as error:
             fix = "see the checks above; then look again"
-            yield Finding(check, "warning", f"could not be looked at: {error.text}", fix)
+            yield CheckResult(check, "warning", f"could not be looked at: {error.text}", fix)
 
 
 # Groups.
 
 
-def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[Finding]:
+def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[CheckResult]:
     names = [group.name for group in boom.admin.groups()]
     found, left = [], 0
     for place, name in enumerate(names):
@@ -71,12 +71,12 @@ def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[
     told = f"{counted(len(found), 'group')}, {counted(behind, 'message')} behind"
     if left:
         fix = "`logboom group describe` shows each"
-        yield Finding("groups", "warning", f"{told}; {left} not looked at", fix)
+        yield CheckResult("groups", "warning", f"{told}; {left} not looked at", fix)
     elif not wrong:
-        yield Finding("groups", "ok", told)
+        yield CheckResult("groups", "ok", told)
 
 
-def group_finding(group: GroupDescription) -> Finding | None:
+def group_finding(group: GroupDescription) -> CheckResult | None:
     """What is wrong with a group, the worst first; None if nothing is."""
     name, lag = group.name, sum(queue.lag or 0 for queue in group.queues)
     describe = f"`logboom group describe {name}`"
@@ -84,7 +84,7 @@ def group_finding(group: GroupDescription) -> Finding | None:
         if not lag:
             return None
         found = f"no member, {counted(lag, 'message')} behind"
-        return Finding(f"group {name}", "warning", found, "start its consumers, or delete it")
+        return CheckResult(f"group {name}", "warning", found, "start its consumers, or delete it")
     unowned = [queue for queue in group.queues if not queue.owner and queue.stuck]
     still = [q for q in group.queues if q.owner and q.lag and (q.still_ms or 0) >= STILL_MS]
     result: Outcome = "warning"
@@ -92,9 +92,11 @@ def group_finding(group: GroupDescription) -> Finding | None:
         if not lag:
             return None
         found = f"paused, {counted(lag, 'message')} behind"
-        return Finding(f"group {name}", result, found, f"`logboom group alter {name} --no-paused`")
+        return CheckResult(
+            f"group {name}", result, found, f"`logboom group alter {name} --no-paused`"
+        )
     if group.fault and not unowned:
-        return Finding(f"group {name}", "failed", f"not allocated: {group.fault}", describe)
+        return CheckResult(f"group {name}", "failed", f"not allocated: {group.fault}", describe)
     wrong = unowned + still
     if not wrong:
         return None
@@ -106,7 +108,7 @@ def group_finding(group: GroupDescription) -> Finding | None:
     fix = f"{describe} shows each queue" + (
         f"; give them to somebody: `logboom group alter {name} --strategy`" if unowned else ""
     )
-    return Finding(f"group {name}", result, first + more, fix)
+    return CheckResult(f"group {name}", result, first + more, fix)
 
 
 def _is_willing(queue: GroupQueue) -> bool:
@@ -116,10 +118,10 @@ def _is_willing(queue: GroupQueue) -> bool:
 # Subscriptions.
 
 
-def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[Finding]:
+def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[CheckResult]:
     topics = [topic for topic in boom.admin.topics() if not is_reserved(topic.name)]
     count = left = 0
-    wrong: list[Finding] = []
+    wrong: list[CheckResult] = []
     for place, topic in enumerate(topics):
         if clock() > until:
             left = len(topics) - place
@@ -136,12 +138,14 @@ def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> It
     told = counted(count, "subscription")
     if left:
         fix = "`logboom subscription list` shows those of a topic"
-        yield Finding("subscriptions", "warning", f"{told}; {left} topics not looked at", fix)
+        yield CheckResult("subscriptions", "warning", f"{told}; {left} topics not looked at", fix)
     elif not wrong:
-        yield Finding("subscriptions", "ok", told)
+        yield CheckResult("subscriptions", "ok", told)
 
 
-def subscription_findings(topic: str, name: str, queues: list[QueueSubscription]) -> list[Finding]:
+def subscription_findings(
+    topic: str, name: str, queues: list[QueueSubscription]
+) -> list[CheckResult]:
     """What is wrong with a subscription, if anything is."""
     states = [(each.queue, each.state) for each in queues]
     unacked = sum(state.unacked for _, state in states)
@@ -151,11 +155,11 @@ def subscription_findings(topic: str, name: str, queues: list[QueueSubscription]
         if not unacked:
             return []
         found = f"no consumer, {counted(unacked, 'message')} not acknowledged"
-        return [Finding(check, "warning", found, "start its consumers, or delete it")]
+        return [CheckResult(check, "warning", found, "start its consumers, or delete it")]
     bare = [str(queue) for queue, state in states if state.uncovered and state.unacked]
     if bare:
-        found = f"slots of nobody in {counted(len(bare), 'queue')}: {some(bare)}"
-        return [Finding(check, "failed", found, f"give every slot a consumer: {describe}")]
+        found = f"slots of nobody in {counted(len(bare), 'queue')}: {list_some(bare)}"
+        return [CheckResult(check, "failed", found, f"give every slot a consumer: {describe}")]
     vain = [
         f"{queue} at {offset} ({times} times)"
         for queue, state in states
@@ -164,40 +168,42 @@ def subscription_findings(topic: str, name: str, queues: list[QueueSubscription]
         if times >= VAIN
     ]
     if vain:
-        found = f"a message comes again and again in {counted(len(vain), 'queue')}: {some(vain)}"
+        found = (
+            f"a message comes again and again in {counted(len(vain), 'queue')}: {list_some(vain)}"
+        )
         fix = f"look at who reads it; `logboom subscription skip {topic} {name} 1` passes it by"
-        return [Finding(check, "failed", found, fix)]
+        return [CheckResult(check, "failed", found, fix)]
     return []
 
 
 # Transactions.
 
 
-def _transactions(boom: Client) -> Iterator[Finding]:
-    told = boom.admin.transactions(most=MOST_TRANSACTIONS)
+def _transactions(boom: Client) -> Iterator[CheckResult]:
+    told = boom.admin.transactions(most=MAX_TRANSACTIONS)
     wrong = late_findings(told.transactions, _limits(boom), int(time.time() * 1000))
     yield from wrong
     if not wrong:
         more = " or more" if told.more else ""
-        yield Finding("transactions", "ok", f"{len(told.transactions)}{more} under way")
+        yield CheckResult("transactions", "ok", f"{len(told.transactions)}{more} under way")
 
 
 def late_findings(
     transactions: list[OpenTransaction], limits_ms: dict[bool, int], now_ms: int
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Transactions and half messages past their time; `limits_ms`: of half messages, if True."""
     late = [each for each in transactions if now_ms - each.since_ms > limits_ms[each.is_half]]
     halves = [each for each in late if each.is_half]
     others = [each for each in late if not each.is_half]
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     if halves:
         text = f"{counted(len(halves), 'half message')} that nobody decides: {_whose(halves)}"
         fix = "`logboom transaction list`, then `logboom transaction commit` or `abort`"
-        found.append(Finding("half messages", "failed", text, fix))
+        found.append(CheckResult("half messages", "failed", text, fix))
     if others:
         text = f"{counted(len(others), 'transaction')} past their time: {_whose(others)}"
         fix = "they end once their queues have leaders; else `logboom transaction abort`"
-        found.append(Finding("transactions", "failed", text, fix))
+        found.append(CheckResult("transactions", "failed", text, fix))
     return found
 
 
@@ -216,4 +222,4 @@ def _limits(boom: Client) -> dict[bool, int]:
 
 
 def _whose(transactions: list[OpenTransaction]) -> str:
-    return some(list(dict.fromkeys(each.app_id for each in transactions)))
+    return list_some(list(dict.fromkeys(each.app_id for each in transactions)))

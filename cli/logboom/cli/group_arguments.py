@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from logboom.cli.options import duration_ms, queue_numbers, time_ms
-from logboom.client.groups.results import Place
+from logboom.client.admin_flows.group_lag import TopicQueue
 from logboom.wire.errors import InvalidRequest
 
 
@@ -50,14 +50,14 @@ def when(text: str) -> Literal["first", "last"] | int:
     return int(time.time() * 1000) - ago
 
 
-def assigned(texts: Sequence[str]) -> dict[str, list[Place]]:
+def assigned(texts: Sequence[str]) -> dict[str, list[TopicQueue]]:
     """Member → its queues, out of `member=topic/queues`.
 
     Raises:
         InvalidRequest: one is no such text, or a queue is given twice.
     """
-    found: dict[str, list[Place]] = {}
-    owner: dict[Place, str] = {}
+    found: dict[str, list[TopicQueue]] = {}
+    owner: dict[TopicQueue, str] = {}
     for text in texts:
         member, _, places = text.rpartition("=")
         topic, _, numbers = places.rpartition("/")
@@ -75,13 +75,13 @@ def assigned(texts: Sequence[str]) -> dict[str, list[Place]]:
     return found
 
 
-def offsets_of(texts: Sequence[str]) -> dict[Place | int, int]:
+def offsets_of(texts: Sequence[str]) -> dict[TopicQueue | int, int]:
     """Offsets out of `topic/queue=offset`.
 
     Raises:
         InvalidRequest: one is none.
     """
-    found: dict[Place | int, int] = {}
+    found: dict[TopicQueue | int, int] = {}
     for text in texts:
         place, _, offset = text.partition("=")
         topic, _, queue = place.rpartition("/")

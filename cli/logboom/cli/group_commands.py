@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from logboom.cli.confirming import confirmed
-from logboom.cli.connecting import open_client
+from logboom.cli.confirmation import confirmed
+from logboom.cli.connection import open_client
 from logboom.cli.group_arguments import assigned, offsets_of, subscription_of, when
 from logboom.cli.group_tables import as_json, headline, member_rows, queue_row, reset_row, summary
 from logboom.cli.options import duration_ms, queue_numbers

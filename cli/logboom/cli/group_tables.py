@@ -7,7 +7,12 @@ from typing import Any
 
 import msgspec
 
-from logboom.client.groups.results import GroupDescription, GroupQueue, OffsetReset, Place
+from logboom.client.admin_flows.group_lag import (
+    GroupDescription,
+    GroupQueue,
+    OffsetReset,
+    TopicQueue,
+)
 from logboom.wire.group_view import GroupSummary
 
 
@@ -67,7 +72,7 @@ def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
     ]
 
 
-def _places_text(places: Sequence[Place]) -> str:
+def _places_text(places: Sequence[TopicQueue]) -> str:
     """orders/0 1 2, refunds/4"""
     found: dict[str, list[str]] = {}
     for topic, queue in places:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.message_format import as_row
 from logboom.cli.options import ago_ms
 from logboom.cli.output import note, show, show_json

@@ -7,17 +7,17 @@ from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from logboom.cli.catching_up import bar, commit_index, percent
-from logboom.cli.confirming import confirmed
-from logboom.cli.connecting import open_client, operators_key
+from logboom.cli.catch_up_bar import bar, commit_index, percent
+from logboom.cli.confirmation import confirmed
+from logboom.cli.connection import open_client, operators_key
 from logboom.cli.output import note, show
 from logboom.cli.parameters import Confirmed, KeyFile, NameServer, Output, Servers
-from logboom.cli.progress import progress
+from logboom.cli.progress_bar import progress
 from logboom.client import Client
-from logboom.deploy.asking import Asker
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
-from logboom.deploy.keys import read_key
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.node_client import NodeClient
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import InvalidRequest, Unavailable
 from logboom.wire.messages import StatsResult
 from logboom.wire.sockets import check_endpoint
@@ -40,7 +40,7 @@ def list_name_servers(*, servers: Servers = None, output: Output = "table") -> N
     """
     with open_client(servers) as boom:
         members = boom.admin.name_servers()
-    with Asker() as asker:
+    with NodeClient() as asker:
         stats = asker.stats([member.endpoint for member in members], ASK_S)
     commit = commit_index(stats.values())
     rows = [
@@ -90,7 +90,7 @@ def add(
     """
     endpoint, raft_endpoint = check_endpoint(endpoint), check_endpoint(raft_endpoint)
     key = operators_key(key_file, servers)
-    with Asker() as asker:
+    with NodeClient() as asker:
         running = asker.stats([endpoint], ASK_S).get(endpoint)
         if running is None or running.node != name:
             # Added while nobody is there, it would only be one more that is missing.
@@ -102,7 +102,7 @@ def add(
     note(f"{name} is in the group and has caught up")
 
 
-def _wait_caught_up(boom: Client, asker: Asker, name: str, endpoint: str, wait: float) -> None:
+def _wait_caught_up(boom: Client, asker: NodeClient, name: str, endpoint: str, wait: float) -> None:
     members = [member.endpoint for member in boom.admin.name_servers()]
     goal = commit_index(asker.stats(members, ASK_S).values())
     with progress(f"{name} catches up", goal) as shown:

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Final
 
 from logboom.cli.local_cluster import local_endpoints
-from logboom.metadata.state.names import MAX_QUEUES
+from logboom.metadata.tables.name_rules import MAX_QUEUES
 from logboom.wire.errors import InvalidRequest
 
-MOST: Final = 1 << 62
+MAX_COUNT: Final = 1 << 62
 """No duration or size is greater: it has to fit into 64 bits with others."""
 _UNITS_MS: Final = {
     "ms": 1,
@@ -60,7 +60,7 @@ def ago_ms(text: str, now_ms: int) -> int:
 
 
 def _whole(text: str, found: float) -> int:
-    if found > MOST:
+    if found > MAX_COUNT:
         raise InvalidRequest(f"{text!r} is beyond every bound: write a smaller one")
     return int(found)
 

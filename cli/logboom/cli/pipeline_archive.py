@@ -30,7 +30,7 @@ from logboom.cli.pipeline_options import (
     resolved,
     whole,
 )
-from logboom.cli.pipeline_running import (
+from logboom.cli.pipeline_runs import (
     BROKEN,
     rows_bar,
     source_of,
@@ -166,7 +166,7 @@ def replay(
     with spark_for("replay", master) as spark:
         from logboom.pipeline.jobs import replay as job
 
-        wanted = job.Selection(
+        wanted = job.ReplayFilter(
             topic,
             tuple(queue_numbers(queue) or ()),
             moment(from_, "--from"),

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.output import note, show, show_json
 from logboom.cli.pipeline_options import Master, Output, Servers, names, whole
-from logboom.cli.pipeline_running import BROKEN, source_of, spark_for
-from logboom.cli.progress import progress
+from logboom.cli.pipeline_runs import BROKEN, source_of, spark_for
+from logboom.cli.progress_bar import progress
 from logboom.wire.errors import InvalidRequest
 
 
@@ -67,7 +67,7 @@ def lag(
 def watch(topics: str, seconds: int, master: str, servers: str | None) -> Sequence[Any]:
     """Latencies of what comes now."""
     with spark_for("lag", master) as spark, tempfile.TemporaryDirectory() as folder:
-        from logboom.pipeline.jobs.lag import watch_latency
+        from logboom.pipeline.jobs.latency import watch_latency
 
         with progress("lag", None) as bar:
             return watch_latency(
@@ -81,7 +81,7 @@ def watch(topics: str, seconds: int, master: str, servers: str | None) -> Sequen
 
 def draw(plot: Path, topics: str, found: Sequence[Any]) -> None:
     """Write the plot."""
-    from logboom.pipeline.jobs.lag import latency_lines
+    from logboom.pipeline.jobs.latency import latency_lines
     from logboom.pipeline.plot import svg
 
     title = f"From producer to reader: {topics}"
@@ -121,9 +121,9 @@ def audit(
         from logboom.pipeline.jobs import histories as job
 
         if archive is not None:
-            from logboom.pipeline.jobs.replay import Selection, read_archive, selected
+            from logboom.pipeline.jobs.replay import ReplayFilter, read_archive, selected
 
-            held = selected(read_archive(spark, whole(archive)), Selection(topic))
+            held = selected(read_archive(spark, whole(archive)), ReplayFilter(topic))
         else:
             source = source_of(topic, servers)
             held = spark.read.format("logboom").schema(job.SCHEMA).options(**source).load()

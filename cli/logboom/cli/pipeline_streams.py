@@ -27,7 +27,7 @@ from logboom.cli.pipeline_options import (
     resolved,
     whole,
 )
-from logboom.cli.pipeline_running import (
+from logboom.cli.pipeline_runs import (
     checkpoint_of,
     rows_bar,
     source_of,
@@ -263,7 +263,9 @@ def window(
     with spark_for("window", master) as spark:
         from logboom.pipeline.jobs import window as job
 
-        wanted = job.Windows(schema, width, slide, names(by), names(measure), time, watermark)
+        wanted = job.WindowAggregation(
+            schema, width, slide, names(by), names(measure), time, watermark
+        )
         source = source_of(topic, servers, start, at_once, skip_lost=skip_lost)
         with rows_bar("window") as bar:
             if to is not None:

@@ -20,8 +20,8 @@ from logboom.cli.pipeline_options import (
     names,
     whole,
 )
-from logboom.cli.pipeline_running import checkpoint_of, rows_bar, spark_for, target_of, tell
-from logboom.cli.progress import progress
+from logboom.cli.pipeline_runs import checkpoint_of, rows_bar, spark_for, target_of, tell
+from logboom.cli.progress_bar import progress
 
 
 def compact(
@@ -101,7 +101,9 @@ def dlq(
     with spark_for("dlq", master) as spark:
         from logboom.pipeline.jobs import dead_letters as job
 
-        wanted = job.Choice(cause, topic, moment(from_, "--from"), moment(until, "--until"))
+        wanted = job.DeadLetterFilter(
+            cause, topic, moment(from_, "--from"), moment(until, "--until")
+        )
         with progress("dlq", None):
             found = job.triage(spark, servers_or_default(servers), group, wanted, names(by), every)
     if output == "json":
@@ -151,7 +153,9 @@ def redrive(
     with spark_for("redrive", master) as spark:
         from logboom.pipeline.jobs import dead_letters as job
 
-        wanted = job.Choice(cause, topic, moment(from_, "--from"), moment(until, "--until"))
+        wanted = job.DeadLetterFilter(
+            cause, topic, moment(from_, "--from"), moment(until, "--until")
+        )
         target = target_of(to, servers, queues)
         if not yes:
             letters = job.open_letters(spark, target.servers, group, wanted, place)

@@ -10,16 +10,16 @@ from cyclopts import App, Parameter
 from logboom.cli.options import servers_or_default
 from logboom.cli.output import bytes_text, counted, note, show, show_json
 from logboom.cli.parameters import Apply, Output, Servers
-from logboom.cli.progress import progress
-from logboom.deploy.asking import Asker
+from logboom.cli.progress_bar import progress
 from logboom.deploy.installed import check_installed
+from logboom.deploy.node_client import NodeClient
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.sockets import check_endpoint
 from logboom.wire.view import View
 
 if TYPE_CHECKING:
-    from logboom.nodes.salvage.held import Chain
-    from logboom.nodes.salvage.recovery import DataFolder, Plan
+    from logboom.nodes.salvage.found_queues import EntryChain
+    from logboom.nodes.salvage.store_recovery import RecoveryPlan, StoreFolder
 
 ASK_S: Final = 2.0
 SHOWN_GAPS: Final = 5
@@ -64,9 +64,9 @@ def inspect_stores(
     """
     check_installed("logboom store", OF_THE_EXTRA)
     # Only now: these import the extra.
-    from logboom.nodes.salvage.recovery import data_folder, inspect
+    from logboom.nodes.salvage.store_recovery import inspect, read_store_folder
 
-    found = data_folder(folder)
+    found = read_store_folder(folder)
     names = {} if servers is None else {topic.id: topic.name for topic in _view(servers).topics}
     with progress("reading MiB", found.size >> 20) as bar:
         stores = inspect(found, lambda done: bar.to(done >> 20))
@@ -107,7 +107,7 @@ TORN: Final = (
 COLUMNS: Final = ("topic", "queue", "start", "end", "messages", "size", "lost", "lost_offsets")
 
 
-def _row(name: str, key: tuple[int, int], chain: Chain) -> dict[str, Any]:
+def _row(name: str, key: tuple[int, int], chain: EntryChain) -> dict[str, Any]:
     """One queue for programs."""
     return {
         "topic": name,
@@ -160,9 +160,9 @@ def recover(
     """
     check_installed("logboom store", OF_THE_EXTRA)
     # Only now: these import the extra.
-    from logboom.nodes.salvage.recovery import Plan, data_folder
+    from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 
-    found = data_folder(folder)
+    found = read_store_folder(folder)
     view = _view(servers_or_default(servers))
     _check_cluster(found, view)
     alive = any(broker.id == found.broker and broker.alive for broker in view.brokers)
@@ -170,7 +170,7 @@ def recover(
         raise InvalidRequest(f"{found.broker} runs: stop it, then recover, then start it again")
     topics = {topic.id: topic for topic in view.topics}
     with progress("reading MiB", found.size >> 20) as bar:
-        plan = Plan(found, topics, lambda done: bar.to(done >> 20))
+        plan = RecoveryPlan(found, topics, lambda done: bar.to(done >> 20))
     try:
         if yes and plan.wanted:
             with progress("writing MiB", plan.size >> 20) as bar:
@@ -199,7 +199,7 @@ def recover(
     _conclude(plan, yes=yes, alive=alive)
 
 
-def _conclude(plan: Plan, *, yes: bool, alive: bool) -> None:
+def _conclude(plan: RecoveryPlan, *, yes: bool, alive: bool) -> None:
     """What was done, and what is to be done next."""
     broker, wanted = plan.folder.broker, plan.wanted
     if not wanted:
@@ -225,7 +225,7 @@ def _view(servers: str) -> View:
         Unavailable: no node answers.
     """
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
-    with Asker() as asker:
+    with NodeClient() as asker:
         views = asker.views(ends, ASK_S)
         if views:
             known = max(views.values(), key=lambda view: view.version)
@@ -236,7 +236,7 @@ def _view(servers: str) -> View:
     return max(views.values(), key=lambda view: view.version)
 
 
-def _check_cluster(folder: DataFolder, view: View) -> None:
+def _check_cluster(folder: StoreFolder, view: View) -> None:
     if folder.cluster and folder.cluster != view.cluster_id:
         raise LogboomError(
             f"{folder.path} belongs to cluster {folder.cluster}, the servers are of "

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import App, Parameter
 
-from logboom.cli.confirming import confirmed
-from logboom.cli.connecting import open_client
+from logboom.cli.confirmation import confirmed
+from logboom.cli.connection import open_client
 from logboom.cli.group_arguments import when
 from logboom.cli.message_format import as_row
 from logboom.cli.options import queue_numbers
@@ -24,7 +24,7 @@ from logboom.cli.parameters import (
     SubscriptionName,
     TopicName,
 )
-from logboom.client.subscriptions.flows import Moved, QueueSubscription
+from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
 from logboom.wire.subscription_messages import SubscriptionConfig
 
 app = App(name="subscription", help="Subscriptions: list, describe, reset, skip, peek, delete.")
@@ -252,7 +252,7 @@ def _slots(ranges: list[tuple[int, int]]) -> str | None:
     return ", ".join([*shown, *more]) or None
 
 
-def _moved(lines: list[Moved], name: str, output: str, *, done: bool) -> None:
+def _moved(lines: list[SubscriptionReset], name: str, output: str, *, done: bool) -> None:
     rows = [msgspec.structs.asdict(line) for line in lines]
     show(rows, ["queue", "floor", "target", "first", "end"], output)
     if done:

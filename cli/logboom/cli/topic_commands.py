@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from cyclopts import App, Parameter
 
-from logboom.cli.confirming import confirmed
-from logboom.cli.connecting import open_client
+from logboom.cli.confirmation import confirmed
+from logboom.cli.connection import open_client
 from logboom.cli.options import duration_ms, size_bytes
 from logboom.cli.output import bytes_text, duration_text, note, show, show_json
 from logboom.cli.parameters import (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cyclopts import App
 
-from logboom.cli.connecting import open_client
+from logboom.cli.connection import open_client
 from logboom.cli.group_tables import age_text
 from logboom.cli.output import counted, note, show
 from logboom.cli.parameters import (
@@ -25,7 +25,7 @@ from logboom.cli.parameters import (
     Servers,
 )
 from logboom.client import Client
-from logboom.client.transactions.unended import OpenTransaction
+from logboom.client.admin_flows.open_transactions import OpenTransaction
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
 app = App(name="transaction", help="Transactions and half messages that nobody has decided.")

@@ -14,19 +14,19 @@ LogboomError.
 from logboom.client.app import App
 from logboom.client.client import Client, connect
 from logboom.client.consumer import Consumer
+from logboom.client.delays import Parking, delay_level
 from logboom.client.futures import ManyFuture, SendFuture
 from logboom.client.group_consumer import GroupConsumer
-from logboom.client.parking import Parking, delay_level
 from logboom.client.producer import Producer
+from logboom.client.push.listener_task import Context, Dead, Done, Later
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
-from logboom.client.pushing.work import Context, Dead, Done, Later
 from logboom.client.results import ColumnBatch, Message, NodeStats, PullResult, SendResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.transaction import Transaction
 from logboom.client.transactional_sender import TransactionalSender
-from logboom.client.transactions.deciding import Decision, ParkedHandle
-from logboom.client.transactions.halves import HalfSent, Resolution
+from logboom.client.transactions.decisions import Decision, ParkedHandle
+from logboom.client.transactions.half_messages import HalfSendResult, Resolution
 from logboom.wire.errors import LogboomError, RetryableError
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "Decision",
     "Done",
     "GroupConsumer",
-    "HalfSent",
+    "HalfSendResult",
     "Later",
     "LogboomError",
     "ManyFuture",

@@ -8,18 +8,27 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from logboom.client import flows
+from logboom.client.admin_flows import group_flows
+from logboom.client.admin_flows.group_lag import GroupDescription, OffsetReset, TopicQueue
+from logboom.client.admin_flows.offset_resets import (
+    ResetRequest,
+    Target,
+    parse_offsets,
+    reset_offsets,
+)
+from logboom.client.admin_flows.open_transactions import (
+    DEFAULT_LIMIT,
+    OpenTransactions,
+    open_transactions,
+)
 from logboom.client.admin_subscriptions import SubscriptionAdmin
+from logboom.client.delays import Parking
+from logboom.client.fetch import message_flows
 from logboom.client.flows import Flow, changed_config
-from logboom.client.groups import flows as group_flows
-from logboom.client.groups.resets import Reset, Target, parse_offsets, reset_offsets
-from logboom.client.groups.results import GroupDescription, OffsetReset, Place
-from logboom.client.parking import Parking
-from logboom.client.reading import message_flows
 from logboom.client.results import Message, NodeStats
-from logboom.client.transactions.halves import HalfOutcome, end_half
-from logboom.client.transactions.unended import MOST, OpenTransactions, open_transactions
+from logboom.client.transactions.half_messages import HalfOutcome, end_half
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
@@ -31,7 +40,7 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def read_offsets(path: Path | str) -> dict[Place, int]:
+def read_offsets(path: Path | str) -> dict[TopicQueue, int]:
     """The offsets in a file, as `parse_offsets` reads them.
 
     Raises:
@@ -266,10 +275,10 @@ class Admin:
             InvalidRequest: not one way to say where to, or an offset that the queue does not have.
         """
         listed = None if file is None else read_offsets(file)
-        asked = Reset(group, to, shift, from_group, listed, topic, queues)
+        asked = ResetRequest(group, to, shift, from_group, listed, topic, queues)
         return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
 
-    def transactions(self, app_id: str = "", *, most: int = MOST) -> OpenTransactions:
+    def transactions(self, app_id: str = "", *, most: int = DEFAULT_LIMIT) -> OpenTransactions:
         """Transactions and half messages that nobody has decided, the oldest first; `app_id` "":
         of everybody. `Client.decide` takes the `handles()` of one, `end_half` its `half`.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
+from logboom.client.admin_flows import subscription_flows
+from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
 from logboom.client.flows import Flow
 from logboom.client.results import Message
-from logboom.client.subscriptions import flows
-from logboom.client.subscriptions.flows import Moved, QueueSubscription
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class SubscriptionAdmin:
 
     def all(self, topic: str) -> list[QueueSubscription]:
         """All subscriptions of a topic, queue by queue."""
-        return self._run(flows.subscriptions(topic, "", self._timeout_s))
+        return self._run(subscription_flows.subscriptions(topic, "", self._timeout_s))
 
     def describe(self, topic: str, name: str) -> list[QueueSubscription]:
         """One subscription, queue by queue: how far it is, and its consumers.
@@ -34,7 +34,7 @@ class SubscriptionAdmin:
         Raises:
             UnknownResource: UNKNOWN_SUBSCRIPTION.
         """
-        return self._run(flows.subscriptions(topic, name, self._timeout_s))
+        return self._run(subscription_flows.subscriptions(topic, name, self._timeout_s))
 
     def reset(
         self,
@@ -45,14 +45,14 @@ class SubscriptionAdmin:
         queues: Sequence[int] | None = None,
         dry_run: bool = True,
         force: bool = False,
-    ) -> list[Moved]:
+    ) -> list[SubscriptionReset]:
         """Let a subscription go on from the first message, the end, or a message time in ms: what
         lies below counts as acknowledged, and nothing else. Only the plan, unless `dry_run` is False.
 
         Raises:
             Refused: CONSUMER_BUSY: it has consumers; with `force` they are cut off, and come again.
         """
-        flow = flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
+        flow = subscription_flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
         return self._run(flow)
 
     def skip(
@@ -64,15 +64,15 @@ class SubscriptionAdmin:
         queues: Sequence[int] | None = None,
         dry_run: bool = True,
         force: bool = False,
-    ) -> list[Moved]:
+    ) -> list[SubscriptionReset]:
         """Acknowledge the next `count` messages of each queue. Only the plan, unless `dry_run` is
         False; errors as of `reset`."""
-        flow = flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
+        flow = subscription_flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
         return self._run(flow)
 
     def peek(self, topic: str, name: str, queue: int, count: int = 10) -> list[Message]:
         """The first messages of a queue that are not acknowledged; nothing changes by it."""
-        return self._run(flows.peek(topic, name, queue, count, self._timeout_s))
+        return self._run(subscription_flows.peek(topic, name, queue, count, self._timeout_s))
 
     def delete(self, topic: str, name: str, *, force: bool = False) -> None:
         """Forget a subscription with all that it acknowledged.
@@ -80,4 +80,4 @@ class SubscriptionAdmin:
         Raises:
             Refused: CONSUMER_BUSY: it has consumers, and not `force`.
         """
-        self._run(flows.delete(topic, name, force, self._timeout_s))
+        self._run(subscription_flows.delete(topic, name, force, self._timeout_s))

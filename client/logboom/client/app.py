@@ -7,7 +7,7 @@
 
     app.run()          # until Ctrl-C or SIGTERM
 
-`Order` is a msgspec struct, a dataclass or what else `logboom.client.typed` lists. A function that
+`Order` is a msgspec struct, a dataclass or what else `logboom.client.typed_values` lists. A function that
 raises gets the message again, as a listener of `push_consumer`, whose options a subscriber has. The
 decorated function stays what it was: tests call it like any other. `logboom.deploy.testing` runs an
 app against an embedded node.
@@ -27,8 +27,8 @@ from logboom.client.client import Client, connect
 from logboom.client.futures import SendFuture
 from logboom.client.producer import Producer
 from logboom.client.push_consumer import PushConsumer
-from logboom.client.subscribers import Subscriber, Subscribers
-from logboom.client.typed import Codec, encode_value
+from logboom.client.subscribers import SubscriberFunction, Subscribers
+from logboom.client.typed_values import Codec, encode_value
 from logboom.wire.errors import InvalidRequest, RetryableError
 
 LOG = logging.getLogger("logboom.client")
@@ -225,7 +225,7 @@ class App:
             raise _StoppedError
 
 
-def _open(client: Client, subscriber: Subscriber, defaults: dict[str, Any]) -> PushConsumer:
+def _open(client: Client, subscriber: SubscriberFunction, defaults: dict[str, Any]) -> PushConsumer:
     return client.push_consumer(
         subscriber.topics,
         group=subscriber.group,

@@ -1,6 +1,6 @@
 """What the API asks of the core: the requests inside `wire.actor.Call`.
 
-Each carries an `Outcome` that the core resolves, at `timeout` seconds the latest where it has one.
+Each carries an `Promise` that the core resolves, at `timeout` seconds the latest where it has one.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from logboom.client.outcome import Outcome
-from logboom.wire.commands import AnyCommand, Result
+from logboom.client.promise import Promise
+from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.messages import AnyMessage, Message
+from logboom.wire.messages import AnyMessage, WireMessage
 from logboom.wire.view import TopicView, View
 
 if TYPE_CHECKING:
-    from logboom.client.groups.member import Member
-    from logboom.client.reading.inbox import QueueFetch
-    from logboom.client.sending.send_buffer import SendBuffer
-    from logboom.client.subscriptions.subscriber import Subscriber
-    from logboom.client.transactions.half_checks import Checks
+    from logboom.client.fetch.fetch_buffer import QueueFetch
+    from logboom.client.groups.member import MemberState
+    from logboom.client.send.send_buffer import SendBuffer
+    from logboom.client.subscriptions.subscriber_state import SubscriberState
+    from logboom.client.transactions.half_check_poller import HalfMessageQueue
 
 Start: TypeAlias = int | Literal["first", "last"]
 """Where to begin to read: an offset, or an end of the queue."""
 
 
-class ReadAt(int):
+class MessageTime(int):
     """A message time in ms, where an offset would be an int."""
 
 
@@ -36,7 +36,7 @@ class Connect:
     """Wait for the first view of the metadata."""
 
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class FindTopic:
     timeout: float
     create: bool = False
     queues: int = 0
-    outcome: Outcome[TopicView] = field(default_factory=Outcome)
+    outcome: Promise[TopicView] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -60,16 +60,16 @@ class ProposeCommand:
 
     command: AnyCommand
     timeout: float
-    outcome: Outcome[Result] = field(default_factory=Outcome)
+    outcome: Promise[CommandResult] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
-class WholeView:
+class LoadMetadata:
     """The metadata of all topics, at least as new as `version`."""
 
     timeout: float
     version: int = -1
-    outcome: Outcome[View] = field(default_factory=Outcome)
+    outcome: Promise[View] = field(default_factory=Promise)
 
 
 Answer: TypeAlias = tuple[AnyMessage, list[Frame]]
@@ -83,9 +83,9 @@ class AskLeader:
 
     topic: str
     queue: int
-    message: Callable[[int], Message]
+    message: Callable[[int], WireMessage]
     timeout: float
-    outcome: Outcome[Answer] = field(default_factory=Outcome)
+    outcome: Promise[Answer] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -93,17 +93,17 @@ class AskNode:
     """Ask one node, once."""
 
     endpoint: str
-    message: Message
+    message: WireMessage
     timeout: float
-    outcome: Outcome[Answer] = field(default_factory=Outcome)
+    outcome: Promise[Answer] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
-class Together:
+class AskAll:
     """Several questions at once; done when all are answered, whatever each came to."""
 
     calls: Sequence[AskLeader]
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class OpenProducer:
 
     buffer: SendBuffer[Any]
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class OpenTopic:
     topic: str
     timeout: float
     queues: int = 0
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Flush:
     """Send all that `buffer` holds at once; done when all of it is acknowledged or given up."""
 
     buffer: SendBuffer[Any]
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class CloseProducer:
     """Forget a producer; what it still holds fails, with ClientClosed unless `error` says why."""
 
     buffer: SendBuffer[Any]
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
     error: LogboomError | None = None
 
 
@@ -147,14 +147,14 @@ class CloseProducer:
 class OpenChecks:
     """Ask every broker for the half messages of a producer group that are in doubt."""
 
-    checks: Checks
+    checks: HalfMessageQueue
 
 
 @dataclass(slots=True)
 class CloseChecks:
     """Ask no more."""
 
-    checks: Checks
+    checks: HalfMessageQueue
 
 
 @dataclass(slots=True)
@@ -191,77 +191,77 @@ class CloseFetch:
 class OpenMember:
     """Join a group; the outcome comes once the group has taken the member."""
 
-    member: Member
+    member: MemberState
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
 class CommitMember:
     """Commit what is finished now; with the outcome it is in the group's log."""
 
-    member: Member
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    member: MemberState
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
 class WakeMember:
     """The reader finished with the last message of a queue that is to be given away."""
 
-    member: Member
+    member: MemberState
 
 
 @dataclass(slots=True)
 class CloseMember:
     """Leave the group: finish what is handed out within `timeout`, commit, go."""
 
-    member: Member
+    member: MemberState
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
 class OpenSubscriber:
     """Attach a consumer to its subscription at the leaders of all queues."""
 
-    subscriber: Subscriber
+    subscriber: SubscriberState
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
 class WakeSubscriber:
     """The reader made room, or settled messages."""
 
-    subscriber: Subscriber
+    subscriber: SubscriberState
 
 
 @dataclass(slots=True)
 class FlushSubscriber:
     """Done when the leaders have confirmed all that was settled."""
 
-    subscriber: Subscriber
+    subscriber: SubscriberState
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 @dataclass(slots=True)
 class CloseSubscriber:
     """Confirm what was settled, within `timeout`, and detach."""
 
-    subscriber: Subscriber
+    subscriber: SubscriberState
     timeout: float
-    outcome: Outcome[None] = field(default_factory=Outcome)
+    outcome: Promise[None] = field(default_factory=Promise)
 
 
 AnyCall: TypeAlias = (
     Connect
     | FindTopic
     | ProposeCommand
-    | WholeView
+    | LoadMetadata
     | AskLeader
     | AskNode
-    | Together
+    | AskAll
     | OpenProducer
     | OpenTopic
     | Flush

@@ -13,27 +13,27 @@ from typing import Any, Self, overload
 from logboom.client.admin import Admin, wall_ms
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
+from logboom.client.fetch import message_flows
+from logboom.client.fetch.fetch_collector import check_start
+from logboom.client.fetch.message_filter import wanted_of
 from logboom.client.futures import wait
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.group_options import check_groupless, check_whole, member_options
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.lookout import Lookout
 from logboom.client.producer import ABANDON_S, Producer
+from logboom.client.producer_options import Begin, Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
-from logboom.client.reading import message_flows
-from logboom.client.reading.intake import check_start
-from logboom.client.reading.lookout import Lookout
-from logboom.client.reading.picking import wanted_of
-from logboom.client.reading.ranges import RANGE_BYTES, read_range
+from logboom.client.range_reader import RANGE_BYTES, read_range
 from logboom.client.results import PullResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.subscription_options import subscriber_options
-from logboom.client.subscriptions.subscriber import WINDOW
+from logboom.client.subscriptions.subscriber_state import WINDOW
 from logboom.client.transactions.applications import check_chosen, take_over
-from logboom.client.transactions.deciding import (
+from logboom.client.transactions.decisions import (
     Decision,
     ParkedHandle,
     decide_handles,
@@ -42,7 +42,7 @@ from logboom.client.transactions.deciding import (
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of, send_all
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 

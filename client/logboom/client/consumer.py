@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from logboom.client.calls import CloseFetch, ReadAt, Start
+from logboom.client.calls import CloseFetch, MessageTime, Start
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.fetch_collector import LOW_SHARE, FetchCollector
+from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.io_thread import IoThread
-from logboom.client.reading.inbox import Inbox
-from logboom.client.reading.intake import LOW_SHARE, Intake
-from logboom.client.reading.subscription import Subscription
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 
 LOOK_AGAIN_S = 1.0
 """How often a waiting reader looks whether the client still lives, and for new queues."""
@@ -43,9 +43,9 @@ class Consumer:
         self._io = io
         self._event = threading.Event()
         self._lock = threading.RLock()
-        self._inbox = Inbox(prefetch_bytes, self._event.set)
-        self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(
+        self._inbox = FetchBuffer(prefetch_bytes, self._event.set)
+        self._intake = FetchCollector(self._inbox, io.submit, wanted)
+        self._subscription = TopicSelection(
             topics, queues, start, wanted, uncommitted=uncommitted, compacted=compacted
         )
         self._closed = False
@@ -108,7 +108,7 @@ class Consumer:
         """Read a queue on from the messages at or after a message time."""
         with self._lock:
             self._check()
-            self._intake.seek(topic, queue, ReadAt(timestamp_ms))
+            self._intake.seek(topic, queue, MessageTime(timestamp_ms))
 
     def position(self, topic: str, queue: int) -> int | None:
         """Offset of the next message of a queue; None while it is looked up."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from logboom.client.calls import (
+    AskAll,
     AskLeader,
     AskNode,
     CloseChecks,
@@ -23,6 +24,7 @@ from logboom.client.calls import (
     FindTopic,
     Flush,
     FlushSubscriber,
+    LoadMetadata,
     OpenChecks,
     OpenFetch,
     OpenMember,
@@ -31,27 +33,25 @@ from logboom.client.calls import (
     OpenTopic,
     ProposeCommand,
     SeekFetch,
-    Together,
     WakeFetch,
     WakeMember,
     WakeSubscriber,
-    WholeView,
 )
-from logboom.client.cluster.asking import Asking
 from logboom.client.cluster.connections import Connections
-from logboom.client.cluster.finding import Finding
-from logboom.client.cluster.leaders import Leaders
-from logboom.client.cluster.proposals import Proposals
-from logboom.client.cluster.watching import Watching
-from logboom.client.groups.grouping import Grouping
-from logboom.client.outcome import Countdown
-from logboom.client.reading.fetching import Fetching
-from logboom.client.sending.producing import Producing, closed
-from logboom.client.subscriptions.subscribing import Subscribing
-from logboom.client.transactions.half_checks import Checking
-from logboom.client.turn import Turn
+from logboom.client.cluster.leader_cache import LeaderCache
+from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.proposal_sender import ProposalSender
+from logboom.client.cluster.request_router import RequestRouter
+from logboom.client.cluster.topic_lookup import TopicLookup
+from logboom.client.core_context import CoreTurn
+from logboom.client.fetch.fetcher import Fetcher
+from logboom.client.groups.group_members import GroupMembers
+from logboom.client.promise import Countdown
+from logboom.client.send.sender import Sender, closed
+from logboom.client.subscriptions.attachments import Attachments
+from logboom.client.transactions.half_check_poller import CheckPoller
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
-from logboom.wire.commands import Result
+from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InternalError, LogboomError
 from logboom.wire.hello import Identity
 
@@ -75,23 +75,25 @@ class ClientCore:
 
     def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
         self.config = config
-        self._turn = turn = Turn(now)
+        self._turn = turn = CoreTurn(now)
         identity = Identity(config.client_id, cluster_key=config.cluster_key)
         self._connections = Connections(identity, rng, turn)
-        self._proposals = Proposals(config.client_id, self._connections, turn, rng)
-        self.watching = Watching(config.endpoints, self._connections, turn, rng, self._proposals)
+        self._proposals = ProposalSender(config.client_id, self._connections, turn, rng)
+        self.watching = MetadataUpdater(
+            config.endpoints, self._connections, turn, rng, self._proposals
+        )
         self._proposals.use(self.watching.routes)
-        leaders = Leaders(self.watching.routes)
+        leaders = LeaderCache(self.watching.routes)
         parts = (self._connections, leaders, self.watching)
-        self._finding = Finding(
+        self._finding = TopicLookup(
             self._connections, self.watching, self._proposals, turn, create=config.create_topics
         )
-        self._asking = Asking(*parts, turn, rng)
-        self._producing = Producing(*parts, self._proposals, turn, rng)
-        self._fetching = Fetching(*parts, turn, rng)
-        self._grouping = Grouping(self._connections, self.watching, self._fetching, turn, rng)
-        self._checking = Checking(self._connections, self.watching, turn, rng)
-        self._subscribing = Subscribing(*parts, turn, rng)
+        self._asking = RequestRouter(*parts, turn, rng)
+        self._producing = Sender(*parts, self._proposals, turn, rng)
+        self._fetching = Fetcher(*parts, turn, rng)
+        self._grouping = GroupMembers(self._connections, self.watching, self._fetching, turn, rng)
+        self._checking = CheckPoller(self._connections, self.watching, turn, rng)
+        self._subscribing = Attachments(*parts, turn, rng)
         self._started = False
         self._closed = False
 
@@ -154,7 +156,7 @@ class ClientCore:
                 self._asking.ask_leader(call)
             case AskNode():
                 self._asking.ask_node(call)
-            case Together(calls):
+            case AskAll(calls):
                 countdown = Countdown(call.outcome)
                 for each in calls:
                     countdown.expect(each.outcome)
@@ -168,7 +170,7 @@ class ClientCore:
                 self._producing.open(call)
             case CloseProducer():
                 self._producing.close(call)
-            case Connect() | FindTopic() | WholeView():
+            case Connect() | FindTopic() | LoadMetadata():
                 self._finding.find(call)
             case ProposeCommand():
                 self._propose(call)
@@ -176,7 +178,7 @@ class ClientCore:
                 raise InternalError(f"no such call: {call!r}; please report it")
 
     def _propose(self, call: ProposeCommand) -> None:
-        def done(result: Result | LogboomError) -> None:
+        def done(result: CommandResult | LogboomError) -> None:
             if isinstance(result, LogboomError):
                 call.outcome.fail(result)
             else:

@@ -14,20 +14,20 @@ import msgspec
 from logboom.client.calls import (
     AskNode,
     FindTopic,
+    LoadMetadata,
     ProposeCommand,
-    WholeView,
 )
-from logboom.client.cluster.watching import unknown_topic
+from logboom.client.cluster.metadata_updater import unknown_topic
 from logboom.client.results import NodeStats
 from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,
     Barrier,
+    CommandResult,
     CreateTopic,
     DeleteTopic,
     ElectLeader,
     RemoveBroker,
-    Result,
 )
 from logboom.wire.errors import (
     InternalError,
@@ -76,9 +76,9 @@ def run_flow(flow: Flow[T], answer: Callable[[Any], Any]) -> T:
         flow.close()  # Ctrl-C while it waited: it is to know, now
 
 
-def propose(command: AnyCommand, timeout: float) -> Flow[Result]:
+def propose(command: AnyCommand, timeout: float) -> Flow[CommandResult]:
     """Commit one command."""
-    result: Result = yield ProposeCommand(command, timeout)
+    result: CommandResult = yield ProposeCommand(command, timeout)
     return result
 
 
@@ -140,8 +140,8 @@ def remove_broker(broker: str, timeout: float) -> Flow[None]:
 
 def latest_view(timeout: float) -> Flow[View]:
     """The metadata with all that was committed before this was asked."""
-    result: Result = yield ProposeCommand(Barrier(), timeout)
-    view: View = yield WholeView(timeout, result.version)
+    result: CommandResult = yield ProposeCommand(Barrier(), timeout)
+    view: View = yield LoadMetadata(timeout, result.version)
     return view
 
 
@@ -168,7 +168,7 @@ def brokers(timeout: float) -> Flow[list[BrokerView]]:
 
 def name_servers(timeout: float) -> Flow[list[NameServerView]]:
     """All name servers by id."""
-    view = yield WholeView(timeout)
+    view = yield LoadMetadata(timeout)
     return sorted(view.name_servers, key=lambda server: server.id)
 
 
@@ -210,7 +210,7 @@ def _ask_raft_leader(message: AddNameServer | RemoveNameServer, timeout: float) 
 
 def stats(timeout: float) -> Flow[list[NodeStats]]:
     """Counters of every node; of one that does not answer, why."""
-    view: View = yield WholeView(timeout)
+    view: View = yield LoadMetadata(timeout)
     found = []
     nodes = [(s.id, "name-server", s.endpoint, STATS_S) for s in view.name_servers]
     nodes += [

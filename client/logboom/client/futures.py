@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from logboom.client.outcome import Outcome
-from logboom.client.parking import Parking
+from logboom.client.delays import Parking
+from logboom.client.promise import Promise
 from logboom.client.results import Run, SendResult
-from logboom.client.sending.piles import Pile
+from logboom.client.send.producer_batch import ProducerBatch
 from logboom.wire.errors import ClientClosed, TimedOut
 
 LOG = logging.getLogger("logboom.client")
@@ -20,7 +20,7 @@ LOG = logging.getLogger("logboom.client")
 T = TypeVar("T")
 
 
-def wait(outcome: Outcome[Any], timeout: float | None = None) -> bool:
+def wait(outcome: Promise[Any], timeout: float | None = None) -> bool:
     """Block until `outcome` is done; False if `timeout` seconds pass first."""
     if outcome.done:
         return True
@@ -45,7 +45,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _wait_for(pile: Pile, what: str, timeout: float | None) -> None:
+def _wait_for(pile: ProducerBatch, what: str, timeout: float | None) -> None:
     if pile.done:
         return
     if pile.born <= _Fork.at:
@@ -77,7 +77,7 @@ class SendFuture:
 
     __slots__ = ("_index", "_pile")
 
-    def __init__(self, pile: Pile, index: int) -> None:
+    def __init__(self, pile: ProducerBatch, index: int) -> None:
         self._pile = pile
         self._index = index
 
@@ -123,7 +123,7 @@ class ManyFuture:
 
     __slots__ = ("_piles",)
 
-    def __init__(self, piles: list[Pile]) -> None:
+    def __init__(self, piles: list[ProducerBatch]) -> None:
         self._piles = piles
 
     def done(self) -> bool:

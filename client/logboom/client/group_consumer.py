@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember, ReadAt
+from logboom.client.calls import CloseMember, CommitMember, FindTopic, MessageTime, OpenMember
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
-from logboom.client.groups.copies import CopySink
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.intake import Given, GroupIntake
-from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.group_collector import Given, GroupFetchCollector
+from logboom.client.groups.member import MemberOptions, MemberState
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
-from logboom.client.reading.inbox import Inbox
 from logboom.client.results import ColumnBatch, Message
+from logboom.client.retry_publisher import RetryPublisher
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
 CLOSE_S: Final = 0.0
@@ -46,11 +46,11 @@ class GroupConsumer:
     ) -> None:
         self._io = io
         self._event = threading.Event()
-        inbox = Inbox(options.prefetch_bytes, self._event.set)
-        self._member = Member(options, inbox, threading.RLock(), store=store)
-        self._sink = CopySink(io, timeout_s)
-        failures = Failures(self._member, time.monotonic, self._sink)
-        self._intake = GroupIntake(self._member, io.submit, failures)
+        inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
+        self._member = MemberState(options, inbox, threading.RLock(), store=store)
+        self._sink = RetryPublisher(io, timeout_s)
+        failures = FailedMessages(self._member, time.monotonic, self._sink)
+        self._intake = GroupFetchCollector(self._member, io.submit, failures)
         # One that nobody holds any more must not keep its queues.
         weakref.finalize(self, abandon, io, self._member).atexit = False
         self._read_lock = threading.RLock()
@@ -162,7 +162,7 @@ class GroupConsumer:
     def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
         """Read a queue on from the messages at or after a message time."""
         self._check()
-        self._intake.seek(topic, queue, ReadAt(timestamp_ms))
+        self._intake.seek(topic, queue, MessageTime(timestamp_ms))
 
     def position(self, topic: str, queue: int) -> int | None:
         """Offset of the next message of a queue; None while it is looked up."""
@@ -223,7 +223,7 @@ class GroupConsumer:
         return self._member.owner_epoch(topic, queue)
 
     @property
-    def intake(self) -> GroupIntake:
+    def intake(self) -> GroupFetchCollector:
         """What it was given, for a transaction's `send_offsets`."""
         return self._intake
 
@@ -271,7 +271,7 @@ class GroupConsumer:
             self._event.wait(timeout)
 
 
-def abandon(io: IoThread, member: Member) -> None:
+def abandon(io: IoThread, member: MemberState) -> None:
     """Let a member leave whose consumer is gone; nothing if it has left."""
     if io.running:
         io.submit(CloseMember(member, 0))

@@ -10,9 +10,9 @@ from typing import Final
 import msgspec
 
 from logboom.client.groups.member import MemberOptions
-from logboom.client.options import reads_uncommitted, start_of
+from logboom.client.producer_options import reads_uncommitted, start_of
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import GroupConfig
 
 EVERYTHING: Final = Filter()

@@ -24,9 +24,9 @@ from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.flows import Flow, run_flow
 from logboom.client.futures import wait
-from logboom.client.outcome import Outcome
-from logboom.client.sending.producing import closed
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.promise import Promise
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.sender import closed
 from logboom.client.transactions.applications import Applications
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import ClientClosed, InternalError, InvalidRequest, LogboomError
@@ -70,14 +70,14 @@ class IoThread:
         rng = random.Random(secrets.randbits(64))
         self.core = ClientCore(config, rng, instant())
         self.forked = False
-        self.ended: Outcome[None] = Outcome()
+        self.ended: Promise[None] = Promise()
         """Resolved by the thread's last step."""
         self.buffers: weakref.WeakSet[SendBuffer[Any]] = weakref.WeakSet()
         self.applications = Applications()
         """Whose transactions this client has."""
         self._error: LogboomError | None = None
         self._calls: deque[AnyCall] = deque()
-        self._pending: set[Outcome[Any]] = set()
+        self._pending: set[Promise[Any]] = set()
         self._members = count(1)
         self._asleep = False
         self._stopping = False
@@ -127,7 +127,7 @@ class IoThread:
 
     def run(self, call: Any) -> Any:
         """Submit a call and wait for its outcome."""
-        outcome: Outcome[Any] = call.outcome
+        outcome: Promise[Any] = call.outcome
         self.check_may_wait()
         self.expect(outcome)
         try:
@@ -141,7 +141,7 @@ class IoThread:
         """Run a flow: each of its calls is waited for here."""
         return run_flow(flow, self.run)
 
-    def expect(self, outcome: Outcome[Any]) -> None:
+    def expect(self, outcome: Promise[Any]) -> None:
         """Fail this outcome if the thread ends before it is done."""
         self._pending.add(outcome)
         outcome.add_callback(lambda: self._pending.discard(outcome))
@@ -207,7 +207,7 @@ class IoThread:
             self.core.close()
         self._sockets.close()
         while self._calls:
-            outcome: Outcome[Any] | None = getattr(self._calls.popleft(), "outcome", None)
+            outcome: Promise[Any] | None = getattr(self._calls.popleft(), "outcome", None)
             if outcome is not None:
                 outcome.fail(error)
         while self._pending:

@@ -10,18 +10,18 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from logboom.client.argument_checks import BytesLike
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
+from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.options import ProducerOptions
-from logboom.client.parking import Parking, recalling, was_recalled
+from logboom.client.producer_options import ProducerOptions
 from logboom.client.results import Message, SendResult
-from logboom.client.sending.piles import TopicLane
-from logboom.client.sending.send_buffer import SendBuffer
-from logboom.client.transaction import Desk, Transaction
+from logboom.client.send.producer_batch import TopicAccumulator
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.transaction import Transaction, TransactionPool
 from logboom.client.transactional_sender import TransactionalSender
-from logboom.client.transactions.transacting import transactional
+from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, TimedOut
 
 ABANDON_S = 1.0
@@ -42,12 +42,14 @@ class Producer:
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
-        self._buffer = _Buffer(io, options, timeout_s)
+        self._buffer = _ProducerBuffer(io, options, timeout_s)
         io.buffers.add(self._buffer)
         io.run(OpenProducer(self._buffer, timeout_s))
         self._closed = False
         self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
-        self._desk = Desk(io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s))
+        self._desk = TransactionPool(
+            io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s)
+        )
         # One call less on the way of every message.
         self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
 
@@ -181,7 +183,7 @@ class Producer:
             TimedOut: the queue's leader did not answer in time: recall it again.
         """
         parked = sent if isinstance(sent, Parking) else sent.parked
-        answer, _ = self._io.run(recalling(parked, self._timeout_s))
+        answer, _ = self._io.run(recall_call(parked, self._timeout_s))
         return was_recalled(answer)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -229,7 +231,7 @@ class Producer:
         self.close(None if kind is None else ABANDON_S)
 
 
-class _Buffer(SendBuffer[SendFuture]):
+class _ProducerBuffer(SendBuffer[SendFuture]):
     """A buffer whose hooks block the calling thread."""
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
@@ -238,7 +240,7 @@ class _Buffer(SendBuffer[SendFuture]):
         self._io = io
         self._timeout_s = timeout_s
 
-    def find_topic(self, topic: str) -> TopicLane:
+    def find_topic(self, topic: str) -> TopicAccumulator:
         while True:
             self.check()
             self._io.run(OpenTopic(self, topic, self._timeout_s))
@@ -246,7 +248,7 @@ class _Buffer(SendBuffer[SendFuture]):
             if lane is not None:
                 return lane
 
-    def find_queue(self, lane: TopicLane, queue: int) -> TopicLane:
+    def find_queue(self, lane: TopicAccumulator, queue: int) -> TopicAccumulator:
         self._io.run(OpenTopic(self, lane.name, self._timeout_s, queue + 1))
         return self.topics.get(lane.name) or self.find_topic(lane.name)
 

@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
-from logboom.client.groups.copies import CopySink
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.member import MemberOptions, MemberState
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
+from logboom.client.push.listener_runner import ListenerRunner
+from logboom.client.push.process_queue import cached_by_queue, lane_fetches
+from logboom.client.push.push_dispatcher import PushDispatcher
 from logboom.client.push_options import PushOptions
-from logboom.client.pushing.dispatching import Dispatcher
-from logboom.client.pushing.lanes import cached_by_queue, lane_fetches
-from logboom.client.pushing.listening import Runner
-from logboom.client.reading.inbox import Inbox
+from logboom.client.retry_publisher import RetryPublisher
 from logboom.wire.errors import LogboomError
 
 
@@ -44,7 +44,9 @@ class PushConsumer:
         push.validate()
         self._io = io
         self._push = push
-        self._runner = Runner(listener, time.monotonic, batch=push.batch > 1, orderly=push.orderly)
+        self._runner = ListenerRunner(
+            listener, time.monotonic, batch=push.batch > 1, orderly=push.orderly
+        )
         self._news = threading.Condition(threading.RLock())
         self._idle = 0
         self._threads: list[threading.Thread] = []
@@ -52,11 +54,11 @@ class PushConsumer:
         self._closed = threading.Event()
         self._stopped = False
 
-        inbox = Inbox(options.prefetch_bytes, self._ring)
-        self._member = Member(options, inbox, self._news, lane_fetches(push), store)
-        self._sink = CopySink(io, timeout_s)
-        failures = Failures(self._member, time.monotonic, self._sink)
-        self._dispatcher = Dispatcher(self._member, push, io.submit, failures)
+        inbox = FetchBuffer(options.prefetch_bytes, self._ring)
+        self._member = MemberState(options, inbox, self._news, lane_fetches(push), store)
+        self._sink = RetryPublisher(io, timeout_s)
+        failures = FailedMessages(self._member, time.monotonic, self._sink)
+        self._dispatcher = PushDispatcher(self._member, push, io.submit, failures)
         for topic in options.subscription:
             io.run(FindTopic(topic, timeout_s, create_topics))
         io.run(OpenMember(self._member, timeout_s))

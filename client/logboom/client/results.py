@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, overload
 
 from msgspec import Struct
 
-from logboom.client.parking import Parking
+from logboom.client.delays import Parking
 from logboom.wire.columns import Columns
 from logboom.wire.messages import PullStatus
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from logboom.client.pushing.work import Context
-from logboom.client.typed import Codec, Handler
+from logboom.client.push.listener_task import Context
+from logboom.client.typed_values import Codec, Handler
 
 
-class Subscriber:
+class SubscriberFunction:
     """One function, and what it is called for."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Subscribers:
     """All of one app."""
 
     def __init__(self) -> None:
-        self.all: list[Subscriber] = []
+        self.all: list[SubscriberFunction] = []
 
     def add(
         self,
@@ -70,7 +70,7 @@ class Subscribers:
         group: str,
         codec: Codec,
         options: Mapping[str, Any],
-    ) -> Subscriber:
+    ) -> SubscriberFunction:
         """Declare a function.
 
         Raises:
@@ -78,10 +78,10 @@ class Subscribers:
         """
         handler = Handler(function, codec, batch=options.get("batch", 1) > 1)
         names = [topics] if isinstance(topics, str) else list(topics)
-        found = Subscriber(handler, names, group, options)
+        found = SubscriberFunction(handler, names, group, options)
         self.all.append(found)
         return found
 
-    def of(self, function: Callable[..., Any]) -> list[Subscriber]:
+    def of(self, function: Callable[..., Any]) -> list[SubscriberFunction]:
         """Those of one function: it may be declared more than once."""
         return [each for each in self.all if each.handler.function is function]

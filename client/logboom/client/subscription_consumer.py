@@ -12,11 +12,11 @@ from typing import Final, Self
 from logboom.client.admin import wall_ms
 from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
-from logboom.client.groups.copies import CopySink
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.subscriptions.readers import SubscriptionReaders, find_topics
-from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
+from logboom.client.retry_publisher import RetryPublisher
+from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError
 
 CLOSE_S: Final = 5.0
@@ -38,8 +38,8 @@ class SubscriptionConsumer:
         self._timeout_s = timeout_s
         self._event = threading.Event()
         self._options = options
-        self._sink = CopySink(io, timeout_s)
-        self._readers = SubscriptionReaders(options, self._subscriber, io.submit, self._sink)
+        self._sink = RetryPublisher(io, timeout_s)
+        self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
         self._read_lock = threading.RLock()
         self._closed = False
         # One that nobody holds any more must not keep what it has.
@@ -52,8 +52,8 @@ class SubscriptionConsumer:
             abandon(io, self._readers.subscribers)
             raise
 
-    def _subscriber(self, options: SubscriberOptions) -> Subscriber:
-        return Subscriber(options, self._event.set, threading.RLock())
+    def _subscriber(self, options: SubscriberOptions) -> SubscriberState:
+        return SubscriberState(options, self._event.set, threading.RLock())
 
     # Reading.
 
@@ -199,7 +199,7 @@ class SubscriptionConsumer:
             self._event.wait(timeout_s)
 
 
-def abandon(io: IoThread, subscribers: list[Subscriber]) -> None:
+def abandon(io: IoThread, subscribers: list[SubscriberState]) -> None:
     """Let a consumer go that nobody holds any more; nothing if it has gone."""
     if io.running:
         for subscriber in subscribers:

@@ -9,14 +9,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from logboom.client.admin import wall_ms
+from logboom.client.argument_checks import BytesLike
 from logboom.client.futures import ManyFuture, SendFuture
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.options import ProducerOptions
-from logboom.client.sending.piles import ignored
-from logboom.client.transactions.applications import OwnNames, check_chosen, opened
-from logboom.client.transactions.offsets import Offsets
-from logboom.client.transactions.transacting import OneTransaction, Work, transactional
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.producer_batch import ignored
+from logboom.client.transactions.applications import ApplicationIdPool, check_chosen, opened
+from logboom.client.transactions.consumed_offsets import Offsets
+from logboom.client.transactions.transaction_work import (
+    TransactionBase,
+    TransactionWork,
+    transactional,
+)
 from logboom.wire.errors import LogboomError
 
 if TYPE_CHECKING:
@@ -26,14 +30,14 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("logboom.client")
 
 
-class Transaction(OneTransaction):
+class Transaction(TransactionBase):
     """Messages of any topics that are published all, by `commit`, or not at all; made by
     `Producer.transaction`.
 
     Leaving a `with` commits, or aborts on an exception.
     """
 
-    def __init__(self, desk: Desk, inner: Producer, work: Work) -> None:
+    def __init__(self, desk: TransactionPool, inner: Producer, work: TransactionWork) -> None:
         self._desk = desk
         self._inner = inner
         super().__init__(work)
@@ -168,7 +172,7 @@ class Transaction(OneTransaction):
                 LOG.warning("a transaction is aborted later than now: %s", fault)
 
 
-class Desk:
+class TransactionPool:
     """The transactions of one producer: application ids of its own, and what sends for them."""
 
     def __init__(
@@ -183,10 +187,10 @@ class Desk:
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
-        self._own = OwnNames(io.member_id)
+        self._own = ApplicationIdPool(io.member_id)
         self._idle: dict[str, Producer] = {}
         """By application id: what sent for it last, and has nothing under way."""
-        self._open: dict[int, tuple[Work, Producer]] = {}
+        self._open: dict[int, tuple[TransactionWork, Producer]] = {}
 
     def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction; the errors are those of `Producer.transaction`."""
@@ -199,11 +203,11 @@ class Desk:
             name = app_id
         application = self._io.applications.take(name)
         inner: Producer | None = None
-        work: Work | None = None
+        work: TransactionWork | None = None
         try:
             self._io.drive(opened(application, wall_ms(), self._timeout_s))
             inner = self._idle.pop(name, None) or self._make(self._options)
-            work = Work(application, sequence, inner.buffer, own=name in self._own)
+            work = TransactionWork(application, sequence, inner.buffer, own=name in self._own)
             self._open[id(work)] = (work, inner)
             return Transaction(self, inner, work)
         finally:
@@ -213,15 +217,15 @@ class Desk:
                 self._own.give_back(name, wall_ms())
                 self._io.applications.give_back(application)
 
-    def commit(self, work: Work) -> None:
+    def commit(self, work: TransactionWork) -> None:
         """As `Transaction.commit`."""
         self._io.drive(work.commit(wall_ms(), self._options.delivery_timeout_s))
 
-    def abort(self, work: Work) -> None:
+    def abort(self, work: TransactionWork) -> None:
         """As `Transaction.abort`."""
         self._io.drive(work.abort(wall_ms(), self._timeout_s))
 
-    def take_back(self, work: Work) -> None:
+    def take_back(self, work: TransactionWork) -> None:
         """A transaction has ended; said again it changes nothing."""
         name = work.application.app_id
         found = self._open.pop(id(work), None)

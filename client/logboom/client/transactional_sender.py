@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from logboom.client.argument_checks import BytesLike
 from logboom.client.calls import CloseChecks, OpenChecks
+from logboom.client.delays import Parking
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.parking import Parking
 from logboom.client.results import Message
-from logboom.client.transactions.half_checks import Checks
-from logboom.client.transactions.halves import (
-    HalfSent,
+from logboom.client.transactions.half_check_poller import HalfMessageQueue
+from logboom.client.transactions.half_messages import (
+    HalfSendResult,
     Resolution,
     check_outcome,
     end_half,
@@ -28,7 +28,7 @@ from logboom.client.transactions.halves import (
 )
 from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
-from logboom.wire.transactions import Unended
+from logboom.wire.transactions import UndecidedBatch
 
 if TYPE_CHECKING:
     from logboom.client.producer import Producer
@@ -58,7 +58,7 @@ class TransactionalSender:
         inner.buffer.parks = half_parks(group)
         inner.buffer.alone = True
         self._event = threading.Event()
-        self._checks = Checks(group, self._event.set)
+        self._checks = HalfMessageQueue(group, self._event.set)
         self._closed = False
         io.submit(OpenChecks(self._checks))
         self._thread = threading.Thread(target=self._run, name="logboom-checks", daemon=True)
@@ -75,7 +75,7 @@ class TransactionalSender:
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
         queue: int | None = None,
-    ) -> HalfSent:
+    ) -> HalfSendResult:
         """Park a message, run `local` with it, and publish or drop it as that says.
 
         Args:
@@ -103,18 +103,18 @@ class TransactionalSender:
         resolution = resolution_of(local(message), "a local transaction")
         return self._end(parked_of(sent), resolution)
 
-    def _end(self, parked: Parking, resolution: Resolution) -> HalfSent:
+    def _end(self, parked: Parking, resolution: Resolution) -> HalfSendResult:
         place = (parked.topic, parked.queue, resolution)
         if resolution is Resolution.UNKNOWN:
-            return HalfSent(*place, "unknown", parked)
+            return HalfSendResult(*place, "unknown", parked)
         commit = resolution is Resolution.COMMIT
         try:
             outcome = self._io.drive(end_half(parked, commit=commit, timeout=self._timeout_s))
         except TimedOut as error:
             LOG.warning("a half message is decided later, by its check: %s", error)
-            return HalfSent(*place, "unknown", parked)
+            return HalfSendResult(*place, "unknown", parked)
         check_outcome(resolution, outcome, parked)
-        return HalfSent(*place, outcome, parked)
+        return HalfSendResult(*place, outcome, parked)
 
     # Checks.
 
@@ -125,7 +125,7 @@ class TransactionalSender:
             while self._checks.arrivals and not self._closed:
                 self._answer(*self._checks.arrivals.popleft())
 
-    def _answer(self, half: Unended, batch: Frame) -> None:
+    def _answer(self, half: UndecidedBatch, batch: Frame) -> None:
         try:
             message = half_message(half, batch)
             resolution = resolution_of(self._check(message), "a check")

@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from logboom.deploy.asking import Asker
-from logboom.deploy.closing import Closing
+from logboom.deploy.closeable import Closeable
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import Adjust, Layout, lay_out
+from logboom.deploy.node_client import NodeClient
+from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
-from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import StartError, UnknownResource
 from logboom.wire.view import QueueView, View
 
@@ -35,7 +35,7 @@ ASK_S: Final = 0.5
 """Seconds that one node gets for an answer."""
 
 
-class Cluster(Closing):
+class Cluster(Closeable):
     """Name servers and brokers as processes of this machine; a context manager."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Cluster(Closing):
         Raises:
             StartError: a node ended, or they are not ready in time.
         """
-        with Asker() as asker:
+        with NodeClient() as asker:
             missing = ask_until(
                 lambda: self._not_ready(asker, newer_than or {}),
                 lambda missing: missing is None,
@@ -222,7 +222,7 @@ class Cluster(Closing):
             text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
             raise StartError(f"{text}; logs are under {self.data}")
 
-    def _not_ready(self, asker: Asker, newer_than: Mapping[str, int]) -> str | None:
+    def _not_ready(self, asker: NodeClient, newer_than: Mapping[str, int]) -> str | None:
         """What is still missing; None when nothing is."""
         for process in self._processes.values():
             process.check()
@@ -245,7 +245,7 @@ class Cluster(Closing):
         return process is not None and process.alive and not process.paused
 
     def _epochs(self) -> dict[str, int]:
-        with Asker() as asker:
+        with NodeClient() as asker:
             views = asker.views(self._answering(), ASK_S, topics=[])
         newest = max(views.values(), key=lambda view: view.version, default=None)
         return {} if newest is None else {b.id: b.instance_epoch for b in newest.brokers}
@@ -259,7 +259,7 @@ class Cluster(Closing):
         Raises:
             StartError: no node answers.
         """
-        with Asker() as asker:
+        with NodeClient() as asker:
             views = asker.views(self._answering(), ASK_S, topics)
         if not views:
             raise StartError("no node of the cluster answers: is one running?")
@@ -301,7 +301,7 @@ class Cluster(Closing):
 
         def agreed() -> str | None:
             ends = [s.endpoint for s in self._layout.name_servers if self._takes_part(s)]
-            with Asker() as asker:
+            with NodeClient() as asker:
                 views = asker.views(ends, ASK_S, topics=[])
             named = {v.raft_leader for v in views.values()}
             leader = named.pop() if len(named) == 1 else None

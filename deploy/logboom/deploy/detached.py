@@ -19,12 +19,12 @@ import msgspec
 from msgspec import Struct
 
 from logboom.deploy import registry
-from logboom.deploy.asking import Asker
 from logboom.deploy.installed import check_installed
 from logboom.deploy.layout import FOUNDED_FILE, Layout, Size, check_numbers, laid_out, lay_out
+from logboom.deploy.node_client import NodeClient
+from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeProcess, NodeSpec, Role
-from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import StartError
 from logboom.wire.messages import StatsResult
 from logboom.wire.view import View
@@ -200,7 +200,7 @@ def _check_same(data: Path, size: Size) -> None:
 def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
     ends = {spec.endpoint: spec.id for spec in layout.nodes}
     brokers = {spec.id for spec in layout.brokers}
-    with Asker() as asker:
+    with NodeClient() as asker:
 
         def ask() -> list[str]:
             for process in nodes:
@@ -242,7 +242,7 @@ def status(data: Path) -> list[NodeStatus]:
     """Every node of the cluster under `data` and what it says of itself."""
     known = processes(data)
     ends = [process.spec.endpoint for process in known if process.alive and not process.paused]
-    with Asker() as asker:
+    with NodeClient() as asker:
         views = asker.views(ends, ASK_S) if ends else {}
         stats = asker.stats(list(views), ASK_S) if views else {}
     record = read(data)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from logboom.deploy.asking import Asker
-from logboom.deploy.closing import Closing
+from logboom.deploy.closeable import Closeable
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.installed import check_installed
-from logboom.deploy.keys import read_key
 from logboom.deploy.layout import lay_out
+from logboom.deploy.node_client import NodeClient
+from logboom.deploy.polling import ask_until
 from logboom.deploy.ports import Ports
-from logboom.deploy.waiting import ask_until
 from logboom.wire.errors import LogboomError, StartError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class _NodeThread(threading.Thread):
             self.error = error
 
 
-class Embedded(Closing):
+class Embedded(Closeable):
     """A running name server and broker; a context manager. Made by `embedded`."""
 
     def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
@@ -91,7 +91,7 @@ class Embedded(Closing):
         thread.start()
 
     def _wait_ready(self) -> None:
-        with Asker() as asker:
+        with NodeClient() as asker:
 
             def alive() -> bool:
                 self.check()

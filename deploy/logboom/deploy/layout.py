@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from logboom.deploy.cluster_key import ensure_key
 from logboom.deploy.config_files import write
-from logboom.deploy.keys import ensure_key
 from logboom.deploy.ports import NAME_SERVER_PORT, Ports
 from logboom.deploy.process import NodeSpec
 from logboom.wire.errors import InvalidRequest, StartError

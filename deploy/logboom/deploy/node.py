@@ -22,9 +22,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
 from logboom.deploy.installed import check_installed
-from logboom.deploy.keys import read_key
 from logboom.wire.errors import LogboomError, StartError
 
 PR_SET_PDEATHSIG: Final = 1

@@ -25,11 +25,11 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from logboom.client import App, Client, Message, SendResult
-from logboom.client.groups.results import GroupQueue
-from logboom.client.subscribers import Subscriber
-from logboom.client.typed import Codec, encode_value
+from logboom.client.admin_flows.group_lag import GroupQueue
+from logboom.client.subscribers import SubscriberFunction
+from logboom.client.typed_values import Codec, encode_value
 from logboom.deploy.embedded import Embedded, embedded
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.names import DLQ_PREFIX
 
@@ -48,7 +48,7 @@ QUEUES: Final = 2
 """Queues of a topic that a stage makes."""
 
 
-class Called(NamedTuple):
+class HandlerCall(NamedTuple):
     """One call of a handler."""
 
     given: Message | list[Message]
@@ -78,7 +78,7 @@ class Stage:
         """
         self._app = app
         self._own = node is None
-        self._calls: dict[int, list[Called]] = {}
+        self._calls: dict[int, list[HandlerCall]] = {}
         self._news = threading.Condition()
         self.wait_s = wait_s
         self.node = embedded() if node is None else node
@@ -116,12 +116,12 @@ class Stage:
             defaults |= RETRIES
         app.start(self.client, **defaults)
 
-    def _watch(self, subscriber: Subscriber) -> None:
+    def _watch(self, subscriber: SubscriberFunction) -> None:
         calls = self._calls.setdefault(id(subscriber.handler.function), [])
 
         def told(given: Any, error: BaseException | None) -> None:
             with self._news:
-                calls.append(Called(given, error))
+                calls.append(HandlerCall(given, error))
                 self._news.notify_all()
 
         subscriber.watchers = [told]
@@ -136,7 +136,7 @@ class Stage:
 
     # What a test sees.
 
-    def calls(self, handler: Callable[..., Any], count: int = 1) -> list[Called]:
+    def calls(self, handler: Callable[..., Any], count: int = 1) -> list[HandlerCall]:
         """The first `count` calls of a handler of the app (or all there are, if more), once they
         are there.
 

@@ -11,7 +11,7 @@ from logboom.wire.errors import StartError
 
 LEASE_MS: Final = 2_000
 """What a heartbeat grants a broker, counted by it from sending the heartbeat (SAFETY Q11)."""
-SESSION: Final = 3.0
+SESSION_TIMEOUT_S: Final = 3.0
 """Seconds without a heartbeat after which the raft leader fences a broker (lease + raft leader
 fallback ≤ session, Q11)."""
 
@@ -58,7 +58,7 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def check_lease(
-    leader_fallback_s: float, lease_ms: int = LEASE_MS, session_s: float = SESSION
+    leader_fallback_s: float, lease_ms: int = LEASE_MS, session_s: float = SESSION_TIMEOUT_S
 ) -> None:
     """Check that no broker's lease outlives its session, whoever counts (SAFETY Q11).
 

@@ -14,38 +14,38 @@ from typing import Final
 
 from logboom.metadata.config import LEASE_MS, NameServerConfig, check_lease
 from logboom.metadata.duties.leader_duties import LeaderDuties
-from logboom.metadata.groups.reads import GroupReads
+from logboom.metadata.groups.group_reads import GroupReads
 from logboom.metadata.log_time import LogTime
-from logboom.metadata.proposals import proposer_of, refuse_proposal
-from logboom.metadata.raft.changes import RaftChanges
-from logboom.metadata.raft.config import (
-    RaftConfig,
-    RaftError,
-    Refusal,
-    SubmitOutcome,
-    SubmitStatus,
-)
+from logboom.metadata.proposal_checks import proposer_of, refuse_proposal
 from logboom.metadata.raft.journal_store import JournalStore
-from logboom.metadata.raft.links import RaftLinks
 from logboom.metadata.raft.log_commands import (
     AnyLogCommand,
     decode_result,
     encode_entry,
     entry_of,
 )
+from logboom.metadata.raft.membership_changes import MembershipChanges
 from logboom.metadata.raft.newcomers import Newcomers, OnEnd
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_config import (
+    RaftConfig,
+    RaftError,
+    Refusal,
+    SubmitOutcome,
+    SubmitStatus,
+)
+from logboom.metadata.raft.raft_links import RaftLinks
+from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.submissions import OnResult
-from logboom.metadata.state.cluster import Cluster
-from logboom.metadata.state.names import endpoint_fault
-from logboom.metadata.state.state import State
-from logboom.metadata.state.state_figures import Figures, figures_of
-from logboom.metadata.watch.views import gone, name_servers
-from logboom.metadata.watch.watch_desk import WatchDesk
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send
+from logboom.metadata.state.state_counters import Figures, figures_of
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.name_rules import endpoint_fault
+from logboom.metadata.watch.watch_handler import WatchHandler
+from logboom.metadata.watch.watch_views import name_servers, removed_name_servers
+from logboom.wire.acceptor import Acceptor, PeerSession, error_frames, removed_text
+from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, NotLeader, Refused, Unavailable
 from logboom.wire.frames import Frame, encode
-from logboom.wire.gate import Gate, Peer, refusal, removed_text
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
@@ -54,7 +54,6 @@ from logboom.wire.messages import (
     Heartbeat,
     HeartbeatGranted,
     ListGroups,
-    Message,
     Propose,
     Proposed,
     RaftFrame,
@@ -62,6 +61,7 @@ from logboom.wire.messages import (
     Stats,
     StatsResult,
     Watch,
+    WireMessage,
 )
 from logboom.wire.view import NameServerView
 
@@ -96,12 +96,12 @@ class NameServer:
         raft_config = raft_config or RaftConfig()
         check_lease(raft_config.leader_fallback_s)
         self.config = config
-        self.state = State()
+        self.state = StateMachine()
         self._time = LogTime(now.mono)
         self._now = now
         self._rng = rng
         self._founders = config.members()
-        self.gate = Gate(config.id, cluster_key, rng)
+        self.gate = Acceptor(config.id, cluster_key, rng)
         self.raft = RaftNode(
             config.id,
             list(self._founders),
@@ -116,9 +116,9 @@ class NameServer:
         identity = Identity(config.id, "name-server", cluster_key=cluster_key)
         self.links = RaftLinks(identity, self.raft, rng)
         self._newcomers = Newcomers(identity, rng)
-        self._desk = WatchDesk(config.id, self)
+        self._desk = WatchHandler(config.id, self)
         self._duties = LeaderDuties(config, self)
-        self._changes = RaftChanges(self)
+        self._changes = MembershipChanges(self)
         self._group_reads = GroupReads(self)
         self._shown = -1
         """Metadata version that the rest of the node has followed."""
@@ -138,7 +138,7 @@ class NameServer:
         return self._duties.serving
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterState:
         """The applied tables."""
         return self.state.cluster
 
@@ -193,7 +193,7 @@ class NameServer:
 
     def _take(self, event: Event, out: Effects) -> None:
         match event:
-            case Received(peer=Inbound() as address, frames=frames):
+            case Received(peer=PeerAddress() as address, frames=frames):
                 admitted = self.gate.admit(address, frames, out, self._now.mono)
                 if admitted is not None:
                     self._serve(*admitted, out)
@@ -223,7 +223,7 @@ class NameServer:
 
     def _end(self, out: Effects) -> None:
         refused = self.links.refusal() or self.links.removal()
-        if self.config.id in gone(self.state.cluster):
+        if self.config.id in removed_name_servers(self.state.cluster):
             out.stop = removed_text(self.config.id)
         elif refused is not None:
             out.stop = refused.text
@@ -267,7 +267,7 @@ class NameServer:
         shown, restored = self._shown, self._restored
         self._shown, self._restored = version, False
         self.gate.cluster_id = cluster.cluster_id
-        self.gate.expel(gone(cluster))
+        self.gate.expel(removed_name_servers(cluster))
         members = name_servers(cluster, self._founders)
         views = [NameServerView(m.id, m.endpoint) for m in members.values()]
         everybody = restored or shown <= 0 or views != self._desk.members
@@ -275,7 +275,7 @@ class NameServer:
         peers = {m.id: m.raft_endpoint for m in members.values() if m.id != self.config.id}
         me = members.get(self.config.id)
         self.links.endpoint = me.raft_endpoint if me is not None else ""
-        self.links.set_peers(peers, out, self._now.mono, gone(cluster))
+        self.links.set_peers(peers, out, self._now.mono, removed_name_servers(cluster))
         if everybody or cluster.broker_changes.changed_since(shown):
             self._duties.follow(self._now.mono)
             everybody = True
@@ -291,7 +291,7 @@ class NameServer:
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
     def _serve(
-        self, peer: Peer, message: AnyMessage, batches: Sequence[Frame], out: Effects
+        self, peer: PeerSession, message: AnyMessage, batches: Sequence[Frame], out: Effects
     ) -> None:
         address = peer.address
         match message:
@@ -322,19 +322,21 @@ class NameServer:
                 self._reply(out, address, message.id, error)
 
     def _reply(
-        self, out: Effects, address: Inbound, number: int, answer: Message | LogboomError
+        self, out: Effects, address: PeerAddress, number: int, answer: WireMessage | LogboomError
     ) -> None:
         if isinstance(answer, LogboomError):
-            out.sends.append(Send(address, refusal(number, answer)))
+            out.sends.append(Send(address, error_frames(number, answer)))
         else:
             answer.id = number
             out.sends.append(Send(address, encode(answer)))
 
-    def _reply_later(self, address: Inbound, number: int, answer: Message | LogboomError) -> None:
+    def _reply_later(
+        self, address: PeerAddress, number: int, answer: WireMessage | LogboomError
+    ) -> None:
         """Answer out of the raft node's `sync`: everything it says is on disk."""
         self._reply(self._out, address, number, answer)
 
-    def _heartbeat(self, message: Heartbeat) -> Message | LogboomError:
+    def _heartbeat(self, message: Heartbeat) -> WireMessage | LogboomError:
         if not self._duties.serving or not self.raft.leads_at(self._now.mono):
             return self.not_leader()
         broker = self.state.cluster.brokers.get(message.broker)
@@ -347,7 +349,7 @@ class NameServer:
             return Refused(f"broker {message.broker!r} is fenced: it must register again")
         return HeartbeatGranted(0, LEASE_MS, self.state.version)
 
-    def _propose(self, peer: Peer, message: Propose, out: Effects) -> None:
+    def _propose(self, peer: PeerSession, message: Propose, out: Effects) -> None:
         self._counts["proposals"] += 1
         entry = self._entry(proposer_of(peer, message), message.number, message.command)
         error = (
@@ -362,7 +364,7 @@ class NameServer:
         else:
             self.raft.submit(entry, partial(self._proposed, peer.address, message.id))
 
-    def _proposed(self, address: Inbound, number: int, outcome: SubmitOutcome) -> None:
+    def _proposed(self, address: PeerAddress, number: int, outcome: SubmitOutcome) -> None:
         if outcome.applied:
             self._reply_later(address, number, Proposed(0, decode_result(outcome.result)))
         else:
@@ -375,7 +377,7 @@ class NameServer:
 
     def ask_newcomer(self, request: AddNameServer, on_end: OnEnd) -> None:
         """Find out whether a name server that is to be added is there."""
-        if request.name_server in gone(self.cluster):
+        if request.name_server in removed_name_servers(self.cluster):
             # The log refuses it with the reason.
             on_end(None)
             return

@@ -15,15 +15,15 @@ import msgspec
 
 from logboom.metadata.config import NameServerConfig, NameServerMember, check_config
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft import recovery
-from logboom.metadata.raft.config import RaftConfig, RaftError
+from logboom.metadata.raft import quorum_recovery
 from logboom.metadata.raft.journal import RocksJournal
 from logboom.metadata.raft.journal_store import JournalError, JournalStore
-from logboom.metadata.raft.recovery import Survivor
+from logboom.metadata.raft.quorum_recovery import Survivor
+from logboom.metadata.raft.raft_config import RaftConfig, RaftError
 from logboom.wire.actor import Call, Event, Instant
 from logboom.wire.errors import LogboomError, StartError
 from logboom.wire.sockets import Sockets
-from logboom.wire.unfinished import UnfinishedLimits
+from logboom.wire.unfinished_messages import UnfinishedLimits
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def examine_stopped(config: NameServerConfig, cluster_key: bytes) -> Survivor:
     Raises:
         StartError: it runs, or its folder cannot be used.
     """
-    return _at_journal(config, cluster_key, recovery.examine)
+    return _at_journal(config, cluster_key, quorum_recovery.examine)
 
 
 def go_on_alone(config: NameServerConfig, cluster_key: bytes) -> list[str]:
@@ -159,7 +159,7 @@ def go_on_alone(config: NameServerConfig, cluster_key: bytes) -> list[str]:
     Raises:
         StartError: it runs, or its folder cannot be used.
     """
-    return _at_journal(config, cluster_key, recovery.go_on_alone)
+    return _at_journal(config, cluster_key, quorum_recovery.go_on_alone)
 
 
 def _at_journal(

@@ -13,53 +13,55 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from logboom.nodes.cluster.links import Links
+from logboom.nodes.cluster.metadata_watcher import ClientWatchHandler, MetadataWatcher
 from logboom.nodes.cluster.name_servers import NameServers
-from logboom.nodes.cluster.proposals import Proposals
+from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.cluster.registration import Registration
-from logboom.nodes.cluster.roles import Roles
-from logboom.nodes.cluster.room import RoomReports
-from logboom.nodes.cluster.stopping import Stopping
-from logboom.nodes.cluster.watching import Told, Watcher
-from logboom.nodes.compaction.compacting import Compacting
+from logboom.nodes.cluster.room_reports import RoomReports
+from logboom.nodes.compaction.compactor import Compactor
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.disk.space import SpaceGauge
-from logboom.nodes.disk.storage import Storage
-from logboom.nodes.groups.coordinator import Coordinator
-from logboom.nodes.groups.standing import Standing
+from logboom.nodes.controlled_shutdown import ControlledShutdown
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
+from logboom.nodes.groups.group_coordinator import GroupCoordinator
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.queues import Queues
-from logboom.nodes.log.reading import Damaged
-from logboom.nodes.log.replica import QueueKey, Replica
-from logboom.nodes.parked.carry import Carrying
-from logboom.nodes.parked.recall import Recalling
-from logboom.nodes.parked.release import Releasing
-from logboom.nodes.replication.damages import REPORTED_AT_ONCE, Damages
-from logboom.nodes.replication.feeding import Feeder
-from logboom.nodes.replication.fetching import Fetching, behind
-from logboom.nodes.replication.isr import IsrKeeper
-from logboom.nodes.replication.scrub import Scrub
-from logboom.nodes.requests.producing import Producing
-from logboom.nodes.requests.pulling import Pulling
-from logboom.nodes.salvage.returning import Returning
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.maintenance import Maintenance
+from logboom.nodes.parking.recall_handler import RecallHandler
+from logboom.nodes.parking.release_scheduler import ReleaseScheduler
+from logboom.nodes.parking.relocation import ParkedRelocator
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica_roles import ReplicaRoles
+from logboom.nodes.replication.isr_keeper import IsrKeeper
+from logboom.nodes.replication.replica_fetcher import ReplicaFetchers, replication_lag
+from logboom.nodes.replication.replica_repair import REPORTED_AT_ONCE, ReplicaRepair
+from logboom.nodes.replication.replicate_handler import ReplicateHandler
+from logboom.nodes.replication.scrubber import Scrubber
+from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.requests.pull_handler import PullHandler
+from logboom.nodes.salvage.restored_queues import RestoredQueues
 from logboom.nodes.stats import Statistics
-from logboom.nodes.subscriptions.access import Access
-from logboom.nodes.subscriptions.desk import Desk
-from logboom.nodes.subscriptions.operators import Operators
-from logboom.nodes.subscriptions.plug_ins import DispatchFilter
-from logboom.nodes.subscriptions.subscriptions import Subscriptions
-from logboom.nodes.transactions.deciding import Deciding
-from logboom.nodes.transactions.deciding_reports import Reports
-from logboom.nodes.transactions.halves import CheckingHalves, EndingHalves
-from logboom.nodes.transactions.orphans import Orphans
-from logboom.nodes.transactions.unended import UnendedRequests
-from logboom.nodes.turn import Turn
-from logboom.nodes.upkeep import Upkeep
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Synced
+from logboom.nodes.subscriptions.entry_filter import DispatchFilter
+from logboom.nodes.subscriptions.subscription_handler import (
+    SubscriptionAdminHandler,
+    SubscriptionHandler,
+    SubscriptionLookup,
+)
+from logboom.nodes.subscriptions.subscription_service import SubscriptionService
+from logboom.nodes.transactions.decision_executor import DecisionExecutor
+from logboom.nodes.transactions.decision_reports import DecisionReports
+from logboom.nodes.transactions.half_message_handlers import EndHalfHandler, HalfMessageChecker
+from logboom.nodes.transactions.orphan_aborter import OrphanAborter
+from logboom.nodes.transactions.undecided_handler import UndecidedHandler
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.acceptor import Acceptor, PeerSession
+from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Synced
 from logboom.wire.commands import QueueTail, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, InvalidRequest, NotLeader
 from logboom.wire.frames import Frame
-from logboom.wire.gate import Gate, Peer
 from logboom.wire.group_messages import (
     GroupCommit,
     GroupHeartbeat,
@@ -92,7 +94,7 @@ from logboom.wire.subscription_messages import (
     SettleMessages,
     Subscribe,
 )
-from logboom.wire.transactions import AwaitDecided, CheckHalves, CheckParked, EndHalf, ListUnended
+from logboom.wire.transactions import AwaitDecided, CheckHalves, CheckParked, EndHalf, ListUndecided
 
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index goes forward in one turn."""
@@ -105,7 +107,7 @@ NAMED_DAMAGES: Final = 20
 LOOKED_AT_ONCE: Final = 512
 """Queues of which one turn sees whether their index is behind at all."""
 
-_Serve = Callable[[Peer, Any, Sequence[Frame], Turn], None]
+_Serve = Callable[[PeerSession, Any, Sequence[Frame], BrokerTurn], None]
 
 
 class Broker:
@@ -135,11 +137,11 @@ class Broker:
         self.connections_closed = 0
         """Connections closed for the unfinished messages that they sent. (The skin's.)"""
         self.routes = Routes()
-        self.queues = Queues(storage, config.cache_bytes)
-        self.gate = Gate(config.id, cluster_key, rng)
-        self.links = Links(Identity(config.id, "broker", 0, cluster_key), rng)
+        self.queues = ReplicaTable(storage, config.cache_bytes)
+        self.gate = Acceptor(config.id, cluster_key, rng)
+        self.links = PeerConnections(Identity(config.id, "broker", 0, cluster_key), rng)
         self.servers = NameServers(config.name_servers)
-        self.proposals = Proposals(f"{config.id}/{incarnation}", self.links, self.servers)
+        self.proposals = ProposalQueue(f"{config.id}/{incarnation}", self.links, self.servers)
         self.registration = Registration(
             config,
             storage.store_id,
@@ -157,12 +159,14 @@ class Broker:
         self.space = SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent)
         self.room = RoomReports(config.id, self.space, self.registration, self.proposals)
         self.groups = GroupRoutes(members_at=config.id)
-        self.watcher = Watcher(self.routes, self.links, self.servers, self.groups, self._metadata)
-        self.told = Told(self.routes, lease.holds)
+        self.watcher = MetadataWatcher(
+            self.routes, self.links, self.servers, self.groups, self._metadata
+        )
+        self.told = ClientWatchHandler(self.routes, lease.holds)
         self.isr = IsrKeeper(
             config.id, self.routes, self.registration, self.proposals, stats, self._recount
         )
-        self.damages = Damages(
+        self.damages = ReplicaRepair(
             config.id,
             self.queues,
             self.routes,
@@ -172,13 +176,13 @@ class Broker:
             self._halt,
             self._refetch,
         )
-        self.returning = Returning(
+        self.returning = RestoredQueues(
             config.id, self.queues, self.routes, self.registration, self.proposals
         )
-        self.producing = Producing(
+        self.producing = ProduceHandler(
             config.id, self.queues, self.routes, lease, self.space, stats, self.damages.refusal
         )
-        self.compacting = Compacting(
+        self.compacting = Compactor(
             self.queues,
             self.routes,
             config.compaction_messages_per_s,
@@ -186,7 +190,7 @@ class Broker:
             self.damages.found,
             self._lacking,
         )
-        self.pulling = Pulling(
+        self.pulling = PullHandler(
             config,
             self.queues,
             self.routes,
@@ -197,10 +201,10 @@ class Broker:
             self._hw_moved,
             self.compacting.broken,
         )
-        self.feeder = Feeder(
+        self.feeder = ReplicateHandler(
             config, self.queues, self.routes, stats, self._position, self.damages.found
         )
-        self.fetching = Fetching(
+        self.fetching = ReplicaFetchers(
             config,
             self.queues,
             self.links,
@@ -210,20 +214,20 @@ class Broker:
             self._hw_moved,
             self.damages.found,
         )
-        self.scrub = Scrub(
+        self.scrub = Scrubber(
             self.queues,
             config.scrub_bytes_per_s,
             config.scrub_every_s,
             stats,
             self.damages.found,
         )
-        self.releasing = Releasing(
+        self.releasing = ReleaseScheduler(
             self.queues, self.space, stats, self.feeder.appended, self.damages.found
         )
-        self.recalling = Recalling(
+        self.recalling = RecallHandler(
             config.id, self.queues, self.routes, self.producing, self.damages.refusal, stats
         )
-        self.ending = EndingHalves(
+        self.ending = EndHalfHandler(
             config.id,
             self.queues,
             self.routes,
@@ -233,8 +237,8 @@ class Broker:
             self.damages.refusal,
             self.damages.found,
         )
-        self.checking = CheckingHalves(config, self.queues, self.damages.found)
-        self.deciding = Deciding(
+        self.checking = HalfMessageChecker(config, self.queues, self.damages.found)
+        self.deciding = DecisionExecutor(
             self.queues,
             self.routes,
             self.space,
@@ -243,14 +247,14 @@ class Broker:
             self.feeder.appended,
             self.damages.found,
         )
-        self.decisions = Proposals(
+        self.decisions = ProposalQueue(
             f"{config.id}/{incarnation}/decisions", self.links, self.servers, DECISIONS_AT_ONCE
         )
-        self.reports = Reports(
+        self.reports = DecisionReports(
             config.id, self.queues, self.routes, self.registration, self.decisions, self.deciding
         )
-        self.orphans = Orphans(config, storage, self.decisions, stats, self.damages.found)
-        self.desk = Desk(
+        self.orphans = OrphanAborter(config, storage, self.decisions, stats, self.damages.found)
+        self.desk = SubscriptionService(
             config.id,
             self.queues,
             self.routes,
@@ -260,10 +264,12 @@ class Broker:
             self.damages.found,
             plug_ins,
         )
-        access = Access(config.id, self.queues, self.routes, self.desk, self.damages.refusal)
-        self.subscriptions = Subscriptions(access, self.desk, stats, self.pulling.offset_at)
-        self.operators = Operators(access, self.desk, stats)
-        self.roles = Roles(
+        access = SubscriptionLookup(
+            config.id, self.queues, self.routes, self.desk, self.damages.refusal
+        )
+        self.subscriptions = SubscriptionHandler(access, self.desk, stats, self.pulling.offset_at)
+        self.operators = SubscriptionAdminHandler(access, self.desk, stats)
+        self.roles = ReplicaRoles(
             config.id,
             self.queues,
             self.routes,
@@ -276,10 +282,10 @@ class Broker:
             stats,
             self._recount,
         )
-        self.unended = UnendedRequests(
+        self.unended = UndecidedHandler(
             config, self.queues, self.routes, self.roles.led.values, self.damages
         )
-        self.upkeep = Upkeep(
+        self.upkeep = Maintenance(
             config,
             self.queues,
             self.routes,
@@ -292,15 +298,15 @@ class Broker:
             self.links,
             self.servers,
             stats,
-            Carrying(self.queues, stats, self.feeder.appended).carry,
+            ParkedRelocator(self.queues, stats, self.feeder.appended).carry,
             self.desk.refresh,
             self.compacting,
         )
-        self.coordinator = Coordinator(
-            Standing(config.id, self.routes, self.groups, lease),
+        self.coordinator = GroupCoordinator(
+            CoordinatorLookup(config.id, self.routes, self.groups, lease),
             self.links,
             self.pulling,
-            Proposals(
+            ProposalQueue(
                 f"{config.id}/{incarnation}/groups",
                 self.links,
                 self.servers,
@@ -308,7 +314,7 @@ class Broker:
             ),
             stats,
         )
-        self.stopping = Stopping(
+        self.stopping = ControlledShutdown(
             config.id,
             self.queues,
             self.routes,
@@ -344,7 +350,7 @@ class Broker:
             CheckHalves: self._on_plain(self.checking.ask),
             AwaitDecided: self._on_plain(self.reports.ask),
             CheckParked: self._on_plain(self.unended.check),
-            ListUnended: self._on_plain(self.unended.tell),
+            ListUndecided: self._on_plain(self.unended.tell),
             GroupJoin: self._on_group(self.coordinator.join),
             GroupHeartbeat: self._on_group(self.coordinator.heartbeat),
             GroupCommit: self._on_group(self.coordinator.requests.commit),
@@ -374,7 +380,7 @@ class Broker:
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
         """Take a turn's events; `Call("stop")` begins a graceful stop, ended by `stop=""`."""
-        turn = Turn(now)
+        turn = BrokerTurn(now)
         self.queues.begin()
         self.upkeep.returned(turn.mono)
         self.coordinator.returned(turn)
@@ -403,7 +409,7 @@ class Broker:
         refusals = [self.links.refusal(endpoint) for endpoint in self.servers.endpoints]
         return refusals[0].text if refusals[0] is not None and all(refusals) else None
 
-    def _received(self, event: Received, turn: Turn) -> None:
+    def _received(self, event: Received, turn: BrokerTurn) -> None:
         peer = event.peer
         if isinstance(peer, str):
             self.links.receive(peer, event.frames, turn)
@@ -421,7 +427,7 @@ class Broker:
             text = f"a broker does not serve {type(message).__name__}: ask a name server"
             turn.refuse(peer, message.id, InvalidRequest(text, "UNKNOWN_TYPE"))
 
-    def _synced(self, token: int, turn: Turn) -> None:
+    def _synced(self, token: int, turn: BrokerTurn) -> None:
         while self._syncing and self._syncing[0][0] <= token:
             _, begun = self._syncing.popleft()
             self.stats.histograms["sync"].add(turn.mono - begun)
@@ -433,7 +439,7 @@ class Broker:
         self.damages.synced(token)
         self.stopping.synced(token, turn)
 
-    def _timers(self, turn: Turn) -> None:
+    def _timers(self, turn: BrokerTurn) -> None:
         """Everything that goes by the clock; each part knows by itself whether it is time."""
         self.links.tick(turn)
         self.registration.step(turn)
@@ -456,7 +462,7 @@ class Broker:
         self.gate.sweep(turn.mono)
         self.stopping.step(turn)
 
-    def _settle(self, turn: Turn) -> None:
+    def _settle(self, turn: BrokerTurn) -> None:
         """What the turn's events brought about, once per queue and in this order."""
         for replica in self._recounts.values():
             leading = replica.leading
@@ -490,7 +496,7 @@ class Broker:
         self.compacting.step(turn)
         self.scrub.step(turn)
 
-    def _apply(self, turn: Turn) -> None:
+    def _apply(self, turn: BrokerTurn) -> None:
         """Derive what entries below the HW say; once per queue and turn."""
         queues, self._to_apply = self._to_apply, {}
         for key, replica in queues.items():
@@ -501,7 +507,7 @@ class Broker:
                 try:
                     applied = replica.parked.apply(reach, self.queues.storage, turn.writes)
                 except DataDamaged as error:
-                    self.damages.found(replica, Damaged(error.text, Position(replica.start)))
+                    self.damages.found(replica, DamagedEntry(error.text, Position(replica.start)))
                     continue
                 reach, more = applied.reach, applied.more
                 decided = bool(applied.decided)
@@ -519,14 +525,14 @@ class Broker:
             if more:
                 self._to_apply[key] = replica
 
-    def _decided(self, replica: Replica, turn: Turn) -> None:
+    def _decided(self, replica: Replica, turn: BrokerTurn) -> None:
         """Decisions may go on in a queue, or are done."""
         parked = replica.parked
         if parked.done or parked.release is not None or len(self.deciding) or len(self.reports):
             self.deciding.arm(replica)
             self.reports.settle(replica, turn)
 
-    def _index(self, turn: Turn) -> None:
+    def _index(self, turn: BrokerTurn) -> None:
         """Let the follow-on index go forward a little, after all answers."""
         left = INDEXED_AT_ONCE
         for key in list(islice(self._to_index, LOOKED_AT_ONCE)):
@@ -541,7 +547,7 @@ class Broker:
             try:
                 more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
             except (DataDamaged, DamagedBatch) as error:
-                self.damages.found(replica, Damaged(error.text, replica.index.reach))
+                self.damages.found(replica, DamagedEntry(error.text, replica.index.reach))
                 continue
             if more:
                 self._to_index[key] = replica
@@ -591,7 +597,7 @@ class Broker:
     def _halt(self, replica: Replica) -> None:
         self.fetching.unfollow(replica)
 
-    def _refetch(self, replica: Replica, turn: Turn) -> None:
+    def _refetch(self, replica: Replica, turn: BrokerTurn) -> None:
         self.roles.refetch(replica, turn)
 
     def _position(self, replica: Replica, broker: str) -> None:
@@ -607,13 +613,13 @@ class Broker:
         if leading.may_join(broker, replica.hw, replica.end, now, period, {broker: now}):
             self.isr.grow(replica, broker)
 
-    def _heard_of(self, version: int, turn: Turn) -> None:
+    def _heard_of(self, version: int, turn: BrokerTurn) -> None:
         self.watcher.heard_of(version, turn)
 
     def _unheard(self, now: float) -> list[str]:
         return self.feeder.unheard(now, self.roles.led)
 
-    def _registered(self, turn: Turn) -> None:
+    def _registered(self, turn: BrokerTurn) -> None:
         self.stats.count("registrations")
         self.fetching.renew(self.registration.instance_epoch)
         self.room.registered()
@@ -636,7 +642,7 @@ class Broker:
         self.roles.apply_all(turn)
         self.compacting.configure(self.routes.topics, turn)
 
-    def _fenced(self, turn: Turn) -> None:
+    def _fenced(self, turn: BrokerTurn) -> None:
         self.stats.count("fencings")
         self.returning.fenced()
         self.isr.forget()
@@ -647,7 +653,7 @@ class Broker:
         self.orphans.fenced()
         self.coordinator.fenced(turn)
 
-    def _metadata(self, names: list[str], groups: list[str], turn: Turn) -> None:
+    def _metadata(self, names: list[str], groups: list[str], turn: BrokerTurn) -> None:
         """Our copy of the metadata went forward."""
         self.gate.cluster_id = self.routes.cluster_id
         self.registration.lease.learned(self.routes.version)
@@ -659,7 +665,7 @@ class Broker:
         self.told.changed(names, turn)
         self.coordinator.changed(groups, turn)
 
-    def _learned_decisions(self, turn: Turn) -> None:
+    def _learned_decisions(self, turn: BrokerTurn) -> None:
         for key, number in self.deciding.learned().items():
             replica = self.queues.replicas.get(key)
             if replica is not None and replica.leading is not None:
@@ -671,73 +677,79 @@ class Broker:
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
     def _on_produce(
-        self, peer: Peer, message: Produce, batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: Produce, batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         grown = self.producing.produce(peer.address, message, batches, turn)
         if grown is not None:
             self.feeder.appended(grown)
 
     def _on_recall(
-        self, peer: Peer, message: Recall, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: Recall, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         grown = self.recalling.recall(peer.address, message, turn)
         if grown is not None:
             self.feeder.appended(grown)
 
     def _on_end_half(
-        self, peer: Peer, message: EndHalf, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: EndHalf, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         grown = self.ending.end(peer.address, message, turn)
         if grown is not None:
             self.feeder.appended(grown)
 
-    def _on_pull(self, peer: Peer, message: Pull, _batches: Sequence[Frame], turn: Turn) -> None:
+    def _on_pull(
+        self, peer: PeerSession, message: Pull, _batches: Sequence[Frame], turn: BrokerTurn
+    ) -> None:
         self.pulling.pull(peer.address, message, turn)
 
     def _on_replicate(
-        self, peer: Peer, message: Replicate, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: Replicate, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         self.feeder.replicate(peer.address, peer.client_id, message, turn)
 
     def _on_offsets(
-        self, peer: Peer, message: Offsets, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: Offsets, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         self.pulling.offsets(peer.address, message, turn)
 
     def _on_offset_for_time(
-        self, peer: Peer, message: OffsetForTime, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: OffsetForTime, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         self.pulling.offset_for_time(peer.address, message, turn)
 
     def _on_find_key(
-        self, peer: Peer, message: FindKey, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: FindKey, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         self.pulling.find_key(peer.address, message, turn)
 
-    def _on_watch(self, peer: Peer, message: Watch, _batches: Sequence[Frame], turn: Turn) -> None:
+    def _on_watch(
+        self, peer: PeerSession, message: Watch, _batches: Sequence[Frame], turn: BrokerTurn
+    ) -> None:
         self.told.ask(peer.address, message, turn)
 
     @staticmethod
-    def _on_plain(serve: Callable[[Inbound, Any, Turn], None]) -> _Serve:
+    def _on_plain(serve: Callable[[PeerAddress, Any, BrokerTurn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer.address, message, turn)
 
     @staticmethod
-    def _on_group(serve: Callable[[Peer, Any, Turn], None]) -> _Serve:
+    def _on_group(serve: Callable[[PeerSession, Any, BrokerTurn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer, message, turn)
 
     @staticmethod
-    def _on_subscription(serve: Callable[[Inbound, Any, Turn], None]) -> _Serve:
+    def _on_subscription(serve: Callable[[PeerAddress, Any, BrokerTurn], None]) -> _Serve:
         return lambda peer, message, _batches, turn: serve(peer.address, message, turn)
 
     def _on_propose(
-        self, peer: Peer, message: Propose, _batches: Sequence[Frame], turn: Turn
+        self, peer: PeerSession, message: Propose, _batches: Sequence[Frame], turn: BrokerTurn
     ) -> None:
         endpoint = self.servers.leader()
         text = "a broker takes no commands: ask the raft leader of the name servers"
         error = NotLeader(text, leader=self.routes.raft_leader, endpoint=endpoint)
         turn.refuse(peer.address, message.id, error)
 
-    def _on_stats(self, peer: Peer, message: Stats, _batches: Sequence[Frame], turn: Turn) -> None:
+    def _on_stats(
+        self, peer: PeerSession, message: Stats, _batches: Sequence[Frame], turn: BrokerTurn
+    ) -> None:
         table = self.stats.flat()
         led = self.roles.led.values()
         self.space.check(turn.mono)
@@ -785,5 +797,5 @@ class Broker:
             metadata_version=self.routes.version,
             refusal=self.registration.refusal,
         )
-        table.update(behind(self.queues))
+        table.update(replication_lag(self.queues))
         turn.answer(peer.address, StatsResult(message.id, self.config.id, "broker", table))

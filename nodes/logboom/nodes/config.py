@@ -67,7 +67,7 @@ class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Messages per second that the passes of compaction take in, all queues together."""
     dispatch_filters: list[str] = []
     """Plug-ins, as package.module:function, that judge batches before they are delivered to
-    subscriptions (`logboom.nodes.subscriptions.plug_ins`). (Only the skin reads it.)"""
+    subscriptions (`logboom.nodes.subscriptions.entry_filter`). (Only the skin reads it.)"""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
     transaction_timeout_ms: int = 15 * 60_000
@@ -111,6 +111,6 @@ def check_config(config: BrokerConfig) -> None:
         raise StartError("half_checks must not be below 0")
 
 
-def effective(config: BrokerConfig, endpoint: str) -> BrokerConfig:
+def fill_advertised(config: BrokerConfig, endpoint: str) -> BrokerConfig:
     """The settings with `advertise` filled in from the bound endpoint."""
     return config if config.advertise else msgspec.structs.replace(config, advertise=endpoint)

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final
 
 from logboom.nodes.broker import Broker
-from logboom.nodes.config import BrokerConfig, check_config, effective
+from logboom.nodes.config import BrokerConfig, check_config, fill_advertised
 from logboom.nodes.disk.committer import Committer
-from logboom.nodes.disk.store import RocksStorage, has_room
-from logboom.nodes.subscriptions.plug_ins import load
+from logboom.nodes.disk.rocks_storage import RocksStorage, has_room
+from logboom.nodes.subscriptions.entry_filter import load
 from logboom.wire.actor import Call, Effects, Event, Instant, SyncFailed
 from logboom.wire.errors import DataDamaged, StartError
 from logboom.wire.sockets import Sockets
@@ -69,7 +69,7 @@ class BrokerProcess:
         self._endpoint = self._sockets.endpoints["main"]
         try:
             self._storage = RocksStorage(Path(self._config.data), self._config.id)
-            self._config = effective(self._config, self._endpoint)
+            self._config = fill_advertised(self._config, self._endpoint)
             self._core = self._make_core()
         # Ctrl-C too: the port is given back. It is raised on.
         except BaseException:

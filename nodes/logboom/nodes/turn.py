@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logboom.nodes.disk.storage import WriteSet
-from logboom.wire.actor import Effects, Inbound, Instant, Send
+from logboom.nodes.log.storage import WriteSet
+from logboom.wire.acceptor import error_frames
+from logboom.wire.actor import Effects, Instant, PeerAddress, Send
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
-from logboom.wire.gate import refusal
-from logboom.wire.messages import Message
+from logboom.wire.messages import WireMessage
 
 
-class Turn:
+class BrokerTurn:
     """One call of `Broker.handle`."""
 
     __slots__ = ("mono", "now", "out", "read", "untaken", "writes")
@@ -24,14 +24,16 @@ class Turn:
         self.writes = WriteSet()
         self.read = 0
         """Bytes of batches read for pulls."""
-        self.untaken: dict[Inbound, int] = {}
+        self.untaken: dict[PeerAddress, int] = {}
         """Bytes that peers heard in this turn have not taken yet, where there are any."""
 
-    def answer(self, address: Inbound, message: Message, batches: Sequence[Frame] = ()) -> None:
+    def answer(
+        self, address: PeerAddress, message: WireMessage, batches: Sequence[Frame] = ()
+    ) -> None:
         """Send a message to a peer that dialled us."""
         self.out.sends.append(Send(address, encode(message, batches)))
 
-    def refuse(self, address: Inbound, number: int, error: LogboomError) -> None:
+    def refuse(self, address: PeerAddress, number: int, error: LogboomError) -> None:
         """Answer request `number` with an error; 0 wants no answer."""
         if number:
-            self.out.sends.append(Send(address, refusal(number, error)))
+            self.out.sends.append(Send(address, error_frames(number, error)))

@@ -10,7 +10,7 @@ was made elsewhere, and lets `commitGroup` work. docs/PIPELINE.md has every opti
 the extra `[spark]` and a Java 17; nothing here imports PySpark before it is used.
 """
 
-from logboom.pipeline.session import register, session
+from logboom.pipeline.spark_session import register, session
 from logboom.pipeline.updates import publish_updates
 
 __all__ = ["publish_updates", "register", "session"]

@@ -8,11 +8,11 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from logboom.pipeline.clients import client
-from logboom.pipeline.cluster import Cluster
-from logboom.pipeline.limits import Range, ranges
-from logboom.pipeline.losses import Losses
-from logboom.pipeline.reading import read
-from logboom.pipeline.rows import Field
+from logboom.pipeline.cluster_offsets import QueueBounds
+from logboom.pipeline.data_loss import DataLossPolicy
+from logboom.pipeline.offset_ranges import OffsetRange, ranges
+from logboom.pipeline.partition_reader import read
+from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
 
 TOO_FAR: Final = (
@@ -31,9 +31,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[Any]:
         """One part a queue, or as `minPartitions` and `maxRecordsPerPartition` say."""
         options = self.options
-        cluster = Cluster(client(options.servers, options.timeout_s), options)
+        cluster = QueueBounds(client(options.servers, options.timeout_s), options)
         bounds = cluster.bounds()
-        losses = Losses(fail=options.fail_on_data_loss)
+        losses = DataLossPolicy(fail=options.fail_on_data_loss)
         start, end = cluster.start(bounds), cluster.end(bounds)
         # Where the start lies behind the end, as with a group that is further than a day's end,
         # nothing is asked for, and so nothing is lost.
@@ -48,5 +48,5 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Record batches of one part."""
-        wanted: Range | None = partition.value
+        wanted: OffsetRange | None = partition.value
         return read(self.options, self.fields, wanted)

@@ -134,7 +134,7 @@ from pyspark import pipelines as dp
 from logboom.pipeline.jobs import declared
 from logboom.pipeline.jobs.compact import latest as latest_of
 from logboom.pipeline.jobs.compact import without_tombstones
-from logboom.pipeline.jobs.messages import SCHEMA
+from logboom.pipeline.jobs.message_frames import SCHEMA
 
 
 @dp.materialized_view
@@ -153,7 +153,7 @@ from pyspark import pipelines as dp
 
 from logboom.pipeline.jobs import declared
 from logboom.pipeline.jobs.dedup import deduplicated
-from logboom.pipeline.jobs.messages import COLUMNS, SCHEMA
+from logboom.pipeline.jobs.message_frames import COLUMNS, SCHEMA
 
 dp.create_sink("once", "logboom", declared.sink(spark, <ONCE>, queues=<QUEUES>))
 
@@ -193,7 +193,7 @@ from pyspark import pipelines as dp
 
 from logboom.pipeline.jobs import declared
 from logboom.pipeline.jobs.dead_letters import opened, triaged
-from logboom.pipeline.jobs.messages import SCHEMA
+from logboom.pipeline.jobs.message_frames import SCHEMA
 
 
 @dp.materialized_view

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from logboom.client import ParkedHandle
 from logboom.pipeline.clients import client, producer
-from logboom.pipeline.sink_delivery import CLOSED, Unit, Written, stream_unit, write
-from logboom.pipeline.sink_fencing import epoch_of
-from logboom.pipeline.sink_joining import Parked, joined
+from logboom.pipeline.joined_batches import Parked, join_batches
+from logboom.pipeline.sink_delivery import CLOSED, TaskCommit, TransactionUnit, stream_unit, write
+from logboom.pipeline.sink_epochs import epoch_of
 from logboom.pipeline.sink_options import SinkOptions
 from logboom.wire.errors import (
     InternalError,
@@ -42,14 +42,14 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self.attempt = new_attempt()
-        self.unit: Unit | None = None
+        self.unit: TransactionUnit | None = None
         if options.exactly_once and options.version is not None:
-            self.unit = Unit(options.app_id, options.version)
+            self.unit = TransactionUnit(options.app_id, options.version)
         elif options.exactly_once:
             # Nobody names it again, so that nothing of it is kept for ever.
-            self.unit = Unit(f"{MADE_UP}spark-write-{uuid.uuid4()}", 0)
+            self.unit = TransactionUnit(f"{MADE_UP}spark-write-{uuid.uuid4()}", 0)
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """In a task: write its rows."""
         return write(self.options, self.unit, self.attempt, iterator)
 
@@ -69,7 +69,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
         self.attempt = new_attempt()
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """In a task: write its rows."""
         unit = stream_unit(self.options) if self.options.exactly_once else None
         return write(self.options, unit, self.attempt, iterator)
@@ -102,7 +102,7 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     unit, handles = _parked(messages)
     if unit is None:
         return
-    written = [each for each in messages if isinstance(each, Written)]
+    written = [each for each in messages if isinstance(each, TaskCommit)]
     before = any(each.closed for each in written)
     run = max(each.run for each in written)
     if handles or (before and run):
@@ -113,7 +113,9 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
         _tell_closed(options, unit)
 
 
-def _joined(options: SinkOptions, unit: Unit, written: list[Written]) -> list[ParkedHandle]:
+def _joined(
+    options: SinkOptions, unit: TransactionUnit, written: list[TaskCommit]
+) -> list[ParkedHandle]:
     """Handles that a decision can name, if there are any: of small batches there may be too many."""
     parked = [
         Parked(handle, size)
@@ -123,14 +125,14 @@ def _joined(options: SinkOptions, unit: Unit, written: list[Written]) -> list[Pa
     boom = client(options.servers, options.timeout_s)
     sender = producer(options.servers, options.timeout_s)
     try:
-        return joined(boom, sender, parked, options.compression)
+        return join_batches(boom, sender, parked, options.compression)
     except TransactionError as error:
         if error.code == CLOSED:
             return []  # another run has published it meanwhile: the decision finds that out
         raise _unparked(unit, error) from error
 
 
-def _unparked(unit: Unit, error: TransactionError) -> TransactionError:
+def _unparked(unit: TransactionUnit, error: TransactionError) -> TransactionError:
     if error.code not in UNPARKED:
         return error
     text = (
@@ -141,7 +143,7 @@ def _unparked(unit: Unit, error: TransactionError) -> TransactionError:
     return TransactionError(f"{text}. ({error.text})", error.code)
 
 
-def _decide(options: SinkOptions, unit: Unit, handles: list[Any], run: str) -> bool:
+def _decide(options: SinkOptions, unit: TransactionUnit, handles: list[Any], run: str) -> bool:
     """Decide; whether somebody had before."""
     boom = client(options.servers, options.timeout_s)
     epoch = epoch_of(options.servers, options.timeout_s, unit.app_id, run) if run else None
@@ -181,16 +183,16 @@ def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
         LOG.warning("what a failed write has parked is left to the brokers: %s", error)
 
 
-def _parked(messages: Iterable[Any]) -> tuple[Unit | None, list[Any]]:
+def _parked(messages: Iterable[Any]) -> tuple[TransactionUnit | None, list[Any]]:
     """The unit, and all handles in the order of the tasks; None stands for a task that failed."""
-    written = [message for message in messages if isinstance(message, Written)]
+    written = [message for message in messages if isinstance(message, TaskCommit)]
     units = {message.unit for message in written}
     if len(units) > 1:
         raise InternalError(f"tasks of one write parked for {len(units)}: please report it")
     return units.pop() if units else None, [each for one in written for each in one.handles]
 
 
-def _tell_closed(options: SinkOptions, unit: Unit) -> None:
+def _tell_closed(options: SinkOptions, unit: TransactionUnit) -> None:
     """Say that nothing is written. Who names his writes himself may have named two alike."""
     text = f"write {unit.sequence} of {unit.app_id!r} was published before: nothing is written now"
     way = "with a new checkpoint" if options.version is None else "of other rows"

@@ -28,7 +28,7 @@ ROW_BYTES: Final = 8
 """Counted for each row beside its bytes."""
 
 
-class Made(NamedTuple):
+class QueueBatch(NamedTuple):
     """A batch, and where it goes."""
 
     topic: str
@@ -53,10 +53,10 @@ class Batcher:
         self._now_ms = now_ms
         self._next = first
         self._rows = Normalizer(options, now_ms)
-        self._piles: dict[tuple[str, int], _Pile] = {}
+        self._piles: dict[tuple[str, int], _PendingRows] = {}
         self._made = 0
 
-    def batches(self, record_batches: Iterable[Any]) -> Iterator[Made]:
+    def batches(self, record_batches: Iterable[Any]) -> Iterator[QueueBatch]:
         """All batches, each as soon as it is full.
 
         Raises:
@@ -67,7 +67,7 @@ class Batcher:
             if not record_batch.num_rows:
                 continue
             for place, rows in self._routed(*self._rows.rows(record_batch)):
-                pile = self._piles.setdefault(place, _Pile())
+                pile = self._piles.setdefault(place, _PendingRows())
                 pile.add(rows)
                 if pile.size >= self._target or pile.count >= MAX_ROWS:
                     yield from self._emptied(place)
@@ -80,12 +80,12 @@ class Batcher:
     def _target(self) -> int:
         return TARGET if self._made < MANY else LARGE_TARGET
 
-    def _emptied(self, place: tuple[str, int]) -> Iterator[Made]:
+    def _emptied(self, place: tuple[str, int]) -> Iterator[QueueBatch]:
         rows = self._piles.pop(place).joined()
         for piece in pieces(rows, self._target):
             self._made += 1
             batch = encoded(piece, self._now_ms, self._options.compression)
-            yield Made(*place, batch, piece.num_rows)
+            yield QueueBatch(*place, batch, piece.num_rows)
 
     # Routing.
 
@@ -151,7 +151,7 @@ def _taken(column: Any, rows: Any) -> Any:
     return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
 
 
-class _Pile:
+class _PendingRows:
     """Rows of one queue that wait for more."""
 
     def __init__(self) -> None:

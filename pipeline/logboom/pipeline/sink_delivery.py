@@ -12,9 +12,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from logboom.client import ParkedHandle, Producer
 from logboom.client.futures import wait
-from logboom.client.sending.piles import Pile
+from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.transactions.parked_batches import handle_of, parks_of
-from logboom.client.transactions.parks import Parks
 from logboom.pipeline.clients import client, producer
 from logboom.pipeline.sink_batches import Batcher
 from logboom.pipeline.sink_options import SinkOptions
@@ -29,7 +29,7 @@ CLOSED: Final = "TRANSACTION_CLOSED"
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class TransactionUnit:
     """What is published all or nothing: one sequence of one application."""
 
     app_id: str
@@ -37,10 +37,10 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task tells the driver: where it parked, not what."""
 
-    unit: Unit | None
+    unit: TransactionUnit | None
     """None: its rows are stored and nothing is left to decide."""
     attempt: int
     handles: tuple[ParkedHandle, ...] = ()
@@ -53,7 +53,7 @@ class Written(WriterCommitMessage):
     """The run of the query that writes under an application id of its user's; "": no query does."""
 
 
-def stream_unit(options: SinkOptions) -> Unit:
+def stream_unit(options: SinkOptions) -> TransactionUnit:
     """The unit of a micro-batch, as Spark tells the task that runs.
 
     Raises:
@@ -68,12 +68,12 @@ def stream_unit(options: SinkOptions) -> Unit:
             "delivery=at-least-once, or write in foreachBatch with txnAppId and txnVersion"
         )
         raise InternalError(text)
-    return Unit(options.app_id or f"spark-{query}", int(batch))
+    return TransactionUnit(options.app_id or f"spark-{query}", int(batch))
 
 
 def write(
-    options: SinkOptions, unit: Unit | None, attempt: int, record_batches: Iterable[Any]
-) -> Written:
+    options: SinkOptions, unit: TransactionUnit | None, attempt: int, record_batches: Iterable[Any]
+) -> TaskCommit:
     """Write the rows of a task.
 
     Args:
@@ -99,11 +99,11 @@ def write(
         # Published by an earlier run, whose end Spark has not seen. Spark wants all rows taken.
         for _ in rest:
             continue
-        return Written(unit, attempt, closed=True, run=run)
+        return TaskCommit(unit, attempt, closed=True, run=run)
     handles = () if parks is None else tuple(map(handle_of, piles))
     rows = sum(pile.count for pile in piles)
     sizes = tuple(pile.size for pile in piles) if handles else ()
-    return Written(unit, attempt, handles, rows=rows, sizes=sizes, run=run)
+    return TaskCommit(unit, attempt, handles, rows=rows, sizes=sizes, run=run)
 
 
 def _run() -> str:
@@ -115,15 +115,18 @@ def _run() -> str:
 
 
 def _sent(
-    options: SinkOptions, record_batches: Iterable[Any], parks: Parks | None, attempt: int
-) -> Iterator[Pile]:
+    options: SinkOptions,
+    record_batches: Iterable[Any],
+    parks: TransactionBatches | None,
+    attempt: int,
+) -> Iterator[ProducerBatch]:
     sender = producer(options.servers, options.timeout_s)
     task = TaskContext.get()
     # The tasks of a write begin side by side, and each write elsewhere: a small one fills one queue.
     first = attempt + (0 if task is None else task.partitionId())
     now_ms = time.time_ns() // 1_000_000
     batcher = Batcher(options, lambda topic: _queues(options, sender, topic), now_ms, first)
-    unsettled: list[Pile] = []
+    unsettled: list[ProducerBatch] = []
     for topic, queue, batch, count in batcher.batches(record_batches):
         pile = sender.buffer.send_batch(topic, queue, batch, count, parks)
         unsettled.append(pile)

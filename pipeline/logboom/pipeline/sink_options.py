@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from logboom.client.transactions.applications import MAX_SEQUENCE, check_chosen
-from logboom.pipeline.given_options import TIMEOUT_MS, Given, check_options_came
+from logboom.pipeline.spark_options import TIMEOUT_MS, SparkOptions, check_options_came
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.transactions import check_app_id
 
@@ -69,7 +69,7 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
     """
     check_options_came(given, "topic", "INSERT INTO t")
-    options = Given(given)
+    options = SparkOptions(given)
     if options.says("path"):
         raise InvalidRequest(
             "a topic has no path: say save() or start() without one, and option topic"
@@ -94,7 +94,7 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     )
 
 
-def _transaction(options: Given, delivery: str, *, stream: bool) -> tuple[str, int | None]:
+def _transaction(options: SparkOptions, delivery: str, *, stream: bool) -> tuple[str, int | None]:
     app_id, version = options.text("txnAppId"), options.text("txnVersion")
     if (app_id or version) and delivery != "exactly-once":
         raise InvalidRequest(f"txnAppId and txnVersion have no meaning with delivery={delivery}")

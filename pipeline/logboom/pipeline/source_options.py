@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from logboom.pipeline.given_options import TIMEOUT_MS, Given, check_options_came, listed
-from logboom.pipeline.offsets import EARLIEST, LATEST, Offsets, read_offsets, read_queues
+from logboom.pipeline.queue_offsets import EARLIEST, LATEST, Offsets, read_offsets, read_queues
+from logboom.pipeline.spark_options import TIMEOUT_MS, SparkOptions, check_options_came, listed
 from logboom.wire.errors import InvalidRequest
 
 KNOWN: Final = (
@@ -56,7 +56,7 @@ TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class OffsetBound:
     """Where reading begins or ends."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times", "group"]
@@ -77,8 +77,8 @@ class SourceOptions:
     """By `subscribePattern`; "" if that was not said."""
     assigned: dict[str, list[int]]
     """By `assign`."""
-    starting: Bound
-    ending: Bound
+    starting: OffsetBound
+    ending: OffsetBound
     without_match: Literal["error", "latest"]
     """What a starting time comes to that no message has reached."""
     max_offsets: int
@@ -115,7 +115,7 @@ def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
     """
     check_options_came(given, "subscribe", "SELECT … FROM t")
-    options = _Given(given)
+    options = _SourceOptionReader(given)
     options.check(BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
     topics, pattern, assigned = options.subscription()
     starting = options.bound("starting", "latest" if stream else "earliest")
@@ -143,7 +143,7 @@ def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     )
 
 
-def _check_batch(starting: Bound, ending: Bound) -> None:
+def _check_batch(starting: OffsetBound, ending: OffsetBound) -> None:
     if starting.kind == "latest" or LATEST in starting.offsets.values():
         text = 'a batch cannot begin at "latest": say startingOffsets "earliest", offsets or a time'
         raise InvalidRequest(text)
@@ -152,7 +152,7 @@ def _check_batch(starting: Bound, ending: Bound) -> None:
         raise InvalidRequest(text)
 
 
-class _Given(Given):
+class _SourceOptionReader(SparkOptions):
     """Options of a read."""
 
     def check(self, foreign: tuple[str, ...], *, stream: bool) -> None:
@@ -193,27 +193,27 @@ class _Given(Given):
             raise InvalidRequest(f"{way} names no topic between two commas or at an end: {text!r}")
         return tuple(dict.fromkeys(names)), "", {}
 
-    def bound(self, which: Literal["starting", "ending"], default: str) -> Bound:
+    def bound(self, which: Literal["starting", "ending"], default: str) -> OffsetBound:
         """Where to begin or end; times come before offsets, as in Kafka."""
         if time := self.text(f"{which}Timestamp"):
             if not time.isdecimal():
                 raise InvalidRequest(f"{which}Timestamp is in ms since 1970 UTC, not {time!r}")
-            return Bound("time", time_ms=int(time))
+            return OffsetBound("time", time_ms=int(time))
         by_time = f"{which}OffsetsByTimestamp"
         if times := self.text(by_time):
-            return Bound("times", read_offsets(times, by_time, 0))
+            return OffsetBound("times", read_offsets(times, by_time, 0))
         name = f"{which}Offsets"
         text = self.text(name) or default
         if text.lower() in ("earliest", "latest"):
-            return Bound("earliest" if text.lower() == "earliest" else "latest")
+            return OffsetBound("earliest" if text.lower() == "earliest" else "latest")
         if text.lower().startswith(GROUP) and which == "starting":
             group = text[len(GROUP) :].strip()
             if not group:
                 raise InvalidRequest(f"{name} names no group: write {GROUP}billing")
-            return Bound("group", group=group)
+            return OffsetBound("group", group=group)
         if not text.startswith("{"):
             raise InvalidRequest(f"{name} is earliest, latest, {_FORMS[which]}, not {text!r:.80}")
-        return Bound("offsets", read_offsets(text, name))
+        return OffsetBound("offsets", read_offsets(text, name))
 
     def strategy(self) -> Literal["error", "latest"]:
         """What a time without a message means."""

@@ -21,15 +21,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from logboom.client import Client
-from logboom.client.reading.lookout import Lookout
+from logboom.client.lookout import Lookout
 from logboom.pipeline.clients import client
-from logboom.pipeline.cluster import Bounds, Cluster
-from logboom.pipeline.group_marks import marked
-from logboom.pipeline.limits import Range, limited, limited_bytes, ranges
-from logboom.pipeline.losses import ANEW, Losses
-from logboom.pipeline.offsets import Offsets, Place, from_json, to_json
-from logboom.pipeline.reading import read
-from logboom.pipeline.rows import Field
+from logboom.pipeline.cluster_offsets import Bounds, QueueBounds
+from logboom.pipeline.commit_target import marked
+from logboom.pipeline.data_loss import ANEW, DataLossPolicy
+from logboom.pipeline.offset_ranges import OffsetRange, limited, limited_bytes, ranges
+from logboom.pipeline.partition_reader import read
+from logboom.pipeline.queue_offsets import Offsets, TopicQueue, from_json, to_json
+from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
 
 NEWS_S: Final = 2.0
@@ -45,7 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, fields: Sequence[Field]) -> None:
         self.options = options
         self.fields = fields
-        self._losses = Losses(fail=options.fail_on_data_loss)
+        self._losses = DataLossPolicy(fail=options.fail_on_data_loss)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         """Where Trigger.AvailableNow ends."""
@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Record batches of one part."""
-        wanted: Range | None = partition.value
+        wanted: OffsetRange | None = partition.value
         return read(self.options, self.fields, wanted)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,8 +119,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _client(self) -> Client:
         return client(self.options.servers, self.options.timeout_s)
 
-    def _cluster(self) -> Cluster:
-        return Cluster(self._client(), self.options)
+    def _cluster(self) -> QueueBounds:
+        return QueueBounds(self._client(), self.options)
 
     def _bounds(self, known: Offsets) -> Bounds:
         """What the queues hold, with all that were known before, unless they are gone: the client
@@ -186,13 +186,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = limited_bytes(there, ends, options.max_bytes, self._sizes(there, ends))
         return ends
 
-    def _first_read(self, begin: Offsets, place: Place, end: int) -> int:
+    def _first_read(self, begin: Offsets, place: TopicQueue, end: int) -> int:
         """The first offset that is really read: what is gone makes no micro-batch larger."""
         first = self._seen[place][0]
         at = begin.get(place, first)
         return first if at > end else max(at, first)
 
-    def _sizes(self, begin: Offsets, ends: Offsets) -> dict[Place, float]:
+    def _sizes(self, begin: Offsets, ends: Offsets) -> dict[TopicQueue, float]:
         """Bytes that a message takes in the queues with a backlog, by the first batch of it."""
         boom = self._client()
         sizes = {}

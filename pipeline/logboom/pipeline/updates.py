@@ -62,7 +62,7 @@ def as_updates(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     """Rows as messages."""
     from pyspark.sql import functions as sf
 
-    from logboom.pipeline.jobs.messages import joined_key, json_of
+    from logboom.pipeline.jobs.message_frames import joined_key, json_of
 
     value = json_of([sf.col(f"`{name}`") for name in rows.columns])
     return rows.select(joined_key(by).alias("key"), value.alias("value"))

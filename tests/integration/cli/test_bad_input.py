@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from logboom.client import Client, connect
-from logboom.deploy.asking import Asker
 from logboom.deploy.cluster import Cluster
-from logboom.deploy.keys import ensure_key
+from logboom.deploy.cluster_key import ensure_key
 from logboom.deploy.layout import lay_out
+from logboom.deploy.node_client import NodeClient
 from logboom.deploy.ports import Ports
-from logboom.wire.actor import Effects, Inbound
+from logboom.wire.acceptor import Acceptor
+from logboom.wire.actor import Effects, PeerAddress
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import DamagedBatch, LogboomError, Refused
-from logboom.wire.gate import Gate
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Produce
 from logboom.wire.session import Session
@@ -178,7 +178,7 @@ def test_a_wrong_protocol_version_of_the_client(servers: str) -> None:
 def node_of_another_version() -> Iterator[str]:
     """A listener that speaks only protocol 99."""
     sockets = Sockets({"main": "127.0.0.1:0"})
-    gate = Gate("broker-9", b"", random.Random(7))
+    gate = Acceptor("broker-9", b"", random.Random(7))
     gate.version_max = 0
     done = threading.Event()
 
@@ -186,7 +186,7 @@ def node_of_another_version() -> Iterator[str]:
         while not done.is_set():
             out = Effects()
             for peer, frames, _ in sockets.poll(0.05):
-                assert isinstance(peer, Inbound)
+                assert isinstance(peer, PeerAddress)
                 gate.admit(peer, frames, out, time.monotonic())
             sockets.send(out.sends)
 
@@ -357,5 +357,5 @@ def test_a_value_that_makes_no_sense(servers: str, command: str, tmp_path: Path)
 
 
 def test_the_asker_tells_why_a_node_does_not_answer() -> None:
-    with Asker() as asker:
+    with NodeClient() as asker:
         assert asker.views(["127.0.0.1:9"], 0.3) == {}

@@ -14,7 +14,7 @@ import pytest
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
-from logboom.deploy.waiting import ask_until
+from logboom.deploy.polling import ask_until
 from logboom.wire.errors import LogboomError, TimedOut
 from tests.integration.cli.command import complaint, logboom, succeed
 from tests.integration.waiting import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logboom.client import Client, connect
-from logboom.client.groups.results import GroupQueue
+from logboom.client.admin_flows.group_lag import GroupQueue
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import GroupError
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from logboom.client import Client, Message, SubscriptionConsumer, aio, connect
-from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.deploy import embedded
 from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidRequest
@@ -81,7 +81,7 @@ def test_what_fails_too_often_becomes_a_dead_letter(boom: Client, kind: str) -> 
     assert (dead.key, dead.value, dead.tag) == (bad.key, bad.value, bad.tag)
     headers = dead.headers or {}
     assert headers[ORIGIN] == f"{topic}/0/{bad.offset}".encode()
-    assert (headers[ATTEMPT], headers[CAUSE]) == (b"2", b"no such customer")
+    assert (headers[ATTEMPT_HEADER], headers[CAUSE]) == (b"2", b"no such customer")
 
 
 def test_what_is_never_acknowledged_becomes_a_dead_letter(boom: Client) -> None:

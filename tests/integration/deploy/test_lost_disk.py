@@ -7,9 +7,9 @@ import pytest
 
 from logboom.client import connect
 from logboom.deploy import Cluster
-from logboom.deploy.asking import Asker
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import write
-from logboom.deploy.keys import read_key
+from logboom.deploy.node_client import NodeClient
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
@@ -72,7 +72,7 @@ def test_a_name_server_with_an_empty_disk_is_replaced() -> None:
             boom.admin.create_topic("after")
 
             def knows_it() -> bool:
-                with Asker() as asker:
+                with NodeClient() as asker:
                     views = asker.views([joiner.endpoint], 0.5)
                 return any(topic.name == "after" for v in views.values() for topic in v.topics)
 

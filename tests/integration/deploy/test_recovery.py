@@ -8,8 +8,8 @@ import pytest
 
 from logboom.client import connect
 from logboom.deploy import Cluster
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import write
-from logboom.deploy.keys import read_key
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import InvalidRequest, Refused

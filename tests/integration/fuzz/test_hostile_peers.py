@@ -15,7 +15,7 @@ import zmq
 from logboom.client import connect
 from logboom.deploy import Cluster
 from logboom.wire.frames import encode
-from logboom.wire.messages import Hello, Message, Ping, Pull, Stats, Watch
+from logboom.wire.messages import Hello, Ping, Pull, Stats, Watch, WireMessage
 from tests.chaos.memory import Memory
 from tests.integration.fuzz.conftest import slowest_pull
 
@@ -23,7 +23,7 @@ CONNECTIONS = 5_000
 PATIENT_S = 5.0
 """A healthy client that waits longer is not served. Far more than it takes, for this may run on a
 busy machine; that it comes before whoever asks for more is tested without clocks, in
-tests/unit/nodes/requests/test_postponed.py."""
+tests/unit/nodes/requests/test_postponed_pulls.py."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def dealers(endpoint: str, count: int) -> Iterator[list[zmq.Socket[bytes]]]:
         context.term()
 
 
-def tell(socket: zmq.Socket[bytes], message: Message) -> None:
+def tell(socket: zmq.Socket[bytes], message: WireMessage) -> None:
     """Send a message."""
     socket.send(bytes(encode(message)[0]))
 

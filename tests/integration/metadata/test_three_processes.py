@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from logboom.deploy.asking import Asker
 from logboom.deploy.layout import Layout, lay_out
+from logboom.deploy.node_client import NodeClient
 from logboom.deploy.ports import Ports
 from logboom.deploy.process import NodeProcess
 from logboom.metadata.config import NameServerConfig
 from logboom.metadata.server import NameServerProcess
-from logboom.wire.commands import AllocateProducerIds, AnyCommand, Barrier, Result
+from logboom.wire.commands import AllocateProducerIds, AnyCommand, Barrier, CommandResult
 from logboom.wire.errors import StartError
 from logboom.wire.messages import Propose, Proposed
 
@@ -31,7 +31,7 @@ class Trio:
         self.layout: Layout = lay_out(folder, 3, 1, self.ports)
         self.specs = {spec.id: spec for spec in self.layout.name_servers}
         self.running: dict[str, NodeProcess] = {}
-        self.asker = Asker()
+        self.asker = NodeClient()
         self.number = 0
         for name in self.specs:
             self.start(name, create=True)
@@ -49,7 +49,7 @@ class Trio:
             self.kill(name)
         self.ports.release()
 
-    def propose(self, command: AnyCommand, number: int, within_s: float = 15.0) -> Result:
+    def propose(self, command: AnyCommand, number: int, within_s: float = 15.0) -> CommandResult:
         """Have a command applied; the same number is sent until some leader answers."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

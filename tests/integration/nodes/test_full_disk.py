@@ -10,13 +10,13 @@ import pytest
 from rocksdict import Rdict
 
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from tests.chaos.disk import SmallDisk
 from tests.integration.cli.command import logboom
 from tests.integration.nodes.test_server import broker, config_of, counters, name_server, values
 from tests.integration.waiting import wait_until
 
-ROOM = 500 * 1024 * 1024
+ROOM_BYTES = 500 * 1024 * 1024
 REFUSED = "IO error: No space left on device: While appending to file: 000008.log"
 """What RocksDB says of a full file system."""
 
@@ -25,7 +25,7 @@ class Filled:
     """The file system of a broker, which can be filled to the last byte."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.disk = SmallDisk(folder / "broker-1", ROOM)
+        self.disk = SmallDisk(folder / "broker-1", ROOM_BYTES)
         self._patch = patch
 
     def fill(self) -> None:

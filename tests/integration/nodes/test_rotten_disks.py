@@ -13,7 +13,7 @@ import pytest
 
 from logboom.client import Client, connect
 from logboom.deploy import Cluster
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import LAST_SIDE, log_key
 from tests.integration.cli.command import logboom
 

@@ -14,7 +14,7 @@ from logboom.client import Client, connect
 from logboom.metadata.config import NameServerConfig
 from logboom.metadata.server import NameServerProcess
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.server import BrokerProcess
 from logboom.wire.errors import DataDamaged, LogboomError, StartError, TimedOut
 from tests.integration.waiting import wait_until

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from logboom.nodes.compaction import passing as compact_pass
-from logboom.nodes.replication.leading import Leadership
+from logboom.nodes.compaction import compaction_pass as compact_pass
+from logboom.nodes.replica.leadership import Leadership
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
     from logboom.nodes.log.keys import Position
-    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.replica.replica import Replica
 
 
 def compaction_runs_ahead(patch: Patch) -> None:

@@ -6,29 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from logboom.client.groups.custody import Custody
-from logboom.client.groups.holdings import Holding
-from logboom.client.groups.idling import Idling
+from logboom.client.groups.assigned_queue import AssignedQueue
+from logboom.client.groups.poll_timer import PollTimer
+from logboom.client.groups.reconciler import Reconciler
 from logboom.client.groups.trials import Trial
 from logboom.metadata.allocate import allocate_topics
+from logboom.metadata.groups import group_targets
 from logboom.metadata.groups import offset_commands as group_offset_commands
-from logboom.metadata.groups import targets
 from logboom.metadata.groups.offset_commands import release_queues
 from logboom.metadata.groups.target_commands import set_target
-from logboom.metadata.state import state
-from logboom.nodes.groups.commits import Commits
-from logboom.nodes.groups.sessions import Circle, Seat, Sessions
+from logboom.metadata.state import state_machine
+from logboom.nodes.groups.commit_batcher import CommitBatcher
+from logboom.nodes.groups.member_sessions import CoordinatedGroup, MemberSession, MemberSessions
 from logboom.wire.group_commands import ReleaseQueues, SetTarget
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.metadata.groups.groups import Group, GroupTopic, Member
-    from logboom.metadata.state.cluster import Cluster
-    from logboom.metadata.state.outcome import Outcome
-    from logboom.nodes.groups.commits import Codes
-    from logboom.nodes.turn import Turn
+    from logboom.metadata.tables.cluster_state import ClusterState
+    from logboom.metadata.tables.command_outcome import CommandOutcome
+    from logboom.metadata.tables.consumer_groups import (
+        ConsumerGroup,
+        ConsumerGroupMember,
+        GroupTopic,
+    )
+    from logboom.nodes.groups.commit_batcher import Codes
+    from logboom.nodes.turn import BrokerTurn
     from logboom.wire.group_commands import QueueCommit
     from logboom.wire.group_routes import KnownGroup
     from logboom.wire.group_view import QueueKey
@@ -37,17 +41,17 @@ if TYPE_CHECKING:
 def releases_do_not_commit(patch: Patch) -> None:
     """G1: a release gives the queue away, and its last commit is another command that is lost."""
 
-    def release(cluster: Cluster, command: ReleaseQueues) -> Outcome:
+    def release(cluster: ClusterState, command: ReleaseQueues) -> CommandOutcome:
         bare = [msgspec.structs.replace(r, offset=0, ranges=b"") for r in command.releases]
         return release_queues(cluster, msgspec.structs.replace(command, releases=bare))
 
-    patch.setitem(vars(state)["_HANDLERS"], ReleaseQueues, release)
+    patch.setitem(vars(state_machine)["_HANDLERS"], ReleaseQueues, release)
 
 
 def queues_are_given_at_once(patch: Patch) -> None:
     """G1: a queue goes to its target without waiting for who has it."""
 
-    def give(cluster: Cluster, command: SetTarget) -> Outcome:
+    def give(cluster: ClusterState, command: SetTarget) -> CommandOutcome:
         outcome = set_target(cluster, command)
         group = cluster.groups.by_name.get(command.group)
         if group is None or outcome.code:
@@ -59,43 +63,43 @@ def queues_are_given_at_once(patch: Patch) -> None:
                     cluster.groups.give(group, topic, queue)
         return outcome
 
-    patch.setitem(vars(state)["_HANDLERS"], SetTarget, give)
+    patch.setitem(vars(state_machine)["_HANDLERS"], SetTarget, give)
 
 
 def commits_are_answered_at_once(patch: Patch) -> None:
     """G1: a commit is answered when it is gathered, whatever comes of it in the log."""
-    add = Commits.add
+    add = CommitBatcher.add
 
     def hasty(
-        self: Commits,
+        self: CommitBatcher,
         group: str,
         coordinator_epoch: int,
         member: str,
         epoch: int,
         queues: Sequence[QueueCommit],
         decided: Codes,
-        turn: Turn,
+        turn: BrokerTurn,
     ) -> None:
         decided([""] * len(queues), turn)
         add(self, group, coordinator_epoch, member, epoch, queues, lambda _c, _t: None, turn)
 
-    patch.setattr(Commits, "add", hasty)
+    patch.setattr(CommitBatcher, "add", hasty)
 
 
 def drains_never_end(patch: Patch) -> None:
     """G2: a member may take for ever to give a queue away."""
 
-    def due(circle: Circle, seat: Seat) -> float:
+    def due(circle: CoordinatedGroup, seat: MemberSession) -> float:
         return seat.heard + circle.config.session_ms / 1000
 
-    patch.setattr(Sessions, "_deadline_of", staticmethod(due))
+    patch.setattr(MemberSessions, "_deadline_of", staticmethod(due))
 
 
 def commits_go_beyond_the_end(patch: Patch) -> None:
     """G3: a commit is taken whatever end its member has seen."""
     commit = group_offset_commands.commit
 
-    def anywhere(group: Group, member: Member, last: QueueCommit) -> str:
+    def anywhere(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
         seen = max(last.seen_end, last.offset)
         return commit(group, member, msgspec.structs.replace(last, seen_end=seen))
 
@@ -106,7 +110,7 @@ def commits_go_back(patch: Patch) -> None:
     """G3: the last commit counts, also if it is lower."""
     commit = group_offset_commands.commit
 
-    def last_wins(group: Group, member: Member, last: QueueCommit) -> str:
+    def last_wins(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
         topic = group.topics.get(last.topic_id)
         code = commit(group, member, last)
         if not code and topic is not None:
@@ -118,35 +122,35 @@ def commits_go_back(patch: Patch) -> None:
 
 def who_asks_for_nothing_stays(patch: Patch) -> None:
     """G4: a member keeps its queues, however long its program polls no more."""
-    patch.setattr(Idling, "over", lambda _self, _now: False)
+    patch.setattr(PollTimer, "over", lambda _self, _now: False)
 
 
 def new_coordinators_grant_nothing(patch: Patch) -> None:
     """R13: who begins to coordinate counts the silence that it did not hear."""
-    begin = Sessions.begin
+    begin = MemberSessions.begin
 
-    def strict(self: Sessions, known: KnownGroup, now: float) -> None:
+    def strict(self: MemberSessions, known: KnownGroup, now: float) -> None:
         begin(self, known, now - known.head.config.session_ms / 1000)
 
-    patch.setattr(Sessions, "begin", strict)
+    patch.setattr(MemberSessions, "begin", strict)
 
 
 def the_silence_is_the_members(patch: Patch) -> None:
     """R13: a coordinator that was away, or had no lease, blames its members for not being heard."""
-    patch.setattr(Sessions, "grant", lambda _self, _now: None)
+    patch.setattr(MemberSessions, "grant", lambda _self, _now: None)
 
 
 def strategies_deal_the_retries(patch: Patch) -> None:
     """G5: a group's retries are given as its strategy says, and by_config does not know them."""
-    ours = targets.allocate_retries
+    ours = group_targets.allocate_retries
 
     def by_strategy(
-        cluster: Cluster, group: Group, retries: GroupTopic, found: dict[QueueKey, str]
+        cluster: ClusterState, group: ConsumerGroup, retries: GroupTopic, found: dict[QueueKey, str]
     ) -> None:
         if group.config.strategy != "by_config":
             ours(cluster, group, retries, found)
 
-    patch.setattr(targets, "allocate_retries", by_strategy)
+    patch.setattr(group_targets, "allocate_retries", by_strategy)
 
 
 def all_topics_are_dealt_together(patch: Patch) -> None:
@@ -158,12 +162,12 @@ def all_topics_are_dealt_together(patch: Patch) -> None:
         every = [queue for queues in topics for queue in queues]
         return allocate_topics(strategy, [every], members, **options)
 
-    patch.setattr(targets, "allocate_topics", together)
+    patch.setattr(group_targets, "allocate_topics", together)
 
 
 def ends_are_not_counted(patch: Patch) -> None:
     """G6: a queue whose owner ended without leaving goes on as if it had left."""
-    patch.setattr(Custody, "trial", lambda _self, _owned, **_: None)
+    patch.setattr(Reconciler, "trial", lambda _self, _owned, **_: None)
 
 
 def steps_are_not_small(patch: Patch) -> None:
@@ -173,4 +177,4 @@ def steps_are_not_small(patch: Patch) -> None:
 
 def messages_are_tried_together(patch: Patch) -> None:
     """G6: the first messages of several such queues are tried at once, and all are counted."""
-    patch.setattr(Holding, "tried_until", lambda _self: 0.0)
+    patch.setattr(AssignedQueue, "tried_until", lambda _self: 0.0)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from logboom.metadata.raft.config import RaftError
+from logboom.metadata.raft.raft_config import RaftError
 from tests.sim.attacks import attacked
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.group_scenario import GroupScenario

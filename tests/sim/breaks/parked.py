@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.producers import ProducerWindows
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.parked import carry as parked_carry
-from logboom.nodes.parked import release as parked_release
-from logboom.nodes.parked.parked import Applied, ParkedQueue
-from logboom.nodes.replication.leading import Leadership
+from logboom.nodes.log.producer_windows import ProducerWindows
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.parking import release_scheduler as parked_release
+from logboom.nodes.parking import relocation as parked_carry
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.parked_queue import ApplyResult, ParkedQueue
+from logboom.nodes.replica.replica import Replica
 from logboom.wire.head import BatchHead
 from tests.sim.breaks.queues import Patch
 
@@ -47,7 +47,7 @@ def parkings_run_ahead(patch: Patch) -> None:
     """Q12: what is parked is derived from all entries, also from those above the HW."""
     apply = ParkedQueue.apply
 
-    def ahead(self: ParkedQueue, hw: Position, storage: Storage, writes: WriteSet) -> Applied:
+    def ahead(self: ParkedQueue, hw: Position, storage: Storage, writes: WriteSet) -> ApplyResult:
         noted = vars(self)["_noted"]
         if noted:
             last = noted[-1].at

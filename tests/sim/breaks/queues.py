@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from logboom.metadata.state import broker_commands, leadership_commands, standing
-from logboom.metadata.state.cluster import Broker as KnownBroker
-from logboom.metadata.state.cluster import Cluster
-from logboom.nodes.cluster import roles
-from logboom.nodes.log import replica
+from logboom.metadata.state import broker_commands, leadership_commands
+from logboom.metadata.tables import replica_set
+from logboom.metadata.tables.cluster_state import BrokerRegistration as KnownBroker
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.nodes import replica_roles
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.producers import ProducerWindows
-from logboom.nodes.replication import feeding, leading
-from logboom.nodes.replication.feeding import Feeder, Fetch, Follower
-from logboom.nodes.replication.fetching import Fetcher, Fetching
-from logboom.nodes.requests import producing, pulling
-from logboom.wire.actor import Inbound, Synced
-from logboom.wire.batch import check
+from logboom.nodes.log.producer_windows import ProducerWindows
+from logboom.nodes.replica import leadership, replica
+from logboom.nodes.replication import replicate_handler
+from logboom.nodes.replication.replica_fetcher import ReplicaFetcher, ReplicaFetchers
+from logboom.nodes.replication.replicate_handler import FetchSession, ReplicateHandler, SessionQueue
+from logboom.nodes.requests import produce_handler, pull_handler
+from logboom.wire.actor import PeerAddress, Synced
+from logboom.wire.batch import validate_batch
 from tests.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from logboom.nodes.disk.storage import WriteSet
     from logboom.nodes.log.keys import Position as At
-    from logboom.nodes.log.replica import Replica
-    from logboom.nodes.log.tail import TailCache
-    from logboom.nodes.replication.leading import Leadership, Waiting
-    from logboom.nodes.turn import Turn
-    from logboom.wire.messages import Acks, Pull, QueueAnswer, QueueFetch
+    from logboom.nodes.log.storage import WriteSet
+    from logboom.nodes.log.tail_cache import TailCache
+    from logboom.nodes.replica.leadership import Leadership, PendingProduce
+    from logboom.nodes.replica.replica import Replica
+    from logboom.nodes.turn import BrokerTurn
+    from logboom.wire.messages import Acks, FollowerPosition, Pull, QueueAnswer
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
@@ -55,28 +56,28 @@ def a_leader_counts_itself_alone(patch: Patch) -> None:
     def high_watermark(_self: Leadership, synced: At) -> At:
         return synced
 
-    patch.setattr(leading.Leadership, "high_watermark", high_watermark)
+    patch.setattr(leadership.Leadership, "high_watermark", high_watermark)
 
 
 def the_leaders_disk_does_not_count(patch: Patch) -> None:
     """Q1: the HW is what the followers have on disk, whatever the leader has."""
-    counted = leading.Leadership.high_watermark
+    counted = leadership.Leadership.high_watermark
 
     def high_watermark(self: Leadership, synced: At) -> At | None:
         return counted(self, synced if self.isr == (self.me,) else Position(1 << 60))
 
-    patch.setattr(leading.Leadership, "high_watermark", high_watermark)
+    patch.setattr(leadership.Leadership, "high_watermark", high_watermark)
 
 
 def leads_by_old_metadata(patch: Patch) -> None:
     """Q2: a process that begins acts on leadership that was given before it began."""
-    patch.setattr(roles.Roles, "_may_lead", property(lambda self: not self.closed))
+    patch.setattr(replica_roles.ReplicaRoles, "_may_lead", property(lambda self: not self.closed))
 
 
 def a_start_ends_no_leadership(patch: Patch) -> None:
     """Q2: registering leaves leaderships and their epochs as they were."""
 
-    def restart(cluster: Cluster, broker: KnownBroker, change: broker_commands.Change) -> None:
+    def restart(cluster: ClusterState, broker: KnownBroker, change: broker_commands.Change) -> None:
         for queue in broker.queues:
             after = change(queue.standing, queue.topic.need)
             if after.leader is None:
@@ -89,7 +90,7 @@ def a_start_ends_no_leadership(patch: Patch) -> None:
 def another_store_changes_nothing(patch: Patch) -> None:
     """Q3: a broker that comes back with an empty disk stays in its ISRs."""
 
-    def stay(s: standing.Standing, _need: int, broker: str) -> standing.Standing:
+    def stay(s: replica_set.ReplicaSet, _need: int, broker: str) -> replica_set.ReplicaSet:
         return s
 
     patch.setattr(broker_commands, "_lose_store", stay)
@@ -97,9 +98,11 @@ def another_store_changes_nothing(patch: Patch) -> None:
 
 def positions_count_uncompared(patch: Patch) -> None:
     """Q4: a follower's position counts although its history differs; only then it is cut."""
-    compare = vars(Feeder)["_compare"]
+    compare = vars(ReplicateHandler)["_compare"]
 
-    def counted(self: Feeder, follower: Follower, fetch: Fetch, turn: Turn) -> None:
+    def counted(
+        self: ReplicateHandler, follower: FetchSession, fetch: SessionQueue, turn: BrokerTurn
+    ) -> None:
         compare(self, follower, fetch, turn)
         asked = fetch.asked
         known = vars(self)["_queues"].replicas.get((asked.topic_id, asked.queue))
@@ -109,36 +112,36 @@ def positions_count_uncompared(patch: Patch) -> None:
             led.report(follower.broker, follower.instance_epoch, at, known.end, turn.mono)
             vars(self)["_on_position"](known, follower.broker)
 
-    patch.setattr(Feeder, "_compare", counted)
+    patch.setattr(ReplicateHandler, "_compare", counted)
 
 
 def nothing_is_ever_cut(patch: Patch) -> None:
     """Q4: a position that the leader's log reaches agrees with it, whatever the epochs."""
-    difference = feeding.difference
+    difference = replicate_handler.compare_position
 
-    def none(known: Replica, asked: QueueFetch) -> QueueAnswer | None:
+    def none(known: Replica, asked: FollowerPosition) -> QueueAnswer | None:
         at = Position(asked.offset, asked.side)
         if known.start <= at.offset and at <= known.end:
             return None
         return difference(known, asked)
 
-    patch.setattr(feeding, "difference", none)
+    patch.setattr(replicate_handler, "compare_position", none)
 
 
 def late_answers_count(patch: Patch) -> None:
     """Q5, half of it: the answer to a request that was given up is still taken."""
 
-    def forget(_self: Fetching, fetcher: Fetcher) -> None:
+    def forget(_self: ReplicaFetchers, fetcher: ReplicaFetcher) -> None:
         fetcher.asked = None
 
-    patch.setattr(Fetching, "_abandon", forget)
+    patch.setattr(ReplicaFetchers, "_abandon", forget)
 
 
 def anything_is_appended(patch: Patch) -> None:
     """Q5, the other half: an entry is appended wherever the log ends."""
 
     def append(self: Replica, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
-        head = check(entry)
+        head = validate_batch(entry)
         side = self.end.side + 1 if head.is_control else 0
         after = Position(self.end.offset + head.count, side)
         vars(replica.Replica)["_append"](self, entry, head, after, writes, cache)
@@ -155,59 +158,63 @@ def late_answers_are_appended(patch: Patch) -> None:
 def who_is_asked_for_does_not_count(patch: Patch) -> None:
     """Q6: a follower counts for the HW only once its growth is known to be committed."""
 
-    def none(change: leading.PendingChange, _added: Sequence[str], version: int) -> None:
+    def none(change: leadership.PendingIsrChange, _added: Sequence[str], version: int) -> None:
         change.added, change.version, change.resolved_at = (), version, None
 
-    patch.setattr(leading.PendingChange, "__init__", none)
+    patch.setattr(leadership.PendingIsrChange, "__init__", none)
 
 
 def older_processes_join(patch: Patch) -> None:
     """Q6: an ISR change may name an instance epoch that is over."""
 
-    def current(cluster: Cluster, broker_id: str, _epoch: int) -> KnownBroker | None:
+    def current(cluster: ClusterState, broker_id: str, _epoch: int) -> KnownBroker | None:
         return cluster.brokers.get(broker_id)
 
-    patch.setattr(leadership_commands, "current", current)
+    patch.setattr(leadership_commands, "find_registration", current)
 
 
 def one_copy_is_enough(patch: Patch) -> None:
     """Q7: the HW moves whatever is left of the ISR."""
-    patch.setattr(leading, "required_in_sync", lambda _config, _replicas: 1)
+    patch.setattr(leadership, "required_in_sync", lambda _config, _replicas: 1)
 
 
 def nobody_stays_eligible(patch: Patch) -> None:
     """Q7: who leaves a small ISR cannot be elected any more."""
-    set_isr = standing.set_isr
+    set_isr = replica_set.set_isr
 
-    def forget(s: standing.Standing, isr: Sequence[str], _need: int) -> standing.Standing:
+    def forget(s: replica_set.ReplicaSet, isr: Sequence[str], _need: int) -> replica_set.ReplicaSet:
         return set_isr(s, isr, 0)
 
-    patch.setattr(standing, "set_isr", forget)
+    patch.setattr(replica_set, "set_isr", forget)
     patch.setattr(leadership_commands, "set_isr", forget)
 
 
 def beyond_the_hw_is_illegal(patch: Patch) -> None:
     """Q8: a pull beyond the HW known here is corrected to it."""
-    serve = vars(pulling.Pulling)["_serve"]
+    serve = vars(pull_handler.PullHandler)["_serve"]
 
     def corrected(
-        self: pulling.Pulling, address: Inbound, message: Pull, known: Replica, turn: Turn
+        self: pull_handler.PullHandler,
+        address: PeerAddress,
+        message: Pull,
+        known: Replica,
+        turn: BrokerTurn,
     ) -> bool:
         if message.offset > known.hw.offset:
-            answer = vars(pulling.Pulling)["_answer"]
+            answer = vars(pull_handler.PullHandler)["_answer"]
             answer(address, message, known, "OFFSET_ILLEGAL", known.hw.offset, turn)
             return True
         done: bool = serve(self, address, message, known, turn)
         return done
 
-    patch.setattr(pulling.Pulling, "_serve", corrected)
+    patch.setattr(pull_handler.PullHandler, "_serve", corrected)
 
 
 def ends_told_too_early(patch: Patch) -> None:
     """Q8: a new leader tells its HW as the end before it has caught up with its election."""
-    ended = vars(pulling.Pulling)["_ended"]
+    ended = vars(pull_handler.PullHandler)["_ended"]
 
-    def early(self: pulling.Pulling, *asked: object) -> Replica:
+    def early(self: pull_handler.PullHandler, *asked: object) -> Replica:
         with pytest.MonkeyPatch.context() as now:
             for led in vars(self)["_queues"].replicas.values():
                 if led.leading is not None:
@@ -215,35 +222,35 @@ def ends_told_too_early(patch: Patch) -> None:
             found: Replica = ended(self, *asked)
         return found
 
-    patch.setattr(pulling.Pulling, "_ended", early)
+    patch.setattr(pull_handler.PullHandler, "_ended", early)
 
 
 def followers_hear_no_hw(patch: Patch) -> None:
     """Q8: a HW that moves wakes no held REPLICATE."""
-    patch.setattr(Feeder, "hw_moved", lambda _self, _replica, _now: None)
+    patch.setattr(ReplicateHandler, "hw_moved", lambda _self, _replica, _now: None)
 
 
 def what_has_no_room_is_forgotten(patch: Patch) -> None:
     """Q8: of a queue that had no room in an answer nothing more is said until something is new."""
-    told = vars(Feeder)["_told"]
+    told = vars(ReplicateHandler)["_told"]
 
-    def forget(self: Feeder, follower: Follower, answer: QueueAnswer) -> None:
+    def forget(self: ReplicateHandler, follower: FetchSession, answer: QueueAnswer) -> None:
         told(self, follower, answer)
         follower.news.pop((answer.topic_id, answer.queue), None)
 
-    patch.setattr(Feeder, "_told", forget)
+    patch.setattr(ReplicateHandler, "_told", forget)
 
 
 def the_hw_is_enough_to_join(patch: Patch) -> None:
     """Q6: who has the HW joins, however far it is behind."""
-    may_join = leading.Leadership.may_join
+    may_join = leadership.Leadership.may_join
 
     def hasty(
         self: Leadership, broker: str, hw: At, end: At, now: float, _s: float, *rest: Any
     ) -> bool:
         return may_join(self, broker, hw, end, now, float("inf"), *rest)
 
-    patch.setattr(leading.Leadership, "may_join", hasty)
+    patch.setattr(leadership.Leadership, "may_join", hasty)
 
 
 def producers_without_windows(patch: Patch) -> None:
@@ -253,19 +260,19 @@ def producers_without_windows(patch: Patch) -> None:
 
 def duplicates_answered_at_once(patch: Patch) -> None:
     """Q9: a duplicate is answered although its original is not as safe as was asked."""
-    wait = vars(producing.Producing)["wait"]
+    wait = vars(produce_handler.ProduceHandler)["wait"]
 
     def answered(
-        self: producing.Producing,
+        self: produce_handler.ProduceHandler,
         known: Replica,
         led: Leadership,
-        waiting: Waiting,
+        waiting: PendingProduce,
         acks: Acks,
-        turn: Turn,
+        turn: BrokerTurn,
     ) -> None:
         if waiting.number and waiting.after < known.end:
-            vars(producing)["_answer"](waiting, turn)
+            vars(produce_handler)["_answer"](waiting, turn)
         else:
             wait(self, known, led, waiting, acks, turn)
 
-    patch.setattr(producing.Producing, "wait", answered)
+    patch.setattr(produce_handler.ProduceHandler, "wait", answered)

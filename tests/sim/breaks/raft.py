@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.duties.liveness import Liveness
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft import host as raft_host
-from logboom.metadata.raft import inbox as raft_inbox
+from logboom.metadata.raft import engine_adapter as raft_host
 from logboom.metadata.raft import journal
-from logboom.metadata.raft import overlap as raft_overlap
-from logboom.metadata.raft import sessions as raft_sessions
-from logboom.metadata.raft.canvass import Ballot
-from logboom.metadata.raft.changes import RaftChanges
-from logboom.metadata.raft.entries import pack_change
-from logboom.metadata.raft.frames import Answer, SnapshotChunk
-from logboom.metadata.raft.links import RaftLinks
-from logboom.metadata.raft.log import RaftLog
-from logboom.metadata.raft.overlap import Placement, at_the_end
-from logboom.metadata.raft.raft import RaftNode
-from logboom.metadata.raft.snapshot import decode_snapshot
-from logboom.metadata.state import broker_commands, state
-from logboom.metadata.watch import watch_desk
-from logboom.wire import gate
+from logboom.metadata.raft import log_matching as raft_overlap
+from logboom.metadata.raft import message_handler as raft_inbox
+from logboom.metadata.raft import peer_outboxes as raft_sessions
+from logboom.metadata.raft.log_matching import MatchedAppend, at_the_end
+from logboom.metadata.raft.membership_changes import MembershipChanges
+from logboom.metadata.raft.pre_vote import VoteTally
+from logboom.metadata.raft.raft_entries import pack_change
+from logboom.metadata.raft.raft_frames import AppendResponse, SnapshotChunk
+from logboom.metadata.raft.raft_links import RaftLinks
+from logboom.metadata.raft.raft_log import RaftLog
+from logboom.metadata.raft.raft_node import RaftNode
+from logboom.metadata.raft.raft_snapshot import decode_snapshot
+from logboom.metadata.state import broker_commands, state_machine
+from logboom.metadata.watch import watch_handler
+from logboom.wire import acceptor
 from logboom.wire.commands import FenceBroker, RemoveBroker
 from logboom.wire.routes import Routes
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from logboom.metadata.raft.config import Refusal
-    from logboom.metadata.raft.entries import Change
-    from logboom.metadata.raft.frames import Append
     from logboom.metadata.raft.journal_store import StoredJournal
     from logboom.metadata.raft.newcomers import OnEnd
-    from logboom.metadata.raft.snapshot import Snapshot
-    from logboom.metadata.state.cluster import Cluster
-    from logboom.metadata.state.outcome import Outcome
-    from logboom.wire.actor import Effects, Inbound
+    from logboom.metadata.raft.raft_config import Refusal
+    from logboom.metadata.raft.raft_entries import MembershipChange
+    from logboom.metadata.raft.raft_frames import AppendEntries
+    from logboom.metadata.raft.raft_snapshot import RaftSnapshot
+    from logboom.metadata.tables.cluster_state import ClusterState
+    from logboom.metadata.tables.command_outcome import CommandOutcome
+    from logboom.wire.actor import Effects, PeerAddress
     from logboom.wire.frames import Frame
     from logboom.wire.messages import AddNameServer, RaftFrame, Watch
     from logboom.wire.view import View
@@ -64,7 +64,7 @@ def gaps_go_unseen(patch: Patch) -> None:
 def appends_cut_every_overlap(patch: Patch) -> None:
     """R2: an append cuts whatever follows its beginning, as PySyncObj is shipped."""
 
-    def on_append(self: RaftNode, peer: str, append: Append) -> None:
+    def on_append(self: RaftNode, peer: str, append: AppendEntries) -> None:
         own: Any = self
         if not own._is_current(peer, append.term):  # noqa: SLF001 - it stands in for a method
             return
@@ -74,7 +74,7 @@ def appends_cut_every_overlap(patch: Patch) -> None:
             placed = at_the_end(log, engine.commit_index, wanted=wanted)
         else:
             last = append.entries[-1][1] if append.entries else append.previous_index
-            placed = Placement(
+            placed = MatchedAppend(
                 append.previous_index,
                 append.previous_term,
                 append.entries,
@@ -83,23 +83,25 @@ def appends_cut_every_overlap(patch: Patch) -> None:
             )
         own._follow(peer, append, placed)  # noqa: SLF001 - same
 
-    patch.setattr(raft_inbox.RaftInbox, "_on_append", on_append)
+    patch.setattr(raft_inbox.RaftMessageHandler, "_on_append", on_append)
 
 
 def rejections_step_back(patch: Patch) -> None:
     """R3: a rejected append asks for one entry earlier, once a heartbeat."""
 
-    def follow(self: RaftNode, peer: str, said: Append | SnapshotChunk, placed: Placement) -> None:
+    def follow(
+        self: RaftNode, peer: str, said: AppendEntries | SnapshotChunk, placed: MatchedAppend
+    ) -> None:
         if placed.wanted and not isinstance(said, SnapshotChunk):
             placed = _asking(placed, max(2, said.previous_index))
         shipped(self, peer, said, placed)
 
-    shipped = vars(raft_inbox.RaftInbox)["_follow"]
-    patch.setattr(raft_inbox.RaftInbox, "_follow", follow)
+    shipped = vars(raft_inbox.RaftMessageHandler)["_follow"]
+    patch.setattr(raft_inbox.RaftMessageHandler, "_follow", follow)
 
 
-def _asking(placed: Placement, wanted: int) -> Placement:
-    return Placement(
+def _asking(placed: MatchedAppend, wanted: int) -> MatchedAppend:
+    return MatchedAppend(
         placed.previous_index, placed.previous_term, [], placed.commit_index, wanted=wanted
     )
 
@@ -107,7 +109,7 @@ def _asking(placed: Placement, wanted: int) -> Placement:
 def hints_ask_for_the_first(patch: Patch) -> None:
     """R11: a rejected append asks for the very first entry, whatever is held."""
 
-    def rejected(log: RaftLog, commit_index: int, _applied: int) -> Placement:
+    def rejected(log: RaftLog, commit_index: int, _applied: int) -> MatchedAppend:
         return at_the_end(log, commit_index, wanted=2)
 
     patch.setattr(raft_overlap, "_rejected", rejected)
@@ -129,15 +131,15 @@ def votes_are_forgotten(patch: Patch) -> None:
 
 def commits_wait_for_the_heartbeat(patch: Patch) -> None:
     """R5: what was submitted leaves with the next heartbeat."""
-    shipped = raft_host.RaftHost.ship_submitted
+    shipped = raft_host.EngineAdapter.ship_submitted
 
-    def later(self: raft_host.RaftHost) -> None:
+    def later(self: raft_host.EngineAdapter) -> None:
         own: Any = self
         send, own._engine.send_appends = own._engine.send_appends, lambda: None  # noqa: SLF001 - it stands in for a method
         shipped(self)
         own._engine.send_appends = send  # noqa: SLF001 - same
 
-    patch.setattr(raft_host.RaftHost, "ship_submitted", later)
+    patch.setattr(raft_host.EngineAdapter, "ship_submitted", later)
 
 
 def every_snapshot_is_installed(patch: Patch) -> None:
@@ -154,18 +156,18 @@ def every_snapshot_is_installed(patch: Patch) -> None:
         snapshot = decode_snapshot(data)
         index = snapshot.last[1]
         own._incoming = data  # noqa: SLF001 - same
-        own._answer = Answer(chunk.term, chunk.sent_at, matched=index)  # noqa: SLF001 - same
+        own._answer = AppendResponse(chunk.term, chunk.sent_at, matched=index)  # noqa: SLF001 - same
         message = {"type": "append_entries", "term": chunk.term, "commit_index": index}
         own._engine.deliver(peer, message | {"serialized": snapshot})  # noqa: SLF001 - same
         own._follow_membership()  # noqa: SLF001 - same
 
-    patch.setattr(raft_inbox.RaftInbox, "_on_snapshot_chunk", on_chunk)
+    patch.setattr(raft_inbox.RaftMessageHandler, "_on_snapshot_chunk", on_chunk)
 
 
 def openings_wipe_the_journal(patch: Patch) -> None:
     """R7: a start with a snapshot begins the journal anew, as PySyncObj does for lists."""
 
-    def wiped(self: RaftLog, snapshot: Snapshot, _stored: StoredJournal) -> None:
+    def wiped(self: RaftLog, snapshot: RaftSnapshot, _stored: StoredJournal) -> None:
         vars(self)["_members_before"] = frozenset(snapshot.members)
         vars(RaftLog)["_restart"](self, snapshot.before, snapshot.last)
         vars(self)["_commit"] = snapshot.last[1]
@@ -201,44 +203,46 @@ def an_empty_folder_is_taken(patch: Patch) -> None:
 
 def answers_of_any_term_count(patch: Patch) -> None:
     """R10: an answer counts in whatever term it was given."""
-    counted = vars(raft_inbox.RaftInbox)["_on_answer"]
+    counted = vars(raft_inbox.RaftMessageHandler)["_on_answer"]
 
-    def on_answer(self: RaftNode, peer: str, answer: Answer) -> None:
-        said = Answer(self.term, answer.sent_at, answer.matched, answer.wanted)
+    def on_answer(self: RaftNode, peer: str, answer: AppendResponse) -> None:
+        said = AppendResponse(self.term, answer.sent_at, answer.matched, answer.wanted)
         counted(self, peer, said)
 
-    patch.setattr(raft_inbox.RaftInbox, "_on_answer", on_answer)
+    patch.setattr(raft_inbox.RaftMessageHandler, "_on_answer", on_answer)
 
 
 def votes_count_as_often_as_they_come(patch: Patch) -> None:
     """R10: a member that votes twice counts twice."""
-    patch.setattr(Ballot, "count", lambda _self, _term, _voter: True)
+    patch.setattr(VoteTally, "count", lambda _self, _term, _voter: True)
 
 
 def old_sessions_are_heard(patch: Patch) -> None:
     """R10: what was said in an older session is taken in the new one."""
-    up = raft_sessions.Sessions.is_up
+    up = raft_sessions.PeerOutboxes.is_up
 
-    def any_session(self: raft_sessions.Sessions, peer: str, _number: int | None = None) -> bool:
+    def any_session(
+        self: raft_sessions.PeerOutboxes, peer: str, _number: int | None = None
+    ) -> bool:
         return up(self, peer)
 
-    patch.setattr(raft_sessions.Sessions, "is_up", any_session)
+    patch.setattr(raft_sessions.PeerOutboxes, "is_up", any_session)
 
 
 def changes_name_one_name_each(patch: Patch) -> None:
     """R12: an entry says who is added or removed, not who counts from then on."""
 
-    def as_asked(_self: raft_host.RaftHost, change: Change) -> bytes:
+    def as_asked(_self: raft_host.EngineAdapter, change: MembershipChange) -> bytes:
         return pack_change(change)
 
-    patch.setattr(raft_host.RaftHost, "_change_entry", as_asked)
+    patch.setattr(raft_host.EngineAdapter, "_change_entry", as_asked)
 
 
 def anybody_changes_members(patch: Patch) -> None:
     """R12: who is a member is changed for clients that do not hold the cluster key."""
-    patch.setattr(gate, "OPERATORS_ONLY", ())
-    patch.setattr(gate, "OPERATOR_COMMANDS", ())
-    patch.setattr(gate, "CLIENT_COMMANDS", (*gate.CLIENT_COMMANDS, RemoveBroker))
+    patch.setattr(acceptor, "OPERATORS_ONLY", ())
+    patch.setattr(acceptor, "OPERATOR_COMMANDS", ())
+    patch.setattr(acceptor, "CLIENT_COMMANDS", (*acceptor.CLIENT_COMMANDS, RemoveBroker))
 
 
 def nobody_asks_newcomers(patch: Patch) -> None:
@@ -252,18 +256,18 @@ def nobody_asks_newcomers(patch: Patch) -> None:
 
 def majorities_are_not_minded(patch: Patch) -> None:
     """R12: a member is removed although too few of the others are reachable."""
-    patch.setattr(RaftChanges, "_stranded", lambda _self, _members, _newcomers: None)
+    patch.setattr(MembershipChanges, "_stranded", lambda _self, _members, _newcomers: None)
 
 
 def changes_come_all_at_once(patch: Patch) -> None:
     """R12: a membership change does not wait for the one before."""
-    refusal = vars(raft_host.RaftHost)["_refusal_of"]
+    refusal = vars(raft_host.EngineAdapter)["_refusal_of"]
 
-    def never_pending(self: raft_host.RaftHost, change: Change) -> Refusal | None:
+    def never_pending(self: raft_host.EngineAdapter, change: MembershipChange) -> Refusal | None:
         found: Refusal | None = refusal(self, change)
         return None if found is not None and found.name == "CHANGE_PENDING" else found
 
-    patch.setattr(raft_host.RaftHost, "_refusal_of", never_pending)
+    patch.setattr(raft_host.EngineAdapter, "_refusal_of", never_pending)
 
 
 def the_silence_is_the_brokers(patch: Patch) -> None:
@@ -284,25 +288,29 @@ def the_silence_is_the_brokers(patch: Patch) -> None:
 def fences_of_any_term(patch: Patch) -> None:
     """R13: a fence is applied though another leads by then."""
 
-    def always(cluster: Cluster, command: FenceBroker) -> Outcome:
+    def always(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
         now = FenceBroker(command.broker, command.instance_epoch, cluster.term, command.time_ms)
         return broker_commands.fence_broker(cluster, now)
 
-    patch.setitem(vars(state)["_HANDLERS"], FenceBroker, always)
+    patch.setitem(vars(state_machine)["_HANDLERS"], FenceBroker, always)
 
 
 def watches_answer_older(patch: Patch) -> None:
     """R14: a name server that is behind answers with what it has."""
 
     def take(
-        self: watch_desk.WatchDesk, address: Inbound, message: Watch, out: Effects, now: float
+        self: watch_handler.WatchHandler,
+        address: PeerAddress,
+        message: Watch,
+        out: Effects,
+        now: float,
     ) -> None:
         if vars(self)["_shown"] < message.version:
             message.version = -1
         taken(self, address, message, out, now)
 
-    taken = watch_desk.WatchDesk.take
-    patch.setattr(watch_desk.WatchDesk, "take", take)
+    taken = watch_handler.WatchHandler.take
+    patch.setattr(watch_handler.WatchHandler, "take", take)
 
 
 def older_views_are_followed(patch: Patch) -> None:

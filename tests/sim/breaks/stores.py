@@ -9,24 +9,26 @@ from weakref import WeakKeyDictionary
 import pytest
 from rocksdict import DBRecoveryMode
 
-from logboom.metadata.state import broker_commands, leadership_commands, standing
+from logboom.metadata.state import broker_commands, leadership_commands
+from logboom.metadata.tables import replica_set
+from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.registration import Registration
-from logboom.nodes.disk import store
+from logboom.nodes.disk import rocks_storage
 from logboom.nodes.disk.committer import Committer
-from logboom.nodes.disk.folder import Folder
-from logboom.nodes.log import index, replica
+from logboom.nodes.disk.data_folder import DataFolder
+from logboom.nodes.log import index
 from logboom.nodes.log.keys import Position
-from logboom.nodes.replication.lease import Lease
+from logboom.nodes.replica import replica
 from logboom.wire.actor import Synced
 from tests.sim.world.process import Process
 
 if TYPE_CHECKING:
-    from logboom.nodes.disk.storage import WriteSet
     from logboom.nodes.log.keys import Position as At
-    from logboom.nodes.log.records import QueueRecord
-    from logboom.nodes.log.replica import Replica
-    from logboom.nodes.log.tail import TailCache
-    from logboom.nodes.turn import Turn
+    from logboom.nodes.log.log_state import LogState
+    from logboom.nodes.log.storage import WriteSet
+    from logboom.nodes.log.tail_cache import TailCache
+    from logboom.nodes.replica.replica import Replica
+    from logboom.nodes.turn import BrokerTurn
     from logboom.wire.head import BatchHead
     from tests.sim.breaks.queues import Patch
 
@@ -35,7 +37,7 @@ def the_end_is_written_later(patch: Patch) -> None:
     """Q10: what `state` says of the log is that of the turn before."""
     stage = replica.Replica.stage_record
     record = replica.Replica.record
-    before: WeakKeyDictionary[Replica, QueueRecord] = WeakKeyDictionary()
+    before: WeakKeyDictionary[Replica, LogState] = WeakKeyDictionary()
 
     def late(self: Replica, writes: WriteSet, windows_every: int = 4 << 20) -> None:
         with pytest.MonkeyPatch.context() as now:
@@ -57,7 +59,7 @@ def append_time_follows_the_clock(patch: Patch) -> None:
         wall_ms: int,
         writes: WriteSet,
         cache: TailCache,
-    ) -> replica.Appended:
+    ) -> replica.AppendResult:
         self.append_time_ms = 0
         return append(self, batch, head, wall_ms, writes, cache)
 
@@ -74,7 +76,7 @@ def leases_from_the_answer(patch: Patch) -> None:
     beaten = vars(Registration)["_beaten"]
 
     def late(
-        self: Registration, endpoint: str, _sent: float, epoch: int, reply: object, turn: Turn
+        self: Registration, endpoint: str, _sent: float, epoch: int, reply: object, turn: BrokerTurn
     ) -> None:
         beaten(self, endpoint, turn.mono, epoch, reply, turn)
 
@@ -94,7 +96,7 @@ def state_runs_ahead(patch: Patch) -> None:
 def suspects_are_trusted(patch: Patch) -> None:
     """Q13: a broker whose log was damaged stays in its ISRs."""
 
-    def stay(s: standing.Standing, _need: int, broker: str) -> standing.Standing:
+    def stay(s: replica_set.ReplicaSet, _need: int, broker: str) -> replica_set.ReplicaSet:
         return s
 
     patch.setattr(broker_commands, "_doubt", stay)
@@ -107,15 +109,15 @@ def logs_open_in_the_default_mode(patch: Patch) -> None:
         tolerate_corrupted_tail_records=DBRecoveryMode.point_in_time,
         point_in_time=DBRecoveryMode.point_in_time,
     )
-    patch.setattr(store, "DBRecoveryMode", modes)
-    patch.setattr(Folder, "synced", lambda _self: 0)
+    patch.setattr(rocks_storage, "DBRecoveryMode", modes)
+    patch.setattr(DataFolder, "synced", lambda _self: 0)
 
 
 def the_damaged_stay(patch: Patch) -> None:
     """Q14: a replica that says it is damaged is marked, and stays in the ISR."""
 
-    def marked(s: standing.Standing, broker: str, _need: int) -> standing.Standing:
-        return standing.standing(
+    def marked(s: replica_set.ReplicaSet, broker: str, _need: int) -> replica_set.ReplicaSet:
+        return replica_set.intern_replica_set(
             s.replicas, s.leader, s.isr, s.eligible, s.suspect, {*s.damaged, broker}, s.lost
         )
 

@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from logboom.nodes.subscriptions import desk as subscription_desk
-from logboom.nodes.subscriptions.access import Access
-from logboom.nodes.subscriptions.cursors import QueueCursors
-from logboom.nodes.subscriptions.desk import Desk
-from logboom.nodes.subscriptions.dispatch_lines import Lines
-from logboom.nodes.subscriptions.dispatch_single import SingleDispatcher
+from logboom.nodes.replica.cursors import QueueCursors
+from logboom.nodes.subscriptions import subscription_service as subscription_desk
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
+from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
+from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDispatcher
+from logboom.nodes.subscriptions.subscription_handler import SubscriptionLookup
+from logboom.nodes.subscriptions.subscription_service import SubscriptionService
 from tests.sim.breaks.queues import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.nodes.log.replica import Replica
-    from logboom.nodes.replication.leading import Leadership
-    from logboom.nodes.subscriptions.ack_set import AckSet
-    from logboom.nodes.subscriptions.dispatch_consumers import Consumer
-    from logboom.nodes.subscriptions.dispatch_events import Attach, Entry
-    from logboom.nodes.subscriptions.permits import Permits
-    from logboom.nodes.subscriptions.seats import Served
-    from logboom.nodes.turn import Turn
+    from logboom.nodes.replica.ack_set import AckSet
+    from logboom.nodes.replica.leadership import Leadership
+    from logboom.nodes.replica.replica import Replica
+    from logboom.nodes.subscriptions.active_subscription import ActiveSubscription
+    from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, Permits
+    from logboom.nodes.subscriptions.dispatch_events import AttachConsumer, Entry
+    from logboom.nodes.turn import BrokerTurn
     from logboom.wire.cursor_deltas import CursorDelta
     from logboom.wire.subscription_messages import Receive
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 def deliveries_need_no_lease(patch: Patch) -> None:
     """P10: a leader that nobody has heard of for long goes on delivering."""
 
-    def may_take(self: Dispatcher, consumer: Consumer) -> bool:
+    def may_take(self: Dispatcher, consumer: AttachedConsumer) -> bool:
         return consumer.ready and consumer.permits.open and not consumer.full and not self.full
 
     patch.setattr(Dispatcher, "may_take", may_take)
@@ -41,22 +40,22 @@ def deliveries_need_no_lease(patch: Patch) -> None:
 
 def acks_are_answered_at_once(patch: Patch) -> None:
     """P10: an acknowledgement is confirmed before it is replicated."""
-    flush = Desk.flush
+    flush = SubscriptionService.flush
 
-    def hasty(self: Desk, turn: Turn) -> None:
+    def hasty(self: SubscriptionService, turn: BrokerTurn) -> None:
         unwritten = vars(self.answers)["_unwritten"]
         for _, _, address, message in unwritten:
             turn.answer(address, message)
         unwritten.clear()
         flush(self, turn)
 
-    patch.setattr(Desk, "flush", hasty)
+    patch.setattr(SubscriptionService, "flush", hasty)
 
 
 def _with_less(patch: Patch, **less: list[int]) -> None:
     delta = vars(subscription_desk)["_delta"]
 
-    def shorter(served: Served) -> CursorDelta:
+    def shorter(served: ActiveSubscription) -> CursorDelta:
         whole: CursorDelta = delta(served)
         return msgspec.structs.replace(whole, **less)
 
@@ -75,21 +74,23 @@ def counts_are_not_written_down(patch: Patch) -> None:
 
 def the_floor_is_all_that_is_known(patch: Patch) -> None:
     """P10: a new leader knows the floor, and not what is acknowledged above it."""
-    known = Access.known
+    known = SubscriptionLookup.known
 
-    def less(self: Access, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
+    def less(
+        self: SubscriptionLookup, replica: Replica, name: str
+    ) -> tuple[AckSet, dict[int, int]]:
         acks, counts = known(self, replica, name)
         acks.above.clear()
         return acks, counts
 
-    patch.setattr(Access, "known", less)
+    patch.setattr(SubscriptionLookup, "known", less)
 
 
 def new_leaders_serve_at_once(patch: Patch) -> None:
     """P10: a new leader serves before it has applied what earlier ones wrote down."""
-    led = Access.led
+    led = SubscriptionLookup.led
 
-    def hasty(self: Access, message: Receive) -> tuple[Replica, Leadership]:
+    def hasty(self: SubscriptionLookup, message: Receive) -> tuple[Replica, Leadership]:
         replica = vars(self)["_queues"].by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if leading is None:
@@ -100,7 +101,7 @@ def new_leaders_serve_at_once(patch: Patch) -> None:
         finally:
             leading.election_end = end
 
-    patch.setattr(Access, "led", hasty)
+    patch.setattr(SubscriptionLookup, "led", hasty)
     patch.setattr(QueueCursors, "behind", property(lambda _self: False))
 
 
@@ -109,11 +110,11 @@ def permits_outlive_their_session(patch: Patch) -> None:
     attach, detach = vars(Dispatcher)["_attach"], vars(Dispatcher)["_detach"]
     left: dict[tuple[Dispatcher, str], Permits] = {}
 
-    def go(self: Dispatcher, consumer: Consumer) -> None:
+    def go(self: Dispatcher, consumer: AttachedConsumer) -> None:
         left[self, consumer.name] = consumer.permits
         detach(self, consumer)
 
-    def come(self: Dispatcher, event: Attach) -> None:
+    def come(self: Dispatcher, event: AttachConsumer) -> None:
         attach(self, event)
         consumer = self.consumers[event.consumer]
         consumer.permits = left.pop((self, event.consumer), consumer.permits)
@@ -126,7 +127,9 @@ def batches_are_cut_to_the_permits(patch: Patch) -> None:
     """P10: of a batch only as much is sent as there are permits, and the rest is passed over."""
     send = vars(Dispatcher)["_send"]
 
-    def cut(self: Dispatcher, consumer: Consumer, chosen: Sequence[tuple[Entry, int]]) -> None:
+    def cut(
+        self: Dispatcher, consumer: AttachedConsumer, chosen: Sequence[tuple[Entry, int]]
+    ) -> None:
         left, part = consumer.permits.left, []
         for entry, bits in chosen:
             while bits.bit_count() > left:
@@ -141,33 +144,33 @@ def batches_are_cut_to_the_permits(patch: Patch) -> None:
 
 def moving_slots_are_not_drained(patch: Patch) -> None:
     """P10: a slot that moves is its new owner's at once, whatever the old one holds."""
-    patch.setattr(Lines, "_drain", lambda _self, _consumer: None)
+    patch.setattr(KeySharedBacklog, "_drain", lambda _self, _consumer: None)
 
 
 def what_is_postponed_holds_nothing_up(patch: Patch) -> None:
     """P10: what follows a message of its key goes on while that waits to come again."""
-    patch.setattr(Lines, "postponed", lambda _self, _start, _bits: None)
-    patch.setattr(Lines, "due", lambda _self, _start, _bits: None)
+    patch.setattr(KeySharedBacklog, "postponed", lambda _self, _start, _bits: None)
+    patch.setattr(KeySharedBacklog, "due", lambda _self, _start, _bits: None)
 
 
 def anybody_is_exclusive(patch: Patch) -> None:
     """P10: a second exclusive consumer is let in."""
 
-    def attached(self: SingleDispatcher, consumer: Consumer) -> None:
-        vars(SingleDispatcher)["_choose"](self, consumer)
+    def attached(self: SingleActiveDispatcher, consumer: AttachedConsumer) -> None:
+        vars(SingleActiveDispatcher)["_choose"](self, consumer)
 
-    patch.setattr(SingleDispatcher, "_attached", attached)
+    patch.setattr(SingleActiveDispatcher, "_attached", attached)
 
 
 def the_next_one_does_not_wait(patch: Patch) -> None:
     """P10: of failover the next one is served while the one before may still acknowledge."""
-    pump = vars(SingleDispatcher)["_pump"]
+    pump = vars(SingleActiveDispatcher)["_pump"]
 
-    def hasty(self: SingleDispatcher) -> None:
+    def hasty(self: SingleActiveDispatcher) -> None:
         vars(self).update(_begins_at=float("-inf"), _before=None)
         pump(self)
 
-    patch.setattr(SingleDispatcher, "_pump", hasty)
+    patch.setattr(SingleActiveDispatcher, "_pump", hasty)
 
 
 def what_comes_again_is_not_judged(patch: Patch) -> None:
@@ -182,7 +185,7 @@ def what_comes_again_is_not_judged(patch: Patch) -> None:
 def what_a_consumer_had_is_forgotten(patch: Patch) -> None:
     """P10: what a consumer held when it went comes to nobody."""
 
-    def detach(self: Dispatcher, consumer: Consumer) -> None:
+    def detach(self: Dispatcher, consumer: AttachedConsumer) -> None:
         self.unacked -= consumer.held.count
         consumer.held.clear()
         del self.consumers[consumer.name]

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from logboom.metadata.transactions import commands as transaction_commands
-from logboom.metadata.transactions.transactions import App, Transactions
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.parked.release import is_certain
-from logboom.nodes.transactions import decided_rows, deciding
-from logboom.nodes.transactions.deciding import Deciding
-from logboom.nodes.transactions.deciding_reports import Reports
-from logboom.nodes.transactions.orphans import Orphans
-from logboom.wire.head import Kind
+from logboom.metadata.tables.transaction_table import ApplicationState, TransactionTable
+from logboom.metadata.transactions import decision_commands as transaction_commands
+from logboom.nodes.parking.release_scheduler import is_certain
+from logboom.nodes.replica import decision_rows
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.transactions import decision_executor
+from logboom.nodes.transactions.decision_executor import DecisionExecutor
+from logboom.nodes.transactions.decision_reports import DecisionReports
+from logboom.nodes.transactions.orphan_aborter import OrphanAborter
+from logboom.wire.head import ControlKind
 from logboom.wire.parking import encode_recalled
-from logboom.wire.transactions import CarriedOut, Decide, Decided, DecisionView
+from logboom.wire.transactions import AppliedDecision, Decide, DecidedBody, DecisionView
 from tests.sim.breaks.queues import Patch
 from tests.sim.transaction_scenario import TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from logboom.metadata.state.cluster import Cluster
-    from logboom.metadata.state.outcome import Outcome
+    from logboom.metadata.tables.cluster_state import ClusterState
+    from logboom.metadata.tables.command_outcome import CommandOutcome
     from logboom.nodes.log.keys import Position
-    from logboom.nodes.replication.leading import Leadership
-    from logboom.nodes.turn import Turn
+    from logboom.nodes.replica.leadership import Leadership
+    from logboom.nodes.turn import BrokerTurn
     from logboom.wire.group_view import QueueKey
 
 
@@ -32,23 +33,23 @@ def commits_release_all(patch: Patch) -> None:
     """T1: a commit releases all that its application has parked, listed or not."""
 
     def places(
-        self: Deciding, replica: Replica, leading: Leadership, view: DecisionView
+        self: DecisionExecutor, replica: Replica, leading: Leadership, view: DecisionView
     ) -> Iterable[Position]:
         whose = (view.app_id, view.sequence, view.attempt)
-        decided = Decided(view.number, *whose, view.commit, [])
+        decided = DecidedBody(view.number, *whose, view.commit, [])
         storage = vars(self)["_queues"].storage
-        found = decided_rows.ended_by(storage, replica.parked.ids, decided)
+        found = decision_rows.ended_by(storage, replica.parked.ids, decided)
         return [at for at in found if at not in leading.releasing] if view.commit else []
 
-    patch.setattr(Deciding, "_places", places)
+    patch.setattr(DecisionExecutor, "_places", places)
 
 
 def every_commit_wins(patch: Patch) -> None:
     """T1: a sequence that was committed is committed again."""
     before, commit = (vars(transaction_commands)[name] for name in ("_decided_before", "_commit"))
 
-    def again(cluster: Cluster, command: Decide, app: App) -> Outcome:
-        found: Outcome = (commit if command.commit else before)(cluster, command, app)
+    def again(cluster: ClusterState, command: Decide, app: ApplicationState) -> CommandOutcome:
+        found: CommandOutcome = (commit if command.commit else before)(cluster, command, app)
         return found
 
     patch.setattr(transaction_commands, "_decided_before", again)
@@ -58,9 +59,9 @@ def aborts_are_forgotten(patch: Patch) -> None:
     """T1: an attempt that was aborted is committed all the same."""
     commit = vars(transaction_commands)["_commit"]
 
-    def forgotten(cluster: Cluster, command: Decide, app: App) -> Outcome:
+    def forgotten(cluster: ClusterState, command: Decide, app: ApplicationState) -> CommandOutcome:
         app.aborted.clear()
-        found: Outcome = commit(cluster, command, app)
+        found: CommandOutcome = commit(cluster, command, app)
         return found
 
     patch.setattr(transaction_commands, "_commit", forgotten)
@@ -68,12 +69,12 @@ def aborts_are_forgotten(patch: Patch) -> None:
 
 def drops_by_its_own_clock(patch: Patch) -> None:
     """T2: a leader drops what waits too long for its decision."""
-    step = Deciding.step
+    step = DecisionExecutor.step
 
-    def nobody_asks(self: Orphans, _led: Iterable[Replica], turn: Turn) -> None:
+    def nobody_asks(self: OrphanAborter, _led: Iterable[Replica], turn: BrokerTurn) -> None:
         self.next_at = turn.mono + 1.0
 
-    def drops(self: Deciding, turn: Turn) -> None:
+    def drops(self: DecisionExecutor, turn: BrokerTurn) -> None:
         step(self, turn)
         queues, appended = vars(self)["_queues"], vars(self)["_appended"]
         for replica in queues:
@@ -82,19 +83,21 @@ def drops_by_its_own_clock(patch: Patch) -> None:
                 continue
             until_ms = turn.now.wall_ms - TIMEOUT_MS
             ids = replica.parked.ids
-            for _, at, _ in decided_rows.by_age(queues.storage, ids, half=False, until_ms=until_ms):
+            for _, at, _ in decision_rows.by_age(
+                queues.storage, ids, half=False, until_ms=until_ms
+            ):
                 if at in leading.recalling or at in leading.releasing:
                     continue
                 body = encode_recalled(*at)
                 replica.append_control(
-                    Kind.RECALLED, body, turn.now.wall_ms, turn.writes, queues.cache
+                    ControlKind.RECALLED, body, turn.now.wall_ms, turn.writes, queues.cache
                 )
                 leading.recalling.add(at)
                 queues.touch(replica)
                 appended(replica)
 
-    patch.setattr(Orphans, "step", nobody_asks)
-    patch.setattr(Deciding, "step", drops)
+    patch.setattr(OrphanAborter, "step", nobody_asks)
+    patch.setattr(DecisionExecutor, "step", drops)
 
 
 def nobody_goes_on(patch: Patch) -> None:
@@ -105,7 +108,7 @@ def nobody_goes_on(patch: Patch) -> None:
         if release is not None and leading.decided < release.number:
             leading.decided = release.number
 
-    patch.setattr(deciding, "_resume", done)
+    patch.setattr(decision_executor, "_resume", done)
 
 
 def goes_on_uncertain(patch: Patch) -> None:
@@ -114,36 +117,36 @@ def goes_on_uncertain(patch: Patch) -> None:
     def certain(replica: Replica, leading: Leadership) -> bool:
         return replica.damage is None and leading.enough_in_sync
 
-    patch.setattr(deciding, "is_certain", certain)
+    patch.setattr(decision_executor, "is_certain", certain)
 
 
 def reports_what_is_appended(patch: Patch) -> None:
     """T3: a leader reports what it has appended, before it lies below the HW."""
-    settle = Reports.settle
+    settle = DecisionReports.settle
 
-    def early(self: Reports, replica: Replica, turn: Turn) -> None:
+    def early(self: DecisionReports, replica: Replica, turn: BrokerTurn) -> None:
         settle(self, replica, turn)
         leading = replica.leading
         if leading is None or leading.to_release is not None:
             return
         for number in vars(self)["_deciding"].on(replica.key):
             if leading.reported < number <= leading.decided:
-                vars(self)["_done"][CarriedOut(number, *replica.key)] = None
+                vars(self)["_done"][AppliedDecision(number, *replica.key)] = None
         leading.reported = max(leading.reported, leading.decided)
 
-    patch.setattr(Reports, "settle", early)
+    patch.setattr(DecisionReports, "settle", early)
 
 
 def one_report_is_enough(patch: Patch) -> None:
     """T3: a decision ends with the first queue that has reported it."""
-    reported = Transactions.reported
+    reported = TransactionTable.reported
 
-    def all_of_them(self: Transactions, number: int, key: QueueKey) -> None:
+    def all_of_them(self: TransactionTable, number: int, key: QueueKey) -> None:
         decision = self.decisions.get(number)
         for each in list(decision.queues) if decision is not None else [key]:
             reported(self, number, each)
 
-    patch.setattr(Transactions, "reported", all_of_them)
+    patch.setattr(TransactionTable, "reported", all_of_them)
 
 
 def parts_are_seen(patch: Patch) -> None:

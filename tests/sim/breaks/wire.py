@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import zstandard
 
-from logboom.wire import checking, compression
+from logboom.wire import compression, validation
+from logboom.wire.acceptor import Acceptor
 from logboom.wire.frames import decode
-from logboom.wire.gate import Gate
 from logboom.wire.messages import NeedHello
 from logboom.wire.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.wire.actor import Effects, Inbound
+    from logboom.wire.actor import Effects, PeerAddress
     from logboom.wire.frames import Frame
     from logboom.wire.messages import Welcome
     from tests.sim.breaks.queues import Patch
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def strangers_get_no_answer(patch: Patch) -> None:
     """W1: a request that comes before its HELLO is dropped in silence."""
-    admit = Gate.admit
+    admit = Acceptor.admit
 
     def silent(
-        self: Gate, address: Inbound, frames: Sequence[Frame], out: Effects, now: float
+        self: Acceptor, address: PeerAddress, frames: Sequence[Frame], out: Effects, now: float
     ) -> Any:
         before = len(out.sends)
         found = admit(self, address, frames, out, now)
@@ -34,7 +34,7 @@ def strangers_get_no_answer(patch: Patch) -> None:
         out.sends[before:] = [send for send in out.sends[before:] if send not in asks]
         return found
 
-    patch.setattr(Gate, "admit", silent)
+    patch.setattr(Acceptor, "admit", silent)
 
 
 def _asks_for_hello(frames: Sequence[Frame]) -> bool:
@@ -68,12 +68,12 @@ class _Anything(int):
 
 def checksums_are_not_compared(patch: Patch) -> None:
     """W2: whatever the checksums say, they hold."""
-    patch.setattr(checking, "crc32c", lambda _data: _Anything())
+    patch.setattr(validation, "crc32c", lambda _data: _Anything())
 
 
 def lengths_are_not_bounded(patch: Patch) -> None:
     """W3: a body is unpacked to whatever it says, and compared only then."""
-    patch.setattr(checking, "MAX_BODY", 1 << 62)
+    patch.setattr(validation, "MAX_BODY", 1 << 62)
 
     def unpacked(stored: bytes, _plain_length: int) -> bytes:
         unpack = zstandard.ZstdDecompressor().decompressobj()

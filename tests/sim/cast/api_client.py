@@ -8,10 +8,10 @@ from contextlib import nullcontext
 
 from logboom.client.calls import OpenFetch, OpenProducer, OpenTopic, WakeFetch
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.options import ProducerOptions
-from logboom.client.reading.inbox import Inbox, QueueFetch
-from logboom.client.sending.piles import Pile
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.send_buffer import SendBuffer
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.messages import Acks
 from tests.sim.judges.history import History, Queue
@@ -52,7 +52,7 @@ class ApiClient:
         self._buffer: SendBuffer[None] = SendBuffer(
             options, _no_future, nullcontext(), lambda: self._now.mono, _ignore
         )
-        self._inbox = Inbox(1 << 20, _ignore)
+        self._inbox = FetchBuffer(1 << 20, _ignore)
         self._fetches: dict[Queue, QueueFetch] = {}
 
     # -- the core ---------------------------------------------------------------------------
@@ -129,7 +129,9 @@ class ApiClient:
                 start += len(part)
                 pile.add_callback(self._outcome(queue, pile, part))
 
-    def _outcome(self, queue: Queue, pile: Pile, values: list[bytes]) -> Callable[[], None]:
+    def _outcome(
+        self, queue: Queue, pile: ProducerBatch, values: list[bytes]
+    ) -> Callable[[], None]:
         def done() -> None:
             if pile.error is not None:
                 for value in values:
@@ -162,7 +164,7 @@ class ApiClient:
                 self._calls.append(Call(WakeFetch(fetch)))
 
 
-def _no_future(_pile: Pile, _place: int) -> None:
+def _no_future(_pile: ProducerBatch, _place: int) -> None:
     return None
 
 

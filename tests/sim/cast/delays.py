@@ -13,10 +13,10 @@ from typing import Final
 
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
-from logboom.wire.batch import check, control_body, open_batch, peek
+from logboom.wire.batch import control_body, open_batch, peek, validate_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.head import Attribute, Kind
+from logboom.wire.head import Attribute, ControlKind
 from logboom.wire.messages import AnyMessage, Produced
 from logboom.wire.parking import Recall, Recalled, parked_body
 from tests.sim.cast.wire_producer import WireProducer
@@ -219,7 +219,7 @@ class Delays:
             assert machine.storage is not None
             for key, entry in machine.storage.content("log").items():
                 head = peek(entry)
-                if head.kind != Kind.PARKED:
+                if head.kind != ControlKind.PARKED:
                     continue
                 parked = parked_body(control_body(entry, head))
                 if parked.carried is not None:
@@ -244,7 +244,7 @@ class Delays:
             if not done and value not in stored:
                 raise BrokenProperty("what waits is not lost", f"{queue} {value!r}")
         for entry in log.values():
-            head = check(entry)
+            head = validate_batch(entry)
             if not head.has(Attribute.RELEASED):
                 continue
             for content in open_batch(entry, head).values():

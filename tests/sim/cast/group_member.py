@@ -12,12 +12,12 @@ from typing import Final
 
 from logboom.client.calls import AnyCall, CloseMember, OpenMember
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.holdings import Holding
-from logboom.client.groups.intake import GroupIntake
-from logboom.client.groups.member import Member, MemberOptions
-from logboom.client.groups.retries import place_of
-from logboom.client.reading.inbox import Inbox
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.retry_copies import place_of
+from logboom.client.groups.assigned_queue import AssignedQueue
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.group_collector import GroupFetchCollector
+from logboom.client.groups.member import MemberOptions, MemberState
 from logboom.client.results import Message
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import GroupError, LogboomError, RetryableError
@@ -107,11 +107,11 @@ class GroupMember:
             prefetch_bytes=6_000,
             max_poll_interval_ms=of.max_poll_interval_ms,
         )
-        self.member = Member(options, Inbox(6_000, _ignore), nullcontext())
+        self.member = MemberState(options, FetchBuffer(6_000, _ignore), nullcontext())
         sink = GroupSink(self._call, lambda: self._now.mono, date_ms, self._buried)
-        failures = Failures(self.member, lambda: self._now.mono, sink)
-        self._intake = GroupIntake(self.member, self._call, failures)
-        self._handling: list[tuple[float, int, Message, Holding]] = []
+        failures = FailedMessages(self.member, lambda: self._now.mono, sink)
+        self._intake = GroupFetchCollector(self.member, self._call, failures)
+        self._handling: list[tuple[float, int, Message, AssignedQueue]] = []
         self._ended = False
         """A message has ended this process."""
         self._order = count()
@@ -237,7 +237,7 @@ class GroupMember:
             ends = self._now.mono + spent
             heapq.heappush(self._handling, (ends, next(self._order), message, holding))
 
-    def _finish(self, message: Message, holding: Holding) -> None:
+    def _finish(self, message: Message, holding: AssignedQueue) -> None:
         self._asks = True
         has = self.member.holdings.get(holding.key) is holding
         owned = has and not holding.cancelled and not holding.releasing

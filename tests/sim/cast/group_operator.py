@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from logboom.wire.actor import Call
-from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.group_commands import AlterGroup, ResetOffsets
 from logboom.wire.group_view import GroupConfig, StrategyOptions
 from tests.sim.cast.observer import Observer
@@ -76,7 +76,7 @@ class GroupOperator:
         offset = self._rng.randint(0, max(0, self._ledger.committed(group, queue)))
         self._ledger.reset(group, queue, offset)
 
-        def done(result: Result) -> None:
+        def done(result: CommandResult) -> None:
             if not result.code and result.value == [""]:
                 self._ledger.was_reset(group, queue, offset, result.version)
 
@@ -94,7 +94,7 @@ class GroupOperator:
             config.setdefault(self._rng.choice(names), []).append((queue.topic, queue.number))
         return StrategyOptions(config)
 
-    def _propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
+    def _propose(self, command: AnyCommand, done: Callable[[CommandResult], None]) -> None:
         process = self._world.machines["observer"].process
         assert process is not None
         observer = process.core

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from logboom.client.calls import AnyCall, OpenProducer, OpenTopic
-from logboom.client.options import ProducerOptions
+from logboom.client.producer_options import ProducerOptions
 from logboom.client.results import Message
-from logboom.client.sending.piles import Pile
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.send_buffer import SendBuffer
 from logboom.wire.errors import LogboomError
 from logboom.wire.names import DLQ_PREFIX
 
@@ -117,7 +117,7 @@ def _told(error: Exception | None) -> LogboomError | None:
     raise error
 
 
-def _no_future(_pile: Pile, _place: int) -> None:
+def _no_future(_pile: ProducerBatch, _place: int) -> None:
     return None
 
 

@@ -19,13 +19,13 @@ from logboom.wire.commands import (
     AlterTopic,
     AnyCommand,
     Barrier,
+    CommandResult,
     CreateTopic,
     DeleteTopic,
     IsrChange,
-    Result,
 )
 from logboom.wire.hello import Identity
-from logboom.wire.transactions import Decide, OpenTransaction
+from logboom.wire.transactions import Decide, OpenApplication
 from logboom.wire.view import TopicConfig, TopicView
 from tests.sim.cast.passing_topics import COMPACTED, LOADED
 from tests.sim.cast.wire_client import WireClient
@@ -54,7 +54,7 @@ OF_NODES: Final = {**WEIGHTS, "cas": 8}
 """What may be asked with the cluster key only is asked too."""
 APPS: Final = ("billing", "shipping")
 """Applications whose transactions are decided; they have nothing parked."""
-_Told: TypeAlias = Callable[[Result], dict[str, Any]]
+_Told: TypeAlias = Callable[[CommandResult], dict[str, Any]]
 
 
 class Operator(WireClient):
@@ -132,7 +132,7 @@ class Operator(WireClient):
             case "open":
                 app_id = self.rng.choice(APPS)
                 opened = partial(self._opened, app_id)
-                self._propose("open", app_id, {}, OpenTransaction(app_id, self.now.wall_ms), opened)
+                self._propose("open", app_id, {}, OpenApplication(app_id, self.now.wall_ms), opened)
             case "decide":
                 self._decide()
             case _:
@@ -162,7 +162,7 @@ class Operator(WireClient):
         command = AlterTopic(name, queues, config, self.now.wall_ms)
         self._propose("alter", name, {"queues": queues, "setting": setting}, command, _told)
 
-    def _opened(self, app_id: str, result: Result) -> dict[str, Any]:
+    def _opened(self, app_id: str, result: CommandResult) -> dict[str, Any]:
         told = told_of_opening(result)
         self._applications[app_id] = (told["epoch"], told["committed"] + 1)
         return told
@@ -179,7 +179,7 @@ class Operator(WireClient):
         }
         command = Decide(app_id, **value, parked=[], consumed=[], time_ms=self.now.wall_ms)
 
-        def decided(result: Result) -> dict[str, Any]:
+        def decided(result: CommandResult) -> dict[str, Any]:
             told = told_of_decision(result)
             if told["outcome"] == "commit":
                 self._applications[app_id] = (epoch, max(near, value["sequence"] + 1))
@@ -251,10 +251,10 @@ class Operator(WireClient):
         self._begin(f, key, value)
         self._submit(command, lambda result: self._answer(told(result)))
 
-    def _submit(self, command: AnyCommand, decided: Callable[[Result], None]) -> None:
+    def _submit(self, command: AnyCommand, decided: Callable[[CommandResult], None]) -> None:
         self._asking = number = self._proposed + 1
 
-        def done(result: Result) -> None:
+        def done(result: CommandResult) -> None:
             if self._asking == number:
                 self._asking = None
                 decided(result)
@@ -268,7 +268,7 @@ class Operator(WireClient):
             self.later(self.rng.uniform(0.05, 3.0), lambda: self._give_up(number))
 
     def _try_propose(
-        self, command: AnyCommand, number: int, done: Callable[[Result], None], endpoint: str
+        self, command: AnyCommand, number: int, done: Callable[[CommandResult], None], endpoint: str
     ) -> None:
         """Not any more when it is answered, or given up."""
         if self._asking == number:
@@ -287,26 +287,26 @@ def _config(name: str, setting: int) -> TopicConfig:
     return TopicConfig(retention_ms=-1, retention_bytes=setting, compaction=compaction)
 
 
-def _told(result: Result) -> dict[str, Any]:
+def _told(result: CommandResult) -> dict[str, Any]:
     return {"code": result.code, "version": result.version}
 
 
-def _told_id(result: Result) -> dict[str, Any]:
+def _told_id(result: CommandResult) -> dict[str, Any]:
     return {**_told(result), "id": result.value}
 
 
-def _told_first(result: Result) -> dict[str, Any]:
+def _told_first(result: CommandResult) -> dict[str, Any]:
     return {**_told(result), "first": result.value}
 
 
-def told_of_opening(result: Result) -> dict[str, Any]:
+def told_of_opening(result: CommandResult) -> dict[str, Any]:
     """The answer to an `open`."""
     assert isinstance(result.value, list), result
     epoch, committed = map(int, result.value)
     return {**_told(result), "epoch": epoch, "committed": committed}
 
 
-def told_of_decision(result: Result) -> dict[str, Any]:
+def told_of_decision(result: CommandResult) -> dict[str, Any]:
     """The answer to a `decide`."""
     outcome, when = "", ""
     if isinstance(result.value, list):
@@ -314,6 +314,6 @@ def told_of_decision(result: Result) -> dict[str, Any]:
     return {**_told(result), "outcome": outcome, "when": when}
 
 
-def _told_change(result: Result) -> dict[str, Any]:
+def _told_change(result: CommandResult) -> dict[str, Any]:
     codes = result.value if isinstance(result.value, list) else [""]
     return {**_told(result), "code": result.code or codes[0]}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.nodes.disk.storage import FAMILIES
 from logboom.nodes.log.keys import queue_key, queue_of
+from logboom.nodes.log.storage import FAMILIES
 from logboom.wire.batch import encode_batch
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame

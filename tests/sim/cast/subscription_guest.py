@@ -15,11 +15,11 @@ from typing import Final
 
 import pytest
 
-from logboom.client.subscriptions.subscriber import SubscriberOptions
-from logboom.nodes.key_ranges import Range
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions
+from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.actor import Call
 from logboom.wire.hashing import SLOTS
-from logboom.wire.subscription_messages import Hashing, Kind, SubscriptionConfig
+from logboom.wire.subscription_messages import Hashing, SubscriptionConfig, SubscriptionType
 from tests.sim.cast.subscription_member import Membership, SubscriptionMember
 from tests.sim.cast.wire_producer import WireProducer
 from tests.sim.judges.history import History, Queue
@@ -28,7 +28,7 @@ from tests.sim.judges.subscription_watch import SubscriptionWatch
 from tests.sim.world.trace import BrokenProperty
 from tests.sim.world.world import World
 
-KINDS: Final[dict[str, tuple[Kind, str]]] = {
+KINDS: Final[dict[str, tuple[SubscriptionType, str]]] = {
     "solo": ("exclusive", "pair"),
     "spare": ("failover", "safe"),
     "pool": ("shared", "safe"),

@@ -14,8 +14,8 @@ from typing import Final
 from logboom.client.calls import AnyCall, CloseSubscriber, OpenSubscriber
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.results import Message
-from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import InvalidRequest, LogboomError
 from tests.sim.judges.history import Queue
@@ -74,7 +74,7 @@ class SubscriptionMember:
         self._given: set[tuple[int, int]] = set()
         """The same of all that it was handed."""
         self._reopen_at: float | None = None
-        self.subscriber = Subscriber(self.options, _ignore, nullcontext())
+        self.subscriber = SubscriberState(self.options, _ignore, nullcontext())
         self._reader = SubscriberReader(self.subscriber, self._call)
         self.open = False
         self.hurry = False
@@ -116,7 +116,7 @@ class SubscriptionMember:
         self._calls.append(Call(call))
 
     def _subscribe(self) -> None:
-        self.subscriber = Subscriber(self.options, _ignore, nullcontext())
+        self.subscriber = SubscriberState(self.options, _ignore, nullcontext())
         self._reader = SubscriberReader(self.subscriber, self._call)
         opening = OpenSubscriber(self.subscriber, NEVER)
         opening.outcome.add_callback(lambda: self._opened(opening))

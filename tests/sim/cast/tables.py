@@ -12,13 +12,13 @@ from functools import partial
 from typing import Final
 
 from logboom.nodes.broker import Broker
-from logboom.nodes.compaction.reading import collect
-from logboom.nodes.disk.storage import Storage
-from logboom.nodes.log.reading import collect as collect_log
-from logboom.nodes.log.replica import Replica
+from logboom.nodes.compaction.compacted_reader import read_survivors
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.replica.entry_reader import read_batches as collect_log
+from logboom.nodes.replica.replica import Replica
 from logboom.wire.actor import Call
-from logboom.wire.batch import check, open_batch
-from logboom.wire.commands import CreateTopic, Result
+from logboom.wire.batch import open_batch, validate_batch
+from logboom.wire.commands import CommandResult, CreateTopic
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage, Pull, Pulled
@@ -57,7 +57,7 @@ class TableProducer(WireProducer):
     def create(self) -> None:
         """Make the topic."""
 
-        def done(result: Result) -> None:
+        def done(result: CommandResult) -> None:
             if result.code not in ("", "ALREADY_EXISTS"):
                 self.later(RETRY_S, self.create)
 
@@ -133,7 +133,7 @@ class TableReader(WireClient):
         for place, batch in enumerate(batches):
             bits = message.survivors[place] if message.survivors else b""
             found = rows_of(batch, bits)
-            self.left_out += check(batch).count - len(found)
+            self.left_out += validate_batch(batch).count - len(found)
             rows += [row for row in found if row[0] >= offset]
         take_in(self.table, rows)
         self.offset = max(self.offset, message.next_offset)
@@ -143,7 +143,9 @@ def rows_of(batch: Frame, bits: bytes) -> list[Row]:
     """What survives of a batch."""
     alive = int.from_bytes(bits, "little") if bits else -1
     found = []
-    for place, (offset, key, value, *_) in enumerate(open_batch(batch, check(batch)).iter_rows()):
+    for place, (offset, key, value, *_) in enumerate(
+        open_batch(batch, validate_batch(batch)).iter_rows()
+    ):
         if alive >> place & 1:
             if key is None or (value is not None and key_of(value) != key):
                 raise BrokenProperty(PROMISE, f"offset {offset} is {key!r}: {value!r}")
@@ -278,7 +280,7 @@ class Tables:
         limit, offset = replica.readable, 0
         stop = min(replica.compaction.horizon(replica.start), limit.offset)
         while offset < stop:
-            found = collect(replica, storage, offset, stop, limit, 1 << 20, 0)
+            found = read_survivors(replica, storage, offset, stop, limit, 1 << 20, 0)
             for batch, bits in zip(found.batches, found.bits, strict=True):
                 take_in(table, [row for row in rows_of(batch, bits) if row[0] >= offset])
             offset = found.next_offset

@@ -12,16 +12,16 @@ import pytest
 from msgspec import structs
 
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.proposals import proposer_of
-from logboom.metadata.raft.config import SubmitOutcome
+from logboom.metadata.proposal_checks import proposer_of
 from logboom.metadata.raft.log_commands import ENTRY_FORMAT, LogEntry, decode_result, encode_entry
+from logboom.metadata.raft.raft_config import SubmitOutcome
 from logboom.metadata.state import leadership_commands
-from logboom.metadata.state.cluster import Broker, Cluster
-from logboom.metadata.state.dedup import Dedup
-from logboom.metadata.state.state import State
+from logboom.metadata.state.proposal_dedup import Dedup
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import Effects
 from logboom.wire.commands import IsrChange
-from logboom.wire.gate import Peer
 from logboom.wire.messages import Propose, Proposed
 from tests.sim.cast.operator_client import Operator
 from tests.sim.cast.operators import Operators
@@ -58,13 +58,13 @@ def answers_before_the_commit(patch: Patch) -> None:
     """The raft leader answers operators as soon as a command is in its own log."""
     propose: Callable[..., None] = vars(NameServer)["_propose"]
 
-    def eager(self: NameServer, peer: Peer, message: Propose, out: Effects) -> None:
+    def eager(self: NameServer, peer: PeerSession, message: Propose, out: Effects) -> None:
         if not message.proposer.startswith("admin-") or not self.raft.is_leader:
             propose(self, peer, message, out)
             return
         proposer = proposer_of(peer, message)
         entry = encode_entry(LogEntry(ENTRY_FORMAT, proposer, message.number, 0, message.command))
-        trial = State()
+        trial = StateMachine()
         trial.restore(self.state.snapshot())
         result = decode_result(trial.apply(entry))
 
@@ -81,7 +81,7 @@ def blind_sets(patch: Patch) -> None:
     """An ISR is set whatever version the asker has seen (Q6)."""
     alter: Callable[..., str] = vars(leadership_commands)["_alter_one"]
 
-    def blind(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
+    def blind(cluster: ClusterState, broker: BrokerRegistration, change: IsrChange) -> str:
         topic = cluster.topics_by_id.get(change.topic_id)
         if topic is not None and change.queue < len(topic.queues):
             change = structs.replace(change, version=topic.queues[change.queue].version)

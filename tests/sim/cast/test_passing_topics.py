@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from logboom.nodes.log.queues import Queues
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.turn import Turn
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import Call
-from logboom.wire.commands import AnyCommand, CreateTopic, DeleteTopic, Result
+from logboom.wire.commands import AnyCommand, CommandResult, CreateTopic, DeleteTopic
 from logboom.wire.messages import Acks, Produce
 from logboom.wire.view import TopicConfig
 from tests.sim.cast import passing_topics
@@ -52,9 +52,9 @@ class Stage:
         assert process is not None
         process.deliver(Call(action))
 
-    def decide(self, command: AnyCommand) -> Result:
+    def decide(self, command: AnyCommand) -> CommandResult:
         """Have the name servers decide a command."""
-        results: list[Result] = []
+        results: list[CommandResult] = []
         self.call("admin-1", lambda: self.admin.propose(command, results.append))
         for _ in range(500):
             if results:
@@ -133,11 +133,11 @@ def test_a_producer_that_is_told_a_topic_is_gone_which_is_there_is_noticed() -> 
 
 
 def test_a_broker_that_keeps_what_was_deleted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forget(self: Queues, replica: Replica, _turn: Turn) -> None:
+    def forget(self: ReplicaTable, replica: Replica, _turn: BrokerTurn) -> None:
         self.replicas.pop(replica.key, None)
         self.by_name.pop((replica.topic, replica.queue), None)
 
-    monkeypatch.setattr(Queues, "drop", forget)
+    monkeypatch.setattr(ReplicaTable, "drop", forget)
     stage = Stage(1)
     stage.play()
     assert left_behind(stage.world) != []

@@ -13,24 +13,24 @@ from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from logboom.wire.batch import encode_batch
-from logboom.wire.commands import Result
+from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
-from logboom.wire.messages import AnyMessage, Done, Message, Produce, Produced
+from logboom.wire.messages import AnyMessage, Ok, Produce, Produced, WireMessage
 from logboom.wire.transactions import (
     HALF,
     AwaitDecided,
-    Consumed,
     ConsumedOffset,
     Decide,
     EndHalf,
+    EntryPosition,
     HalfEnded,
-    ListUnended,
-    OpenTransaction,
-    ParkedIn,
-    Place,
-    Transaction,
-    UnendedListed,
+    ListUndecided,
+    OpenApplication,
+    ParkedBatches,
+    TransactionId,
+    TransactionOffsetCommit,
+    UndecidedListed,
 )
 from tests.sim.cast.wire_client import WireClient
 from tests.sim.judges.history import History, Queue
@@ -62,7 +62,7 @@ class AskingClient(WireClient):
     def ask_leader(
         self,
         queue: Queue,
-        make: Callable[[], Message],
+        make: Callable[[], WireMessage],
         answered: Callable[[AnyMessage | None, LogboomError | None, str], None],
         batches: Sequence[Frame] = (),
     ) -> None:
@@ -88,9 +88,9 @@ class AskingClient(WireClient):
 class Attempt:
     """One try of a sequence."""
 
-    transaction: Transaction
+    transaction: TransactionId
     values: dict[Queue, list[bytes]]
-    places: dict[bytes, Place] = field(default_factory=dict)
+    places: dict[bytes, EntryPosition] = field(default_factory=dict)
     waiting: int = 0
     """Batches without an outcome."""
     refused: bool = False
@@ -156,13 +156,13 @@ class TransactionClient(AskingClient):
             self._begin(queues)
 
     def _open(self, then: Callable[[], None]) -> None:
-        def opened(result: Result) -> None:
+        def opened(result: CommandResult) -> None:
             assert isinstance(result.value, list), result
             self._opened = True
             self._epoch = int(result.value[0])
             then()
 
-        self.propose(OpenTransaction(self.name, 0), opened)
+        self.propose(OpenApplication(self.name, 0), opened)
 
     def _begin(self, queues: Sequence[Queue]) -> None:
         (plan,) = self.rng.choices(list(PLANS), list(PLANS.values()))
@@ -190,7 +190,7 @@ class TransactionClient(AskingClient):
             for _ in range(self.rng.choice((1, 2, 3, 7))):
                 values[queue].append(f"{self.name}/{self._values}".encode())
                 self._values += 1
-        return Attempt(Transaction(self.name, self._sequence, self._attempts), values)
+        return Attempt(TransactionId(self.name, self._sequence, self._attempts), values)
 
     def _attempt_parks(self, attempt: Attempt, parked: Callable[[], None]) -> None:
         attempt.waiting = sum(map(len, attempt.values.values()))
@@ -252,10 +252,14 @@ class TransactionClient(AskingClient):
         for queue, values in attempt.values.items():
             topic = self.routes.topics[queue.topic]
             places = [attempt.places[value] for value in values if commit]
-            parked.append(ParkedIn(topic.id, queue.number, places))
+            parked.append(ParkedBatches(topic.id, queue.number, places))
         offset = self._consumed = self._consumed + 1
         safe = self.routes.topics["safe"].id
-        consumed = [Consumed(GROUP, "", 0, [ConsumedOffset(safe, self._place, 0, offset, offset)])]
+        consumed = [
+            TransactionOffsetCommit(
+                GROUP, "", 0, [ConsumedOffset(safe, self._place, 0, offset, offset)]
+            )
+        ]
         return Decide(
             self.name,
             self._epoch,
@@ -274,7 +278,7 @@ class TransactionClient(AskingClient):
         self.unsettled += 1
         command = self._command(attempt, commit=True)
 
-        def decided(result: Result) -> None:
+        def decided(result: CommandResult) -> None:
             value = result.value
             if result.code == "TRANSACTION_ABORTED":
                 self._count("commits refused")
@@ -303,7 +307,7 @@ class TransactionClient(AskingClient):
         self.unsettled += 1
         command = self._command(attempt, commit=False)
 
-        def decided(result: Result) -> None:
+        def decided(result: CommandResult) -> None:
             value = result.value
             if not isinstance(value, list):
                 raise BrokenProperty("aborts are decided", f"{command}: {result}")
@@ -323,7 +327,7 @@ class TransactionClient(AskingClient):
         command = self._command(attempt, commit=True)
         self._epoch = current
 
-        def decided(result: Result) -> None:
+        def decided(result: CommandResult) -> None:
             if "FENCED" not in result.code:
                 raise BrokenProperty("who was replaced is fenced", f"{command}: {result}")
             self._count("producers fenced")
@@ -335,7 +339,7 @@ class TransactionClient(AskingClient):
         self.unsettled += 1
 
         def answered(message: AnyMessage | None, error: LogboomError | None, who: str) -> None:
-            if not isinstance(message, Done):
+            if not isinstance(message, Ok):
                 raise BrokenProperty("decisions are carried out", f"{queue} {number}: {error}")
             self._count("decisions awaited")
             self._released(who, queue, values)
@@ -385,11 +389,11 @@ class HalfClient(AskingClient):
             self.unsettled -= 1
 
         wait_ms = int(ANSWER_S * 1000)
-        whose = Transaction(SHOP, HALF, 0)
+        whose = TransactionId(SHOP, HALF, 0)
         make = partial(Produce, 0, wait_ms, *queue, "all", transaction=whose)
         self.ask_leader(queue, make, answered, [encode_batch([value], now_ms=self.now.wall_ms)])
 
-    def _end_half(self, queue: Queue, value: bytes, place: Place, commit: bool) -> None:
+    def _end_half(self, queue: Queue, value: bytes, place: EntryPosition, commit: bool) -> None:
         self.unsettled += 1
 
         def answered(message: AnyMessage | None, error: LogboomError | None, _who: str) -> None:
@@ -406,12 +410,12 @@ class HalfClient(AskingClient):
     def clean(self) -> None:
         """A person looks for half messages that nobody has decided, and aborts them."""
         for broker in self.routes.brokers.values():
-            self.request(broker.endpoint, ListUnended(0, 1_000, SHOP), self._listed, ANSWER_S)
+            self.request(broker.endpoint, ListUndecided(0, 1_000, SHOP), self._listed, ANSWER_S)
 
     def _listed(
         self, message: AnyMessage | None, _batches: Sequence[Frame], _error: LogboomError | None
     ) -> None:
-        if isinstance(message, UnendedListed):
+        if isinstance(message, UndecidedListed):
             for half in message.parked:
                 self._count("half messages found")
                 queue = Queue(half.topic, half.queue)

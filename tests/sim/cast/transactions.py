@@ -15,11 +15,11 @@ from typing import Final
 from logboom.nodes.log.keys import queue_of
 from logboom.wire.actor import Call
 from logboom.wire.batch import control_body, peek, released_from
-from logboom.wire.commands import Result
+from logboom.wire.commands import CommandResult
 from logboom.wire.group_commands import AlterGroup
 from logboom.wire.group_view import GroupConfig
-from logboom.wire.head import Attribute, Kind
-from logboom.wire.transactions import Place, decided_body
+from logboom.wire.head import Attribute, ControlKind
+from logboom.wire.transactions import EntryPosition, decided_body
 from tests.sim.cast.transaction_client import GROUP, Committed, HalfClient, TransactionClient
 from tests.sim.faults.hand import Hand
 from tests.sim.faults.networks import NetworkFaults
@@ -94,7 +94,7 @@ class Transactions:
         self._plot()
 
     def _make_group(self) -> None:
-        def made(result: Result) -> None:
+        def made(result: CommandResult) -> None:
             assert not result.code, result
             self._grouped = True
 
@@ -306,10 +306,10 @@ class Transactions:
 
     def _count_resumed(self, log: dict[bytes, bytes]) -> None:
         """How many releases were begun by one leader and ended by another."""
-        epoch, places = -1, set[Place]()
+        epoch, places = -1, set[EntryPosition]()
         for key in sorted(log):
             head = peek(log[key])
-            if head.kind == Kind.DECIDED:
+            if head.kind == ControlKind.DECIDED:
                 epoch = head.leader_epoch
                 places = set(decided_body(control_body(log[key], head)).places)
                 self._world.trace.count("decisions in logs")

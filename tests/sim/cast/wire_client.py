@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received
-from logboom.wire.commands import AnyCommand, Result
+from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received
+from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
-from logboom.wire.messages import AnyMessage, Message, Propose, Proposed, Watch, WatchResult
+from logboom.wire.messages import AnyMessage, Propose, Proposed, Watch, WatchResult, WireMessage
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply, Session
 from tests.sim.world.trace import BrokenProperty
@@ -55,7 +55,7 @@ class WireClient:
             self._watch(self.rng.choice(self._endpoints))
         for event in events:
             if isinstance(event, Received):
-                assert not isinstance(event.peer, Inbound), "nobody dials a client"
+                assert not isinstance(event.peer, PeerAddress), "nobody dials a client"
                 session = self._sessions.get(event.peer)
                 if session is not None:
                     self._end(session.receive(event.frames, self.out, now.mono))
@@ -90,7 +90,7 @@ class WireClient:
     def request(
         self,
         endpoint: str,
-        message: Message,
+        message: WireMessage,
         answered: Answered,
         seconds: float,
         batches: Sequence[Frame] = (),
@@ -107,7 +107,7 @@ class WireClient:
     def changed(self, topics: Sequence[str]) -> None:
         """Called with the names of topics whose routes changed."""
 
-    def propose(self, command: AnyCommand, done: Callable[[Result], None]) -> None:
+    def propose(self, command: AnyCommand, done: Callable[[CommandResult], None]) -> None:
         """Have a command decided, however many tries it takes."""
         self._proposed += 1
         endpoint = self._leader or self._a_name_server()
@@ -119,7 +119,7 @@ class WireClient:
 
     def operate(
         self,
-        message: Message,
+        message: WireMessage,
         answered: Callable[[AnyMessage | None, LogboomError | None], None],
     ) -> None:
         """Send a request to the raft leader, as far as it is known; `answered` is called once."""
@@ -135,7 +135,7 @@ class WireClient:
         self.request(endpoint, message, done, 3.0)
 
     def _try_propose(
-        self, command: AnyCommand, number: int, done: Callable[[Result], None], endpoint: str
+        self, command: AnyCommand, number: int, done: Callable[[CommandResult], None], endpoint: str
     ) -> None:
         def answered(
             message: AnyMessage | None, _batches: Sequence[Frame], error: LogboomError | None

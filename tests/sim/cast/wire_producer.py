@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from logboom.wire.batch import encode_batch
-from logboom.wire.commands import AllocateProducerIds, Result
+from logboom.wire.commands import AllocateProducerIds, CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import Acks, AnyMessage, Produce, Produced
@@ -107,7 +107,7 @@ class WireProducer(WireClient):
             if not batch.asked and not batch.acked:
                 self._post(lane, batch, leader[1])
 
-    def _identified(self, result: Result) -> None:
+    def _identified(self, result: CommandResult) -> None:
         assert isinstance(result.value, int), result
         self._producer_id = result.value
         for lane in self._lanes.values():

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.wire.batch import check, open_batch
+from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.messages import AnyMessage, Offsets, OffsetsResult, Pull, Pulled
@@ -102,7 +102,7 @@ class WireReader(WireClient):
         messages: list[tuple[int, bytes]] = []
         for batch in batches:
             try:
-                columns = open_batch(batch, check(batch)).from_offset(offset)
+                columns = open_batch(batch, validate_batch(batch)).from_offset(offset)
             except DamagedBatch as error:
                 text = f"{self.name} {queue} {offset}: {error}"
                 raise BrokenProperty("nothing damaged is served", text) from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import AddNameServer, AnyMessage, Done, RemoveNameServer, Request
+from logboom.wire.messages import AddNameServer, AnyMessage, Ok, RemoveNameServer, Request
 from tests.sim.faults.hand import Fault, Hand
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class NodeFaults:
         """Ask until it is done; the operator does not give up when the faults end."""
 
         def answered(answer: AnyMessage | None, _error: LogboomError | None) -> None:
-            if isinstance(answer, Done):
+            if isinstance(answer, Ok):
                 done()
             else:
                 self._hand.world.scheduler.after(0.3, lambda: self._ask(message, done))

@@ -7,7 +7,7 @@ from random import Random
 
 from msgspec.structs import fields
 
-from logboom.metadata.transactions.transactions import MADE_UP_KEPT_MS
+from logboom.metadata.tables.transaction_table import MADE_UP_KEPT_MS
 from logboom.nodes.config import BrokerConfig
 from tests.sim.faults.clocks import ClockFaults
 from tests.sim.faults.hand import Hand

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from logboom.client.groups.progress import decode_ranges
-from logboom.metadata.state.cluster import Cluster
+from logboom.client.groups.offset_tracker import decode_ranges
+from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.wire.group_view import UNKNOWN_START
 from tests.sim.judges.history import History, Queue
 from tests.sim.world.trace import BrokenProperty, Trace
@@ -134,7 +134,7 @@ class GroupLedger:
 
     # -- the name servers -------------------------------------------------------------------
 
-    def look(self, cluster: Cluster) -> None:
+    def look(self, cluster: ClusterState) -> None:
         """Hold committed offsets against what was finished."""
         for group in cluster.groups.by_name.values():
             for topic in group.topics.values():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from logboom.metadata.state.cluster import Cluster
+from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.wire.actor import Address
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.frames import decode
@@ -77,7 +77,7 @@ class GroupWatch:
         self._look_at_owners(newest.cluster)
         self._look_at_targets(newest.cluster)
 
-    def _count_moves(self, cluster: Cluster) -> None:
+    def _count_moves(self, cluster: ClusterState) -> None:
         for group in cluster.groups.by_name.values():
             known = (group.name, group.coordinator_epoch)
             if group.coordinator_epoch > 1 and known not in self._moved:
@@ -90,7 +90,7 @@ class GroupWatch:
                         self._world.trace.count("queues moved")
                     self._moved.add(moved)
 
-    def _look_at_owners(self, cluster: Cluster) -> None:
+    def _look_at_owners(self, cluster: ClusterState) -> None:
         """Nobody reads a queue that is another's, unless it was fenced and cannot know (G1)."""
         for name, core in self._cores.items():
             group = cluster.groups.by_name.get(core.of.group)
@@ -113,7 +113,7 @@ class GroupWatch:
                     detail = f"{where}: {core.id} and {owner.id}"
                     raise BrokenProperty("one owner at a time", detail)
 
-    def _look_at_targets(self, cluster: Cluster) -> None:
+    def _look_at_targets(self, cluster: ClusterState) -> None:
         """Every queue is somebody's once it is allocated, or it is said why not; a topic's queues
         are spread evenly, whatever else its group reads."""
         for group in cluster.groups.by_name.values():

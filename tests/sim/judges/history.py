@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from logboom.nodes.log.keys import position_of
-from logboom.wire.batch import check, open_batch
+from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch
 from tests.sim.world.trace import BrokenProperty, Trace
 
@@ -283,7 +283,7 @@ def values_of(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes
     values: list[bytes] = []
     for key in keys:
         try:
-            head = check(log[key])
+            head = validate_batch(log[key])
         except DamagedBatch as error:
             raise BrokenProperty(
                 "entries are whole", f"{queue} {position_of(key)}: {error}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from logboom.nodes.config import BrokerConfig
-from logboom.nodes.replication.isr import IsrKeeper
-from logboom.nodes.replication.leading import JOIN_SHARE, Leadership
+from logboom.nodes.replica.leadership import JOIN_SHARE, Leadership
+from logboom.nodes.replication.isr_keeper import IsrKeeper
 from tests.sim.world.trace import BrokenProperty
 
 if TYPE_CHECKING:
     import pytest
 
-    from logboom.nodes.log.replica import Replica
+    from logboom.nodes.replica.replica import Replica
     from tests.sim.world.world import World
 
 OUT_OF_SYNC_S: Final = BrokerConfig(id="", name_servers=[]).out_of_sync_ms / 1000

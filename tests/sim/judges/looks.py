@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from logboom.nodes.log.keys import queue_of
-from logboom.nodes.replication.leading import required_in_sync
+from logboom.nodes.replica.leadership import required_in_sync
 from logboom.wire.batch import open_batch, peek
 from tests.sim.world.trace import BrokenProperty
 

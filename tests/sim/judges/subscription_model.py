@@ -13,23 +13,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from logboom.nodes.subscriptions.ack_set import AckSet
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import Span, offsets_of
 from logboom.nodes.subscriptions.dispatch_events import (
     Ack,
     AckCumulative,
-    Attach,
+    AttachConsumer,
     Delivery,
-    Detach,
+    DetachConsumer,
     DispatchEffects,
     DispatchEvent,
     Entry,
-    Grant,
-    Grown,
+    GrantPermits,
+    LogAdvanced,
     Nack,
     Settings,
 )
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
-from logboom.nodes.subscriptions.offset_set import Span, offsets_of
 from logboom.wire.batch import open_batch
 from tests.sim.judges.history import Queue
 from tests.sim.world.trace import BrokenProperty
@@ -116,11 +116,11 @@ class DispatchModel:
         """The dispatcher took an event, and this followed; raises `BrokenProperty`."""
         refused = {offset for span in effects.refused for offset in range(*span)}
         match event:
-            case Attach(name, session):
+            case AttachConsumer(name, session):
                 self._attach(name, session)
-            case Detach(name, session):
+            case DetachConsumer(name, session):
                 self._detach(name, session)
-            case Grant(name, _, messages, size):
+            case GrantPermits(name, _, messages, size):
                 held = self._holders[name]
                 held.granted += messages
                 held.granted_bytes += size
@@ -134,7 +134,7 @@ class DispatchModel:
                 self._ack(name, offsets, refused, effects.acked)
             case Nack(name, _, spans):
                 self._give_back(name, set(_offsets(spans)) - refused)
-            case Grown(start, _):
+            case LogAdvanced(start, _):
                 self._trim(start)
             case _:
                 pass

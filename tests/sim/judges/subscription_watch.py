@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
+from logboom.nodes.subscriptions.active_subscription import ActiveSubscription
 from logboom.nodes.subscriptions.dispatch_events import DispatchEffects, DispatchEvent
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
-from logboom.nodes.subscriptions.seats import Served
 from logboom.wire.actor import Address
-from logboom.wire.batch import check, open_batch
+from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.frames import decode
 from logboom.wire.subscription_messages import Delivered, Receive, Settled, SettleMessages
 from tests.sim.judges.history import Queue
@@ -84,7 +84,7 @@ class SubscriptionWatch:
         attempts = dict(message.attempts)
         found = []
         for chosen, frame in zip(message.chosen, batches, strict=True):
-            head = check(frame)
+            head = validate_batch(frame)
             bits = int.from_bytes(chosen, "little") if chosen else (1 << head.count) - 1
             for place, value in enumerate(open_batch(frame, head).values()):
                 if bits >> place & 1:
@@ -121,7 +121,7 @@ class SubscriptionWatch:
             model.serve(served.name, queue, self._seen[queue])
             self._world.trace.count("dispatchers")
 
-    def _served(self, dispatcher: Dispatcher) -> Served | None:
+    def _served(self, dispatcher: Dispatcher) -> ActiveSubscription | None:
         for machine in self._world.nodes("broker"):
             broker = self._world.broker(machine.name)
             for served in broker.desk.served.values() if broker is not None else ():

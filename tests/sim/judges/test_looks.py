@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import log_key
+from logboom.nodes.log.storage import WriteSet
 from logboom.wire.batch import encode_batch, encode_control, stamp
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from logboom.wire.view import TopicConfig
 from tests.sim.judges.history import Queue
 from tests.sim.judges.looks import Looks
@@ -153,7 +153,7 @@ def test_a_log_that_begins_behind_it_had_it_where_there_is_retention(world: Worl
 
 def test_a_control_entry_in_its_place_is_no_message(world: World) -> None:
     writes = WriteSet()
-    control = encode_control(Kind.PRODUCER_EXPIRY, MESSAGE)
+    control = encode_control(ControlKind.PRODUCER_EXPIRY, MESSAGE)
     writes.put("log", log_key(1, 0, 0), stamp(control, 0, 1, 5))
     storage(world, "broker-3").write(writes)
     storage(world, "broker-3").sync()

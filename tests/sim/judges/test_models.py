@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.metadata.raft.log_commands import LogEntry, decode_result, encode_entry
-from logboom.metadata.state.state import State
+from logboom.metadata.state.state_machine import StateMachine
 from logboom.wire import commands
-from logboom.wire.transactions import Decide, OpenTransaction
+from logboom.wire.transactions import Decide, OpenApplication
 from logboom.wire.view import TopicConfig
 from tests.sim.cast.operator_client import told_of_decision, told_of_opening
 from tests.sim.judges.linearizability import Verdict, judge
@@ -38,13 +38,13 @@ class OneByOne:
     """One operation after the other on the state that every name server applies."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = StateMachine()
         self.done: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = []
         self.apply(commands.NewTerm(1, "name-1", "an id", 1))
         for name in BROKERS:
             self.apply(commands.RegisterBroker(name, name, name, f"{name}:1", "z", False, 1))
 
-    def apply(self, command: commands.AnyCommand) -> commands.Result:
+    def apply(self, command: commands.AnyCommand) -> commands.CommandResult:
         """What the name servers do with a committed command."""
         return decode_result(self.state.apply(encode_entry(LogEntry(1, "", 0, 1, command))))
 
@@ -96,10 +96,10 @@ class OneByOne:
 
     def _of_transactions(
         self, f: str, app_id: str, number: int, other: int
-    ) -> tuple[commands.Result, dict[str, Any], dict[str, Any]]:
+    ) -> tuple[commands.CommandResult, dict[str, Any], dict[str, Any]]:
         """Open an application, or decide: a commit now and then, else an abort."""
         if f == "open":
-            result = self.apply(OpenTransaction(app_id, 1))
+            result = self.apply(OpenApplication(app_id, 1))
             return result, {}, told_of_opening(result)
         place = len(self.done)
         asked: dict[str, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Final
 
-from logboom.nodes.disk.storage import DELETE, FAMILIES, PUT, Family, Operation
-from logboom.nodes.log.borrowed import lender_key, whole
+from logboom.nodes.log.body_references import referenced_key, resolve_body
 from logboom.nodes.log.keys import queue_key
+from logboom.nodes.log.storage import DELETE, FAMILIES, PUT, Family, Operation
 
 QUEUE_KEY: Final = len(queue_key(0, 0))
 
@@ -67,5 +67,5 @@ class Image:
 
 def entry_of(log: Table, key: bytes, stored: bytes) -> bytes:
     """A log entry with its body, which it may borrow from another entry."""
-    lender = lender_key(key, stored)
-    return stored if lender is None else whole(stored, log.values.get(lender))
+    lender = referenced_key(key, stored)
+    return stored if lender is None else resolve_body(stored, log.values.get(lender))

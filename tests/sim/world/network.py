@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from logboom.wire.actor import Address, Inbound, Received
+from logboom.wire.actor import Address, PeerAddress, Received
 from logboom.wire.frames import Frame
 from tests.sim.world.scheduler import Scheduler
 
@@ -58,7 +58,7 @@ class _Lane:
 class _Connection:
     socket: _Socket
     listener: Host
-    inbound: Inbound
+    inbound: PeerAddress
     there: _Lane
     back: _Lane
 
@@ -83,7 +83,7 @@ class Network:
         self._rng = rng
         self._listeners: dict[str, tuple[Host, str]] = {}
         self._sockets: dict[tuple[Host, str], _Socket] = {}
-        self._connections: dict[tuple[Host, Inbound], _Connection] = {}
+        self._connections: dict[tuple[Host, PeerAddress], _Connection] = {}
         self._blocked: dict[tuple[str, str], int] = {}
         self._dialled = 0
         self._blocks = 0
@@ -109,7 +109,7 @@ class Network:
         """Send as ZeroMQ does: never blocks, tells nothing."""
         copied = tuple(map(bytes, frames))
         self.on_departure(host, peer, copied)
-        if isinstance(peer, Inbound):
+        if isinstance(peer, PeerAddress):
             connection = self._connections.get((host, peer))
             if connection is None:
                 self.lost += 1
@@ -247,7 +247,7 @@ class Network:
         if (here, there) in self._blocked or (there, here) in self._blocked:
             return
         self._dialled += 1
-        inbound = Inbound(listener, b"\0" + self._dialled.to_bytes(4, "big"))
+        inbound = PeerAddress(listener, b"\0" + self._dialled.to_bytes(4, "big"))
         connection = _Connection(
             socket,
             host,

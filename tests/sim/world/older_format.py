@@ -1,7 +1,7 @@
 """A broker's folder as an older program would have left it.
 
 Format 1 differs from format 2 in one thing: released batches stand with their body, and nobody is
-noted as a borrower (`logboom.nodes.log.borrowed`). What a folder holds reads the same in both, so a
+noted as a borrower (`logboom.nodes.log.body_references`). What a folder holds reads the same in both, so a
 run goes on in the same way; what lies below it, and what retention makes of it, is another.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from logboom.nodes.disk.storage import PUT, Operation
-from logboom.nodes.log.borrowed import lender_key
+from logboom.nodes.log.body_references import referenced_key
+from logboom.nodes.log.storage import PUT, Operation
 from tests.sim.world.disk_image import QUEUE_KEY, Table, entry_of
 
 OLDEST: Final = 1
@@ -29,7 +29,7 @@ def aged(
     the write sets, as many as before."""
     bodies = 0
     for key, stored in list(log.values.items()):
-        if lender_key(key, stored) is not None:
+        if referenced_key(key, stored) is not None:
             bodies += 1
             log.values[key] = entry_of(log, key, stored)
     for key in [key for key in state.keys if is_borrower(key)]:
@@ -45,7 +45,7 @@ def aged(
                 continue
             whole = value
             if family == "log":
-                if kind == PUT and lender_key(key, value) is not None:
+                if kind == PUT and referenced_key(key, value) is not None:
                     bodies += 1
                     whole = entry_of(at_work, key, value)
                 at_work.change(kind, key, whole)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from logboom.wire.actor import Core, Effects, Event, Inbound, Received, Synced, SyncFailed
+from logboom.wire.actor import Core, Effects, Event, PeerAddress, Received, Synced, SyncFailed
 from tests.sim.world.network import GIVE_UP, Network
 from tests.sim.world.raft_disk import PowerLossError
 from tests.sim.world.scheduler import Clock, Scheduler, Timer
@@ -199,7 +199,7 @@ class Process:
             return
         for _ in range(len(inbox)):
             event = inbox.popleft()
-            dialled = isinstance(event, Received) and isinstance(event.peer, Inbound)
+            dialled = isinstance(event, Received) and isinstance(event.peer, PeerAddress)
             (self._put_off if dialled else inbox).append(event)
 
     def _perform(self, effects: Effects) -> None:

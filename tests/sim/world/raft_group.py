@@ -8,9 +8,9 @@ from random import Random
 
 import msgspec
 
-from logboom.metadata.raft.config import RaftConfig, SubmitOutcome
-from logboom.metadata.raft.frames import Frame, decode, encode
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome
+from logboom.metadata.raft.raft_frames import Frame, decode, encode
+from logboom.metadata.raft.raft_node import RaftNode
 from tests.sim.world.raft_disk import SimulatedDisk
 
 STEP_S = 0.01

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logboom.nodes.disk.folder import FORMAT
-from logboom.nodes.disk.storage import Family, Operation, Space, WriteSet
+from logboom.nodes.disk.data_folder import FORMAT
 from logboom.nodes.log.keys import LAST_SIDE, log_key, position_of, queue_of
+from logboom.nodes.log.storage import DiskSpace, Family, Operation, WriteSet
 from tests.sim.world.disk_image import Image, Table, entry_of
 from tests.sim.world.older_format import OLDEST, aged
 
@@ -27,7 +27,7 @@ READABLE: Final = range(OLDEST, FORMAT + 1)
 
 
 class SimulatedStorage:
-    """A `logboom.nodes.disk.storage.Storage`; it outlives the process as a disk does."""
+    """A `logboom.nodes.log.storage.Storage`; it outlives the process as a disk does."""
 
     def __init__(self, store_id: str, total: int = 1 << 40) -> None:
         self.store_id = store_id
@@ -82,9 +82,9 @@ class SimulatedStorage:
             key = table.keys[place]
             yield key, self._whole(family, key, table.values[key])
 
-    def space(self) -> Space:
+    def space(self) -> DiskSpace:
         """Free and total bytes."""
-        return Space(0 if self.full else self.total, self.total)
+        return DiskSpace(0 if self.full else self.total, self.total)
 
     # -- what the skin does -----------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Never
 
 import pytest
 
-from logboom.metadata.state import state
+from logboom.metadata.state import state_machine
 from logboom.wire.commands import RegisterBroker
 from tests.sim.judges.verdict import Failed
 from tests.sim.scenario import Scenario
@@ -18,7 +18,7 @@ from tests.sim.world.trace import BrokenProperty
 def test_a_name_server_that_fails_on_a_command_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    register = vars(state)["_HANDLERS"][RegisterBroker]
+    register = vars(state_machine)["_HANDLERS"][RegisterBroker]
     calls: list[object] = []
 
     def now_and_then(*asked: object) -> object:
@@ -27,7 +27,7 @@ def test_a_name_server_that_fails_on_a_command_ends_the_run(
             raise KeyError("a queue that is gone")
         return register(*asked)
 
-    monkeypatch.setitem(vars(state)["_HANDLERS"], RegisterBroker, now_and_then)
+    monkeypatch.setitem(vars(state_machine)["_HANDLERS"], RegisterBroker, now_and_then)
     with pytest.raises(Failed, match="no handler fails") as found:
         Scenario(6).run()
     assert "command RegisterBroker failed: KeyError('a queue that is gone')" in str(found.value)

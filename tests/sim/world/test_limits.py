@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from logboom.metadata.raft.config import RaftConfig
+from logboom.metadata.raft.raft_config import RaftConfig
 from logboom.nodes.config import BrokerConfig, check_config
 from tests.sim.world.limits import BROKER, CONSTANTS, MOVED, RAFT, Limits
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.wire.actor import Address, Inbound
-from logboom.wire.commands import AlterIsr, AnyCommand, Barrier, RegisterBroker, Result
+from logboom.wire.actor import Address, PeerAddress
+from logboom.wire.commands import AlterIsr, AnyCommand, Barrier, CommandResult, RegisterBroker
 from logboom.wire.frames import encode
-from logboom.wire.messages import Message, Produced, Propose, Proposed, Pulled, Replicated
+from logboom.wire.messages import Produced, Propose, Proposed, Pulled, Replicated, WireMessage
 from tests.sim.world.moments import Moment, moment_of
 
 ALL: set[Moment] = {"ack", "read", "copied", "decided", "registering", "isr asked"}
 DIALLED = "broker-2:7711"
-CAME = Inbound("main", b"x")
+CAME = PeerAddress("main", b"x")
 
 
-def frames(message: Message, batches: Sequence[bytes] = ()) -> list[bytes]:
+def frames(message: WireMessage, batches: Sequence[bytes] = ()) -> list[bytes]:
     return [bytes(frame) for frame in encode(message, batches)]
 
 
@@ -33,8 +33,8 @@ def propose(command: AnyCommand) -> Propose:
         ("client", DIALLED, Pulled(1, "NO_NEW_MESSAGE", 5, 0, 9), [], None),
         ("broker", DIALLED, Replicated(1, []), [b"x"], ("copied", "broker-2")),
         ("broker", DIALLED, Replicated(1, []), [], None),
-        ("broker", "name-1:7701", Proposed(1, Result(4)), [], ("decided", "")),
-        ("client", "name-1:7701", Proposed(1, Result(4)), [], None),
+        ("broker", "name-1:7701", Proposed(1, CommandResult(4)), [], ("decided", "")),
+        ("client", "name-1:7701", Proposed(1, CommandResult(4)), [], None),
         (
             "name-server",
             CAME,
@@ -56,7 +56,7 @@ def propose(command: AnyCommand) -> Propose:
 def test_messages_bring_moments_about(
     kind: str,
     peer: Address,
-    message: Message,
+    message: WireMessage,
     batches: Sequence[bytes],
     found: tuple[Moment, str] | None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from logboom.wire.actor import Inbound, Received
+from logboom.wire.actor import PeerAddress, Received
 from tests.sim.world.network import GIVE_UP, Network
 from tests.sim.world.scheduler import Scheduler
 
@@ -39,10 +39,10 @@ class Rig:
     def run(self, seconds: float) -> None:
         self.scheduler.run(self.scheduler.now + seconds)
 
-    def address(self) -> Inbound:
+    def address(self) -> PeerAddress:
         """Where the newest message came from."""
         peer = self.b.got[-1].peer
-        assert isinstance(peer, Inbound)
+        assert isinstance(peer, PeerAddress)
         return peer
 
 

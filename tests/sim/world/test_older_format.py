@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from logboom.nodes.disk.folder import FORMAT
-from logboom.nodes.disk.storage import PUT, Operation, WriteSet
-from logboom.nodes.log.borrowed import STORED, lender_key
+from logboom.nodes.disk.data_folder import FORMAT
+from logboom.nodes.log.body_references import STORED, referenced_key
 from logboom.nodes.log.keys import log_key, queue_key
+from logboom.nodes.log.storage import PUT, Operation, WriteSet
 from logboom.wire.head import CRC_START, HEAD_LENGTH, RELEASED_FROM, Attribute
 from tests.sim.scenario import Scenario
 from tests.sim.world.disk_image import Table
@@ -32,7 +32,7 @@ def released(length: int) -> bytes:
     struct.pack_into("<H", entry, CRC_START, Attribute.RELEASED)
     struct.pack_into("<I", entry, 88, length)
     RELEASED_FROM.pack_into(entry, HEAD_LENGTH, 0, 1)
-    assert lender_key(BORROWER, bytes(entry)) == LENDER
+    assert referenced_key(BORROWER, bytes(entry)) == LENDER
     return bytes(entry)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Received, Send, Synced
+from logboom.nodes.log.storage import WriteSet
+from logboom.wire.actor import Call, Effects, Event, Instant, PeerAddress, Received, Send, Synced
 from tests.sim.world.network import GIVE_UP, Network
 from tests.sim.world.process import Process
 from tests.sim.world.scheduler import Clock, Scheduler
@@ -110,7 +110,7 @@ def test_who_dialled_waits_while_too_much_is_unsynced() -> None:
     writes.put("log", b"a", b"v")
     rig.a.deliver(Call(Effects(writes=writes, token=1)))
     rig.run(0.000_07)
-    caller = Inbound("main", b"c")
+    caller = PeerAddress("main", b"c")
     rig.a.deliver(Received(caller, [b"first"]))
     rig.a.deliver(Received("b:1", [b"an answer"]))
     rig.a.deliver(Received(caller, [b"second"]))

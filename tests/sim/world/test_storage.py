@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import log_key, queue_end, queue_key
+from logboom.nodes.log.storage import WriteSet
 from tests.sim.world.storage import SETTLED, SimulatedStorage
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from logboom.metadata.name_server import NameServer
 from logboom.metadata.raft.journal_store import JournalError
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_node import RaftNode
 from logboom.wire.actor import Effects
 from tests.sim.world.trace import BrokenProperty
 from tests.sim.world.world import World

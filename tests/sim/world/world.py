@@ -18,13 +18,13 @@ import msgspec
 
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft.config import RaftConfig, RaftError
-from logboom.metadata.state.cluster import Cluster
+from logboom.metadata.raft.raft_config import RaftConfig, RaftError
+from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.wire.actor import Address, Call, Core
 from logboom.wire.errors import LogboomError
-from logboom.wire.messages import AnyMessage, Message
+from logboom.wire.messages import AnyMessage, WireMessage
 from logboom.wire.routes import Routes
 from tests.sim.world.complaints import Complaints
 from tests.sim.world.journal_disk import JournalDisk
@@ -38,7 +38,7 @@ from tests.sim.world.storage import SimulatedStorage
 from tests.sim.world.trace import BrokenProperty, Trace
 
 Operate: TypeAlias = Callable[
-    [Message, Callable[[AnyMessage | None, LogboomError | None], None]], None
+    [WireMessage, Callable[[AnyMessage | None, LogboomError | None], None]], None
 ]
 CLUSTER_KEY = b"the key of a simulated cluster"
 RAFT = RaftConfig(compact_entries=24, hash_every=4, snapshot_chunk_bytes=2048)
@@ -328,7 +328,7 @@ class World:
             for queue in topic.queues
         )
 
-    def newest_state(self) -> Cluster | None:
+    def newest_state(self) -> ClusterState | None:
         """What the name servers have decided, as the furthest of those that run has applied it."""
         cores = [c for m in self.nodes("name-server") if (c := self.name_server(m.name))]
         newest = max(cores, key=lambda core: core.raft.applied_index, default=None)

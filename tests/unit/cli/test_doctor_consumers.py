@@ -14,12 +14,12 @@ from logboom.cli.doctor_consumers import (
     late_findings,
     subscription_findings,
 )
-from logboom.client.groups.results import GroupDescription, GroupMember, GroupQueue
-from logboom.client.subscriptions.flows import QueueSubscription
-from logboom.client.transactions.unended import OpenTransaction
+from logboom.client.admin_flows.group_lag import GroupDescription, GroupMember, GroupQueue
+from logboom.client.admin_flows.open_transactions import OpenTransaction
+from logboom.client.admin_flows.subscription_flows import QueueSubscription
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
-from logboom.wire.transactions import HALF, Transaction, Unended
+from logboom.wire.transactions import HALF, TransactionId, UndecidedBatch
 
 MEMBER = GroupMember("m1", "client", "", "", 1, 10, 1, [("orders", 0)])
 QUEUE = GroupQueue("orders", 0, 5, 0, 9, 4, True, 1_000, "m1", "")
@@ -109,8 +109,8 @@ def test_subscriptions(state: SubscriptionState, result: str | None) -> None:
 
 def unended(sequence: int, parked_ms: int) -> OpenTransaction:
     """One batch that waits."""
-    whose = Transaction("shop", sequence, 1)
-    parked = Unended("orders", 1, 0, 0, 0, whose, parked_ms, 0, 1, 10)
+    whose = TransactionId("shop", sequence, 1)
+    parked = UndecidedBatch("orders", 1, 0, 0, 0, whose, parked_ms, 0, 1, 10)
     return OpenTransaction("shop", sequence, 1, [parked])
 
 

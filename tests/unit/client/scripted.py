@@ -15,15 +15,14 @@ from itertools import count
 from logboom.client.calls import AnyCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
-from logboom.wire.batch import BatchHead, check, open_batch, stamp
-from logboom.wire.commands import AllocateProducerIds, CreateTopic, DeleteTopic, Result
+from logboom.wire.batch import BatchHead, open_batch, stamp, validate_batch
+from logboom.wire.commands import AllocateProducerIds, CommandResult, CreateTopic, DeleteTopic
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.head import sequence_after
 from logboom.wire.messages import (
     AnyMessage,
     Failure,
     Hello,
-    Message,
     Offsets,
     OffsetsResult,
     Ping,
@@ -37,6 +36,7 @@ from logboom.wire.messages import (
     Watch,
     WatchResult,
     Welcome,
+    WireMessage,
 )
 from logboom.wire.transactions import (
     AwaitDecided,
@@ -44,7 +44,7 @@ from logboom.wire.transactions import (
     CheckParked,
     Decide,
     EndHalf,
-    OpenTransaction,
+    OpenApplication,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 from tests.unit.client.transactions.scripted_decisions import Decisions
@@ -118,7 +118,7 @@ class Cluster:
         """Whether a pull brings what it asks for; else three batches at most."""
         self.matches: list[bytes] | None = None
         """What every answer to a pull says of its batches."""
-        self.proposed: dict[tuple[str, int], Result] = {}
+        self.proposed: dict[tuple[str, int], CommandResult] = {}
         self.delay: Callable[[], float] = lambda: 0.001
         self.core = ClientCore(
             ClientConfig((BROKERS[0],), "client-1", create_topics),
@@ -210,7 +210,7 @@ class Cluster:
         self._last[endpoint, to_node] = when
         heapq.heappush(self._mail, (when, next(self._order), endpoint, to_node, frames))
 
-    def _answer(self, endpoint: str, message: Message, batches: Sequence[Frame] = ()) -> None:
+    def _answer(self, endpoint: str, message: WireMessage, batches: Sequence[Frame] = ()) -> None:
         self._post(endpoint, False, encode(message, batches))
 
     # The nodes.
@@ -236,7 +236,7 @@ class Cluster:
 
     def _reply(
         self, endpoint: str, message: AnyMessage, batches: Sequence[Frame]
-    ) -> tuple[Message | None, Sequence[Frame]]:
+    ) -> tuple[WireMessage | None, Sequence[Frame]]:
         match message:
             case Hello():
                 return Welcome(0, 1, endpoint, "cluster"), ()
@@ -288,22 +288,22 @@ class Cluster:
             self.proposed[message.proposer, message.number] = known
         return Proposed(0, known)
 
-    def _apply(self, message: Propose) -> Result:
+    def _apply(self, message: Propose) -> CommandResult:
         match message.command:
             case CreateTopic(name=name, queues=queues):
                 if name in self.topics:
-                    return Result(self.version, "TOPIC_EXISTS", f"{name} exists")
+                    return CommandResult(self.version, "TOPIC_EXISTS", f"{name} exists")
                 self.add_topic(name, queues)
             case DeleteTopic(name=name):
                 self.drop_topic(name)
-            case OpenTransaction() | Decide():
+            case OpenApplication() | Decide():
                 return self.decisions.apply(self, message.command)
             case AllocateProducerIds(count=number):
                 first, self._producer_id = self._producer_id, self._producer_id + number
-                return Result(self.version, value=first)
+                return CommandResult(self.version, value=first)
             case _:
                 pass
-        return Result(self.version)
+        return CommandResult(self.version)
 
     def _leads(self, endpoint: str, topic: str, queue: int) -> Failure | QueueLog:
         if topic not in self.topics:
@@ -314,7 +314,7 @@ class Cluster:
             return Failure(0, "NOT_LEADER", "not here", retryable=True, fields=fields)
         return log
 
-    def _produce(self, endpoint: str, message: Produce, batch: Frame) -> Message | None:
+    def _produce(self, endpoint: str, message: Produce, batch: Frame) -> WireMessage | None:
         log = self._leads(endpoint, message.topic, message.queue)
         if message.topic_id != self.topic_ids.get(message.topic, message.topic_id):
             log = Failure(0, "NOT_LEADER", "another topic of this name", retryable=True)
@@ -322,13 +322,13 @@ class Cluster:
             return log if message.acks != "none" else None
         if message.transaction is not None:
             return self.decisions.park(self, message, batch)
-        offset = log.append(batch, check(batch, stamped=False))
+        offset = log.append(batch, validate_batch(batch, stamped=False))
         self.wake_pulls()
         if message.acks == "none":
             return None
         return offset if isinstance(offset, Failure) else Produced(0, offset, WALL_MS)
 
-    def _pull(self, endpoint: str, message: Pull) -> tuple[Message | None, Sequence[Frame]]:
+    def _pull(self, endpoint: str, message: Pull) -> tuple[WireMessage | None, Sequence[Frame]]:
         log = self._leads(endpoint, message.topic, message.queue)
         if isinstance(log, Failure) and _id(endpoint) == self.suggested:
             log = self.topics[message.topic][message.queue]
@@ -364,7 +364,7 @@ class Cluster:
 
     def _transacting(
         self, endpoint: str, message: AwaitDecided | CheckParked | EndHalf | CheckHalves
-    ) -> tuple[Message | None, Sequence[Frame]]:
+    ) -> tuple[WireMessage | None, Sequence[Frame]]:
         if isinstance(message, CheckHalves):
             return self.decisions.halves(self, endpoint, message)
         log = self._leads(endpoint, message.topic, message.queue)
@@ -382,7 +382,7 @@ class Cluster:
         for item in list(self._holds):
             when, endpoint, message = item
             if isinstance(message, Watch) and self.version > message.version:
-                answer: Message = WatchResult(
+                answer: WireMessage = WatchResult(
                     message.id, self.view(message.version, message.topics)
                 )
                 batches: Sequence[Frame] = ()
@@ -396,7 +396,7 @@ class Cluster:
             if endpoint not in self.dead:
                 self._answer(endpoint, answer, batches)
 
-    def _end_pull(self, endpoint: str, message: Pull) -> tuple[Message, Sequence[Frame]]:
+    def _end_pull(self, endpoint: str, message: Pull) -> tuple[WireMessage, Sequence[Frame]]:
         log = self._leads(endpoint, message.topic, message.queue)
         if isinstance(log, Failure):
             log.id = message.id

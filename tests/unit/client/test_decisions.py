@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from logboom.client.transactions.deciding import (
+from logboom.client.transactions.decisions import (
     NOT_FENCED,
     check_size,
     read_decision,
 )
-from logboom.client.transactions.transacting import Work
-from logboom.wire.commands import Result
+from logboom.client.transactions.transaction_work import TransactionWork
+from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InternalError, InvalidRequest, Refused, TimedOut, TransactionError
 from logboom.wire.messages import AnyMessage
-from logboom.wire.transactions import AwaitDecided, CheckParked, Decide, ParkedIn
+from logboom.wire.transactions import AwaitDecided, CheckParked, Decide, ParkedBatches
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill
 from tests.unit.client.scripted import WALL_MS, Cluster
-from tests.unit.client.sending.test_sending import producer
+from tests.unit.client.send.test_queue_sender import producer
 from tests.unit.client.transactions.test_parked_batches import decide, park
 from tests.unit.client.transactions.test_transactions import Desk, only_decides, published
 
@@ -36,7 +36,7 @@ def test_a_transaction_of_its_own_with_nothing_but_offsets_commits_them() -> Non
     cluster.give(0)
     reader = Reader(cluster, commit_every_s=0)
     desk = Desk(cluster)
-    work = Work(desk.open("own"), None, producer(cluster), own=True)
+    work = TransactionWork(desk.open("own"), None, producer(cluster), own=True)
     work.offsets.add_member(reader.intake, reader.read(4))
     desk.commit(work)
     (consumed,) = cluster.decisions.consumed
@@ -96,11 +96,11 @@ def test_all_handles_of_a_deleted_topic_are_unknown(cluster: Cluster) -> None:
 @pytest.mark.parametrize("value", [None, 7, "commit", ["commit", "1"], ["maybe", "1", "first"], []])
 def test_an_answer_that_says_nothing_is_no_decision(value: Any) -> None:
     with pytest.raises(InternalError, match="please report it"):
-        read_decision(Result(1, value=value))
+        read_decision(CommandResult(1, value=value))
 
 
 def test_a_decision_that_the_log_would_not_take_is_refused_here() -> None:
-    parked = [ParkedIn((1 << 40) + n, n, [(1 << 50, n)]) for n in range(2_900)]
+    parked = [ParkedBatches((1 << 40) + n, n, [(1 << 50, n)]) for n in range(2_900)]
     command = Decide("app", NOT_FENCED, 0, 0, True, parked, [], WALL_MS)
     with pytest.raises(InvalidRequest, match="of 2900 batches") as caught:
         check_size(command)

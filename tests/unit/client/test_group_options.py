@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from logboom.client import Client, aio
-from logboom.client.calls import ReadAt
+from logboom.client.calls import MessageTime
+from logboom.client.fetch.fetch_collector import check_start
 from logboom.client.group_options import check_groupless, member_options
-from logboom.client.options import start_of
-from logboom.client.reading.intake import check_start
+from logboom.client.producer_options import start_of
 from logboom.wire.errors import InvalidRequest
 
 TEN = 1_795_255_200_000
@@ -79,7 +79,7 @@ def test_a_reader_begins_at_an_end_or_a_time(start: object, found: object) -> No
     assert member_options("t", "g", "m", start=start).config.start == found
     read = check_start(start)
     assert read == found
-    assert isinstance(read, ReadAt) == isinstance(found, int)
+    assert isinstance(read, MessageTime) == isinstance(found, int)
 
 
 @pytest.mark.parametrize(

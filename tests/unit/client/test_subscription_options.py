@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logboom.client.subscription_options import subscriber_options
-from logboom.client.subscriptions.subscriber import SubscriberOptions
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions
 from logboom.wire.errors import InvalidRequest
 
 LEAST: dict[str, Any] = {

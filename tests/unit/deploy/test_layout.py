@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from logboom.deploy.cluster_key import read_key
 from logboom.deploy.config_files import load
-from logboom.deploy.keys import read_key
 from logboom.deploy.layout import lay_out
 from logboom.deploy.ports import Ports
 from logboom.metadata.config import NameServerConfig, check_config

@@ -9,20 +9,20 @@ from typing import Literal, TypeAlias
 
 from logboom.metadata.config import NameServerConfig, NameServerMember
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft.config import RaftConfig
+from logboom.metadata.raft.raft_config import RaftConfig
 from logboom.wire.actor import Effects, Event, Instant, Received
-from logboom.wire.commands import AnyCommand, RegisterBroker, Result
+from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AnyMessage,
     Heartbeat,
-    Message,
     Propose,
     Proposed,
     Request,
     Watch,
     WatchResult,
+    WireMessage,
 )
 from logboom.wire.session import Reply, Session
 from logboom.wire.view import View
@@ -51,7 +51,7 @@ class Asker:
     def __init__(self, identity: Identity, rng: random.Random) -> None:
         self.identity = identity
         self.sessions: dict[str, Session] = {}
-        self.wishes: list[tuple[str, Message, float, Asked]] = []
+        self.wishes: list[tuple[str, WireMessage, float, Asked]] = []
         self._rng = rng
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
@@ -182,7 +182,7 @@ class Group:
         return [name for name in self.processes if name != leader]
 
     def begin(
-        self, name: str, message: Message, kind: Who = "client", seconds: float = 5.0
+        self, name: str, message: WireMessage, kind: Who = "client", seconds: float = 5.0
     ) -> Asked:
         """Ask a name server without waiting for the answer."""
         asker, process = self.askers[kind]
@@ -205,7 +205,7 @@ class Group:
 
     def propose(
         self, command: AnyCommand, kind: Who = "client", proposer: str = "", number: int = 0
-    ) -> Result:
+    ) -> CommandResult:
         """Have a command applied by whoever leads."""
         answer = self.ask(self.leader(), Propose(0, 5_000, proposer, number, command), kind)
         assert isinstance(answer, Proposed), answer

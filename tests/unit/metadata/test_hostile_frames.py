@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logboom.wire.actor import Effects, Inbound, Instant, Received
+from logboom.wire.actor import Effects, Instant, PeerAddress, Received
 from logboom.wire.commands import Barrier
 from logboom.wire.frames import Frame
-from logboom.wire.hello import Identity, Kind
+from logboom.wire.hello import Identity, PeerKind
 from logboom.wire.session import Session
 from tests.unit.metadata.name_servers import KEY, Group
 from tests.unit.wire.hostile import frames
 
-WHO: tuple[tuple[str, Kind | None], ...] = (
+WHO: tuple[tuple[str, PeerKind | None], ...] = (
     ("a stranger", None),
     ("a client", "client"),
     ("broker-1", "broker"),
@@ -24,9 +24,11 @@ WHO: tuple[tuple[str, Kind | None], ...] = (
 class Intruder:
     """Someone who has said HELLO, perhaps even with the key, and then sends what it likes."""
 
-    def __init__(self, group: Group, name: str, listener: str, who: str, kind: Kind | None) -> None:
+    def __init__(
+        self, group: Group, name: str, listener: str, who: str, kind: PeerKind | None
+    ) -> None:
         self.group, self.core = group, group.core(name)
-        self.address = Inbound(listener, who.encode())
+        self.address = PeerAddress(listener, who.encode())
         if kind is not None:
             self._greet(Identity(who, kind, 0, b"" if kind == "client" else KEY))
 
@@ -55,7 +57,7 @@ class Intruder:
     st.lists(st.tuples(frames, st.booleans()), max_size=12),
 )
 def test_a_name_server_takes_any_frames(
-    who: tuple[str, Kind | None], listener: str, acts: list[tuple[list[Frame], bool]]
+    who: tuple[str, PeerKind | None], listener: str, acts: list[tuple[list[Frame], bool]]
 ) -> None:
     group = Group()
     leader = group.leader()

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from logboom.metadata.state.state import State
-from logboom.metadata.transactions import transactions
-from logboom.metadata.transactions.transactions import MADE_UP_KEPT_MS
-from logboom.wire.commands import Result
-from logboom.wire.transactions import MADE_UP, Decide, OpenTransaction
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables import transaction_table
+from logboom.metadata.tables.transaction_table import MADE_UP_KEPT_MS
+from logboom.wire.commands import CommandResult
+from logboom.wire.transactions import MADE_UP, Decide, OpenApplication
 from tests.unit.metadata.transactions.tables import TransactionTables
 
 BEGAN_MS = 1_700_000_000_000
@@ -22,8 +22,8 @@ def own(number: int) -> str:
     return f"{MADE_UP}{number:03}"
 
 
-def opened(tables: TransactionTables, app_id: str, time_ms: int) -> Result:
-    result = tables.apply(OpenTransaction(app_id, 0), time_ms=BEGAN_MS + time_ms)
+def opened(tables: TransactionTables, app_id: str, time_ms: int) -> CommandResult:
+    result = tables.apply(OpenApplication(app_id, 0), time_ms=BEGAN_MS + time_ms)
     assert result.code == ""
     return result
 
@@ -75,7 +75,7 @@ def test_an_open_decision_keeps_its_application() -> None:
 
 
 def test_one_command_ends_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "ENDED_AT_ONCE", 3)
+    monkeypatch.setattr(transaction_table, "ENDED_AT_ONCE", 3)
     tables = TransactionTables()
     for number in range(8):
         opened(tables, own(number), number)
@@ -88,7 +88,7 @@ def test_one_command_ends_only_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_state_that_was_restored_ends_the_same(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(transactions, "ENDED_AT_ONCE", 2)
+    monkeypatch.setattr(transaction_table, "ENDED_AT_ONCE", 2)
     rng = random.Random(seed)
     tables, twin = TransactionTables(), TransactionTables()
     twin.state.restore(tables.state.snapshot())
@@ -97,8 +97,8 @@ def test_a_state_that_was_restored_ends_the_same(
         at += rng.choice((0, 1_000, WEEK_MS // 5))
         app_id = own(rng.randrange(12))
         queues = [tables.parked(0)] if rng.random() < 0.2 else []
-        commands: list[OpenTransaction | Decide] = [
-            OpenTransaction(app_id, 0),
+        commands: list[OpenApplication | Decide] = [
+            OpenApplication(app_id, 0),
             tables.deciding(rng.randrange(9), *queues, app_id=app_id),
             tables.deciding(rng.randrange(9), app_id=app_id, commit=False),
         ]
@@ -106,7 +106,7 @@ def test_a_state_that_was_restored_ends_the_same(
         for each in (tables, twin):
             each.apply(command, time_ms=BEGAN_MS + at)
         if rng.random() < 0.3:
-            restored = State()
+            restored = StateMachine()
             restored.restore(twin.state.snapshot())
             twin.state = restored
         assert twin.state.snapshot() == tables.state.snapshot()

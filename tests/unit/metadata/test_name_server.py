@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from logboom.metadata.config import LEASE_MS, SESSION, check_lease
+from logboom.metadata.config import LEASE_MS, SESSION_TIMEOUT_S, check_lease
 from logboom.wire.actor import Call
 from logboom.wire.commands import (
     AllocateProducerIds,
@@ -25,10 +25,10 @@ from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     AddNameServer,
     AnyMessage,
-    Done,
     Heartbeat,
     HeartbeatGranted,
     Offsets,
+    Ok,
     Propose,
     Proposed,
     RemoveNameServer,
@@ -352,7 +352,7 @@ def test_a_silent_broker_is_fenced_after_its_session_and_its_queues_move() -> No
         for broker, epoch in epochs.items():
             assert isinstance(group.heartbeat(broker, epoch), HeartbeatGranted)
         group.run(0.2)
-    assert group.scheduler.now - silent < SESSION + 0.5
+    assert group.scheduler.now - silent < SESSION_TIMEOUT_S + 0.5
     view = group.view(group.leader())
     assert [b.id for b in view.brokers if not b.alive] == ["a"]
     for queue in view.topics[0].queues:
@@ -367,7 +367,7 @@ def test_a_fenced_or_unknown_broker_must_register_again() -> None:
         answer = group.heartbeat(broker, instance)
         assert isinstance(answer, Refused)
         assert answer.code == "FENCED"
-    group.run(SESSION + 0.5)
+    group.run(SESSION_TIMEOUT_S + 0.5)
     answer = group.heartbeat("a", epoch)
     assert isinstance(answer, Refused)
     assert isinstance(group.heartbeat("a", group.register("a")), HeartbeatGranted)
@@ -431,7 +431,7 @@ def test_a_broker_that_registered_anew_has_a_session_of_its_own() -> None:
     group.register("a")
     group.run(1.0)
     group.register("a")
-    group.run(SESSION - 0.5)
+    group.run(SESSION_TIMEOUT_S - 0.5)
     assert group.view(group.leader()).brokers[0].alive
     group.run(1.0)
     assert not group.view(group.leader()).brokers[0].alive
@@ -440,15 +440,15 @@ def test_a_broker_that_registered_anew_has_a_session_of_its_own() -> None:
 def test_r13_a_new_raft_leader_grants_full_sessions_first() -> None:
     group = Group()
     group.register("a")
-    group.run(SESSION - 0.3)
+    group.run(SESSION_TIMEOUT_S - 0.3)
     group.kill(group.leader())
     group.leader()
     began = group.scheduler.now
-    group.run(SESSION - 0.5)
+    group.run(SESSION_TIMEOUT_S - 0.5)
     assert group.view(group.leader()).brokers[0].alive, "the silence was the group's own"
     group.run(1.0)
     assert not group.view(group.leader()).brokers[0].alive
-    assert group.scheduler.now - began < SESSION + 1.5
+    assert group.scheduler.now - began < SESSION_TIMEOUT_S + 1.5
 
 
 def test_r13_a_loop_that_was_away_grants_full_sessions_first() -> None:
@@ -458,7 +458,7 @@ def test_r13_a_loop_that_was_away_grants_full_sessions_first() -> None:
     group.processes[leader].pause()
     group.run(5.0)
     group.processes[leader].resume()
-    group.run(SESSION - 0.5)
+    group.run(SESSION_TIMEOUT_S - 0.5)
     assert group.view(leader).brokers[0].alive
     group.run(1.0)
     assert not group.view(leader).brokers[0].alive
@@ -551,9 +551,9 @@ def test_r12_a_name_server_joins_and_one_leaves() -> None:
         group.propose(topic(f"t{number}"))
     group.start("name-4")
     request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
-    assert isinstance(group.ask(group.leader(), request, "operator"), Done)
+    assert isinstance(group.ask(group.leader(), request, "operator"), Ok)
     gone = group.followers()[0]
-    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Done)
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Ok)
     group.kill(gone)
     group.run(2.0)
     view = group.view("name-4")
@@ -573,10 +573,10 @@ def test_r12_a_name_server_that_was_removed_ends_and_says_why() -> None:
     group.kill(down)
     request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
     group.start("name-4")
-    assert isinstance(group.ask(group.leader(), request, "operator"), Done)
+    assert isinstance(group.ask(group.leader(), request, "operator"), Ok)
     for gone in (running, down):
         assert isinstance(
-            group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Done
+            group.ask(group.leader(), RemoveNameServer(0, 5_000, gone), "operator"), Ok
         )
     group.run(8.0)
     assert "was removed from the group" in group.ended[running]
@@ -639,7 +639,7 @@ def test_r12_an_invented_name_server_is_not_added() -> None:
     assert not group.core(group.leader()).cluster.name_servers
     # What was refused stands in nobody's way.
     real = AddNameServer(0, 3_000, "name-5", "name-5:7701", "name-5:7721")
-    assert isinstance(group.ask(group.leader(), real, "operator"), Done)
+    assert isinstance(group.ask(group.leader(), real, "operator"), Ok)
     assert group.core(group.leader()).raft.members == {"name-1", "name-2", "name-3", "name-5"}
 
 
@@ -653,9 +653,9 @@ def test_r12_one_change_at_a_time() -> None:
     code, text = refused(group.wait(other))
     assert code == "BUSY"
     assert "name-4 is being added" in text
-    assert isinstance(group.wait(begun), Done)
+    assert isinstance(group.wait(begun), Ok)
     again = RemoveNameServer(0, 5_000, group.followers()[0])
-    assert isinstance(group.ask(group.leader(), again, "operator"), Done)
+    assert isinstance(group.ask(group.leader(), again, "operator"), Ok)
 
 
 def test_r12_what_would_leave_no_majority_is_refused() -> None:
@@ -667,7 +667,7 @@ def test_r12_what_would_leave_no_majority_is_refused() -> None:
     code, text = refused(group.ask(group.leader(), RemoveNameServer(0, 5_000, running), "operator"))
     assert code == "NO_MAJORITY"
     assert down in text
-    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, down), "operator"), Done)
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, down), "operator"), Ok)
     assert group.core(group.leader()).raft.members == {group.leader(), running}
 
 
@@ -679,9 +679,7 @@ def test_r12_a_leader_does_not_remove_itself_but_hands_over() -> None:
     assert isinstance(answer, NotLeader)
     group.run(2.0)
     assert group.leader() != leader
-    assert isinstance(
-        group.ask(group.leader(), RemoveNameServer(0, 5_000, leader), "operator"), Done
-    )
+    assert isinstance(group.ask(group.leader(), RemoveNameServer(0, 5_000, leader), "operator"), Ok)
 
 
 def test_a_graceful_stop_hands_the_raft_leadership_over() -> None:

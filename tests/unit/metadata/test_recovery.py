@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from logboom.metadata.raft.recovery import examine, go_on_alone
+from logboom.metadata.raft.quorum_recovery import examine, go_on_alone
 from logboom.wire.commands import CreateTopic
-from logboom.wire.messages import AddNameServer, Done
+from logboom.wire.messages import AddNameServer, Ok
 from logboom.wire.view import TopicConfig
 from tests.unit.metadata.name_servers import Group
 
@@ -38,7 +38,7 @@ def test_the_survivor_goes_on_with_all_that_it_holds() -> None:
     # It grows again.
     group.start("name-4")
     request = AddNameServer(0, 5_000, "name-4", "name-4:7701", "name-4:7721")
-    assert isinstance(group.ask(survivor, request, "operator"), Done)
+    assert isinstance(group.ask(survivor, request, "operator"), Ok)
     group.run(2.0)
     assert len(group.view("name-4").topics) == 41
     # And after a restart it is as before.

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from logboom.metadata.watch.watches import MAX_NAMES, Hold, Watches
-from logboom.wire.actor import Inbound
+from logboom.metadata.watch.held_watches import MAX_NAMES, HeldWatch, HeldWatches
+from logboom.wire.actor import PeerAddress
 
-ME = Inbound("main", b"me")
+ME = PeerAddress("main", b"me")
 
 
 def test_one_watch_that_is_sent_again_and_again_leaves_no_weight_behind() -> None:
-    watches = Watches()
+    watches = HeldWatches()
     for number in range(10_000):
-        assert watches.add(Hold(ME, 1, 1, frozenset({"a"}), 60.0 + number))
+        assert watches.add(HeldWatch(ME, 1, 1, frozenset({"a"}), 60.0 + number))
     assert len(watches) == 1
     assert len(watches._deadlines) < 200  # noqa: SLF001 - the weight is inside
     assert len(watches.take_due(60.0 + 9_999)) == 1
 
 
 def test_names_that_are_waited_for_are_bounded_together() -> None:
-    watches = Watches()
+    watches = HeldWatches()
     names = frozenset(str(number) for number in range(MAX_NAMES // 10))
-    holds = [Hold(ME, number, 1, names, 60.0) for number in range(11)]
+    holds = [HeldWatch(ME, number, 1, names, 60.0) for number in range(11)]
     assert [watches.add(hold) for hold in holds] == [True] * 10 + [False]
     # The same one sent again takes no more.
     assert watches.add(holds[0])

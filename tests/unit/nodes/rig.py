@@ -15,30 +15,40 @@ import msgspec
 from logboom.nodes.broker import Broker
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.subscriptions.plug_ins import DispatchFilter
-from logboom.nodes.turn import Turn
-from logboom.wire.actor import Call, Effects, Event, Inbound, Instant, Note, Received, Send, Synced
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.subscriptions.entry_filter import DispatchFilter
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.acceptor import Acceptor, error_frames
+from logboom.wire.actor import (
+    Call,
+    Effects,
+    Event,
+    Instant,
+    Note,
+    PeerAddress,
+    Received,
+    Send,
+    Synced,
+)
 from logboom.wire.batch import encode_batch, stamp
-from logboom.wire.commands import AnyCommand, RegisterBroker, Result
+from logboom.wire.commands import AnyCommand, CommandResult, RegisterBroker
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
-from logboom.wire.gate import Gate, refusal
 from logboom.wire.hello import Identity
 from logboom.wire.messages import (
     Acks,
     AnyMessage,
+    FollowerPosition,
     Heartbeat,
     HeartbeatGranted,
-    Message,
     Produce,
     Propose,
     Proposed,
     Pull,
-    QueueFetch,
     Replicate,
     Watch,
     WatchResult,
+    WireMessage,
 )
 from logboom.wire.session import Reply, Session
 from logboom.wire.transactions import DecisionView
@@ -50,7 +60,7 @@ NAME_SERVER = "ns:7701"
 ME = "broker-1"
 LATER_MS = 1_800_000_000_000
 """An append time behind the rig's own clock."""
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
 
 class Station:
@@ -58,7 +68,7 @@ class Station:
 
     def __init__(self, endpoint: str, node: str) -> None:
         self.endpoint = endpoint
-        self.gate = Gate(node, KEY, random.Random(1))
+        self.gate = Acceptor(node, KEY, random.Random(1))
         self.asked: list[tuple[AnyMessage, Sequence[Frame]]] = []
         self.silent = False
         """It takes nothing and says nothing."""
@@ -73,7 +83,7 @@ class Station:
             f"no {kind.__name__} among {[type(m).__name__ for m, _ in self.asked]}"
         )
 
-    def count(self, kind: type[Message]) -> int:
+    def count(self, kind: type[WireMessage]) -> int:
         """How many requests of a kind wait."""
         return sum(isinstance(message, kind) for message, _ in self.asked)
 
@@ -83,12 +93,12 @@ class Peer:
 
     def __init__(self, rig: Rig, name: str, identity: Identity) -> None:
         self.rig = rig
-        self.address = Inbound("main", name.encode())
+        self.address = PeerAddress("main", name.encode())
         self.session = Session("broker:1", identity, random.Random(2), rig.mono)
         self.replies: list[Reply] = []
 
     def ask(
-        self, message: Message, batches: Sequence[Frame] = (), wait: float = 60.0
+        self, message: WireMessage, batches: Sequence[Frame] = (), wait: float = 60.0
     ) -> list[Reply]:
         """Forget older replies, send a request, let the broker take it; the replies that came."""
         self.replies = []
@@ -133,7 +143,7 @@ class Rig:
         self.stations = {NAME_SERVER: Station(NAME_SERVER, "name-1")}
         for number in (2, 3):
             self.stations[f"b{number}:7711"] = Station(f"b{number}:7711", f"broker-{number}")
-        self.peers: dict[Inbound, Peer] = {}
+        self.peers: dict[PeerAddress, Peer] = {}
         self.granting = True
         """Whether heartbeats are granted."""
         self.auto_sync = True
@@ -177,9 +187,9 @@ class Rig:
             self.sync()
         return effects
 
-    def within(self, act: Callable[[Turn], None]) -> None:
+    def within(self, act: Callable[[BrokerTurn], None]) -> None:
         """Call a part of the broker in a turn of its own; what it sends is carried."""
-        turn = Turn(Instant(self.mono, self.wall_ms))
+        turn = BrokerTurn(Instant(self.mono, self.wall_ms))
         act(turn)
         for send in turn.out.sends:
             self._carry(send)
@@ -206,7 +216,7 @@ class Rig:
         self.turn()
 
     def _carry(self, send: Send) -> None:
-        if isinstance(send.peer, Inbound):
+        if isinstance(send.peer, PeerAddress):
             peer = self.peers.get(send.peer)
             if peer is not None:
                 out = Effects()
@@ -217,7 +227,7 @@ class Rig:
         if station.silent:
             return
         out = Effects()
-        address = Inbound("main", ME.encode())
+        address = PeerAddress("main", ME.encode())
         admitted = station.gate.admit(address, send.frames, out, self.mono)
         for answer in out.sends:
             self.turn(Received(send.peer, answer.frames))
@@ -232,7 +242,9 @@ class Rig:
                 self.instance_epoch += 1
                 if self.view is not None:
                     self.publish(*self.view.topics)
-                self.reply(message, Proposed(0, Result(self.version, value=self.instance_epoch)))
+                self.reply(
+                    message, Proposed(0, CommandResult(self.version, value=self.instance_epoch))
+                )
             case Propose():
                 self.commands.append((message, message.command))
             case Heartbeat() if self.granting:
@@ -243,7 +255,7 @@ class Rig:
     def reply(
         self,
         request: AnyMessage,
-        answer: Message,
+        answer: WireMessage,
         batches: Sequence[Frame] = (),
         endpoint: str = NAME_SERVER,
     ) -> None:
@@ -253,7 +265,7 @@ class Rig:
 
     def refuse(self, request: AnyMessage, error: LogboomError, endpoint: str = NAME_SERVER) -> None:
         """Answer a request of the broker with an error."""
-        self.turn(Received(endpoint, refusal(request.id, error)))
+        self.turn(Received(endpoint, error_frames(request.id, error)))
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────
 
@@ -327,7 +339,7 @@ class Rig:
         """Commit the oldest proposal that waits; the metadata goes one version on."""
         message, command = self.commands.pop(0)
         self.version += 1
-        self.reply(message, Proposed(0, Result(self.version, code, value=value)))
+        self.reply(message, Proposed(0, CommandResult(self.version, code, value=value)))
         return command
 
     # ── peers ───────────────────────────────────────────────────────────────────────────────────
@@ -418,7 +430,7 @@ def fetch(
     `heard` None: the answer of the request before was taken.
     """
     queues = [
-        QueueFetch(1, at, epoch, place.offset, place.side, last)
+        FollowerPosition(1, at, epoch, place.offset, place.side, last)
         for at, (place, last) in enumerate(places)
     ]
     heard = number - 1 if heard is None else heard

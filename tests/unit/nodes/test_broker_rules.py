@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import Position, log_key
+from logboom.nodes.log.storage import WriteSet
 from logboom.wire.actor import SyncFailed
 from logboom.wire.commands import AlterIsr, RegisterBroker, ReportDamage, ReportTails
 from logboom.wire.errors import (

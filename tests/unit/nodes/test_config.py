@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from logboom.nodes.config import BrokerConfig, check_config, effective
+from logboom.nodes.config import BrokerConfig, check_config, fill_advertised
 from logboom.wire.errors import StartError
 
 GOOD = BrokerConfig(id="broker-1", name_servers=["127.0.0.1:7701"])
@@ -41,9 +41,9 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], word: str) -> None:
 
 
 def test_the_bound_endpoint_is_advertised_unless_another_is_given() -> None:
-    assert effective(GOOD, "127.0.0.1:4711").advertise == "127.0.0.1:4711"
+    assert fill_advertised(GOOD, "127.0.0.1:4711").advertise == "127.0.0.1:4711"
     named = BrokerConfig(id="b", name_servers=["n:1"], advertise="host:1")
-    assert effective(named, "127.0.0.1:4711") is named
+    assert fill_advertised(named, "127.0.0.1:4711") is named
 
 
 UNITS = {"MiB": 1 << 20, "GiB": 1 << 30, "days": 86_400_000}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logboom.wire.actor import Inbound, Received
+from logboom.wire.actor import PeerAddress, Received
 from logboom.wire.frames import Frame
 from logboom.wire.messages import Produced, Pulled
 from tests.unit.nodes.rig import ME, Rig, batch, produce, pull
@@ -33,7 +33,7 @@ def serving(role: str) -> Rig:
 def test_a_broker_takes_any_frames(role: str, acts: list[tuple[str, list[Frame], bool]]) -> None:
     rig = serving(role)
     for who, sent, waits in acts:
-        rig.turn(Received(Inbound("main", who.encode()), sent))
+        rig.turn(Received(PeerAddress("main", who.encode()), sent))
         if waits:
             rig.settle(0.7)
     rig.settle(5.0)
@@ -49,7 +49,7 @@ def test_frames_of_strangers_and_clients_leave_others_served(
     rig.lead()
     rig.client()
     for who, sent in acts:
-        rig.turn(Received(Inbound("main", who.encode()), sent))
+        rig.turn(Received(PeerAddress("main", who.encode()), sent))
     healthy = rig.client("healthy")
     healthy.ask(produce(), [batch()])
     rig.settle()

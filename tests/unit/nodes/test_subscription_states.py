@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from logboom.wire.messages import Done
+from logboom.wire.messages import Ok
 from logboom.wire.subscription_messages import Detach, SubscriptionConfig
 from tests.unit.nodes.rig import Rig
-from tests.unit.nodes.subscriptions.test_subscriptions import Reader, alone, send, state
+from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, alone, send, state
 
 
 def five(config: SubscriptionConfig, **options: object) -> tuple[Rig, Reader]:
@@ -50,7 +50,7 @@ def test_slots_of_nobody_are_told_while_there_are_consumers() -> None:
     assert told.uncovered == [(100, 199)]
     assert told.consumers[0].ranges == [(0, 99), (200, 65_535)]
     reader.peer.ask(Detach(0, 5_000, "flights", 0, "s", "one", reader.session))
-    assert isinstance(reader.peer.answer(), Done)
+    assert isinstance(reader.peer.answer(), Ok)
     told = state(rig)
     assert (told.kind, told.consumers, told.uncovered) == ("", [], [])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logboom.pipeline.rows import BATCH_ROWS, MOST_MS, TYPES, arrow_schema, record_batches
+from logboom.pipeline.record_batches import BATCH_ROWS, MOST_MS, TYPES, arrow_schema, record_batches
 from logboom.wire.batch import encode_batch, open_batch, stamp
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest

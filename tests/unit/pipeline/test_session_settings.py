@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.pipeline.session import LOCAL, local_settings
+from logboom.pipeline.spark_session import LOCAL, local_settings
 
 
 @pytest.mark.parametrize("master", ["", "local", "local[2]", "local[*]"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logboom.pipeline.sink_options import sink_options
-from logboom.pipeline.source_options import Bound, SourceOptions, source_options
+from logboom.pipeline.source_options import OffsetBound, SourceOptions, source_options
 from logboom.wire.errors import InvalidRequest
 
 LEAST = {"servers": "127.0.0.1:7711", "subscribe": "flights"}
@@ -25,8 +25,8 @@ def read_stream(**options: str) -> SourceOptions:
 
 def test_defaults_are_those_of_kafka() -> None:
     batch, stream = read(), read_stream()
-    assert (batch.starting, batch.ending) == (Bound("earliest"), Bound("latest"))
-    assert stream.starting == Bound("latest")
+    assert (batch.starting, batch.ending) == (OffsetBound("earliest"), OffsetBound("latest"))
+    assert stream.starting == OffsetBound("latest")
     assert batch.fail_on_data_loss
     assert not batch.include_headers
     assert batch.timeout_s == 60.0
@@ -46,22 +46,24 @@ def test_case_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "bound"),
     [
-        ("startingOffsets", "EARLIEST", Bound("earliest")),
-        ("startingOffsets", "group: billing", Bound("group", group="billing")),
-        ("startingOffsets", '{"t": {"0": -2}}', Bound("offsets", {("t", 0): -2})),
-        ("startingOffsetsByTimestamp", '{"t": {"0": 5}}', Bound("times", {("t", 0): 5})),
-        ("startingTimestamp", "12", Bound("time", time_ms=12)),
+        ("startingOffsets", "EARLIEST", OffsetBound("earliest")),
+        ("startingOffsets", "group: billing", OffsetBound("group", group="billing")),
+        ("startingOffsets", '{"t": {"0": -2}}', OffsetBound("offsets", {("t", 0): -2})),
+        ("startingOffsetsByTimestamp", '{"t": {"0": 5}}', OffsetBound("times", {("t", 0): 5})),
+        ("startingTimestamp", "12", OffsetBound("time", time_ms=12)),
     ],
 )
-def test_beginnings(name: str, text: str, bound: Bound) -> None:
+def test_beginnings(name: str, text: str, bound: OffsetBound) -> None:
     assert read_stream(**{name: text}).starting == bound
 
 
 def test_times_come_before_offsets() -> None:
     given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t": {"0": 5}}'}
     assert read(**given).starting.kind == "times"
-    assert read(**given, startingTimestamp="3").starting == Bound("time", time_ms=3)
-    assert read(endingOffsets="latest", endingTimestamp="9").ending == Bound("time", time_ms=9)
+    assert read(**given, startingTimestamp="3").starting == OffsetBound("time", time_ms=3)
+    assert read(endingOffsets="latest", endingTimestamp="9").ending == OffsetBound(
+        "time", time_ms=9
+    )
 
 
 def test_other_options() -> None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from logboom.wire.batch import NO_PRODUCER, STAMP_LENGTH, encode_batch
-from logboom.wire.checksum import crc32c
 from logboom.wire.head import CRC_START
+from logboom.wire.validation import crc32c
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 CODECS = st.sampled_from(["none", "lz4", "zstd"])

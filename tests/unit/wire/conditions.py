@@ -15,24 +15,24 @@ from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from logboom.wire.filters_syntax import (
+from logboom.wire.filters.syntax import (
     And,
     Between,
     Boolean,
     Compare,
+    ComparisonOperator,
     Condition,
-    Holds,
     In,
     IsNull,
+    IsTrue,
     Not,
     Number,
     Operand,
     Or,
-    Part,
     Property,
+    PropertySource,
     Search,
-    Sign,
-    Source,
+    SearchAnchor,
     Text,
     all_of,
     any_of,
@@ -49,13 +49,13 @@ class Row(NamedTuple):
     timestamp_ms: int = 0
 
 
-SIGNS: Final[dict[Sign, Callable[[Any, Any], bool]]] = {
-    Sign.EQUAL: operator.eq,
-    Sign.UNEQUAL: operator.ne,
-    Sign.LESS: operator.lt,
-    Sign.LESS_EQUAL: operator.le,
-    Sign.MORE: operator.gt,
-    Sign.MORE_EQUAL: operator.ge,
+SIGNS: Final[dict[ComparisonOperator, Callable[[Any, Any], bool]]] = {
+    ComparisonOperator.EQUAL: operator.eq,
+    ComparisonOperator.UNEQUAL: operator.ne,
+    ComparisonOperator.LESS: operator.lt,
+    ComparisonOperator.LESS_EQUAL: operator.le,
+    ComparisonOperator.MORE: operator.gt,
+    ComparisonOperator.MORE_EQUAL: operator.ge,
 }
 
 
@@ -73,16 +73,18 @@ def judged(node: Condition, row: Row) -> bool | None:
             return None if inner is None else not inner
         case IsNull():
             return content(node.property, row) is None
-        case Holds():
+        case IsTrue():
             return _truth(node.value, row)
         case Compare():
             return _compared(node.sign, node.left, node.right, row)
         case Between():
-            low = Compare(Sign.LESS_EQUAL, node.low, node.property)
-            high = Compare(Sign.LESS_EQUAL, node.property, node.high)
+            low = Compare(ComparisonOperator.LESS_EQUAL, node.low, node.property)
+            high = Compare(ComparisonOperator.LESS_EQUAL, node.property, node.high)
             return judged(And((low, high)), row)
         case In():
-            equal = [_compared(Sign.EQUAL, node.property, item, row) for item in node.items]
+            equal = [
+                _compared(ComparisonOperator.EQUAL, node.property, item, row) for item in node.items
+            ]
             return None if None in equal else True in equal
         case Search():
             return _found(node, row)
@@ -91,11 +93,11 @@ def judged(node: Condition, row: Row) -> bool | None:
 def content(asked: Property, row: Row) -> bytes | None:
     """The content of a property of a message."""
     match asked.source:
-        case Source.TAGS:
+        case PropertySource.TAGS:
             return None if row.tag is None else row.tag.encode()
-        case Source.KEYS:
+        case PropertySource.KEYS:
             return row.key
-        case Source.TIMESTAMP:
+        case PropertySource.TIMESTAMP:
             return str(row.timestamp_ms).encode()
     return (row.headers or {}).get(asked.name)
 
@@ -120,8 +122,11 @@ def _truth(value: Property | Boolean, row: Row) -> bool | None:
     return None if found is None else {b"true": True, b"false": False}.get(found.lower())
 
 
-def _compared(sign: Sign, left: Operand, right: Operand, row: Row) -> bool | None:
-    test, different = SIGNS[sign], {Sign.EQUAL: False, Sign.UNEQUAL: True}.get(sign)
+def _compared(sign: ComparisonOperator, left: Operand, right: Operand, row: Row) -> bool | None:
+    test, different = (
+        SIGNS[sign],
+        {ComparisonOperator.EQUAL: False, ComparisonOperator.UNEQUAL: True}.get(sign),
+    )
     sides: list[bytes] = []
     for side in (left, right):
         if isinstance(side, Property):
@@ -155,9 +160,9 @@ def _found(node: Search, row: Row) -> bool | None:
     if found is None:
         return None
     match node.part:
-        case Part.START:
+        case SearchAnchor.START:
             return found[: len(text)] == text
-        case Part.END:
+        case SearchAnchor.END:
             return found[max(len(found) - len(text), 0) :] == text
     return any(found[at : at + len(text)] == text for at in range(len(found) + 1))
 
@@ -172,7 +177,11 @@ texts = st.sampled_from(WORDS).map(Text)
 numbers = st.sampled_from(NUMBERS).map(Number)
 props = st.sampled_from(
     [Property(name) for name in NAMES]
-    + [Property(source.value, source) for source in Source if source is not Source.HEADER]
+    + [
+        Property(source.value, source)
+        for source in PropertySource
+        if source is not PropertySource.HEADER
+    ]
 )
 bounds = st.one_of(props, texts, numbers)
 
@@ -180,7 +189,7 @@ bounds = st.one_of(props, texts, numbers)
 @st.composite
 def compares(draw: st.DrawFn) -> Compare:
     """A comparison that the parser lets through."""
-    sign = draw(st.sampled_from(Sign))
+    sign = draw(st.sampled_from(ComparisonOperator))
     other = bounds if sign.orders else bounds | st.booleans().map(Boolean)
     sides = [draw(props), draw(other)]
     if draw(st.booleans()):
@@ -204,8 +213,8 @@ leaf_conditions: st.SearchStrategy[Condition] = st.one_of(
     betweens(),
     st.builds(In, props, st.lists(texts | numbers, min_size=1, max_size=4).map(items_of)),
     st.builds(IsNull, props),
-    st.builds(Search, st.sampled_from(Part), props, texts),
-    st.builds(Holds, st.one_of(props, st.booleans().map(Boolean))),
+    st.builds(Search, st.sampled_from(SearchAnchor), props, texts),
+    st.builds(IsTrue, st.one_of(props, st.booleans().map(Boolean))),
 )
 conditions: st.SearchStrategy[Condition] = st.recursive(
     leaf_conditions,

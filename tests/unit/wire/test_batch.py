@@ -16,8 +16,7 @@ from logboom.wire.batch import (
     MAX_COUNT,
     STAMP_LENGTH,
     Attribute,
-    Kind,
-    check,
+    ControlKind,
     control_body,
     encode_batch,
     encode_control,
@@ -28,6 +27,7 @@ from logboom.wire.batch import (
     released_from,
     set_producer,
     stamp,
+    validate_batch,
 )
 from logboom.wire.compression import Codec
 from logboom.wire.errors import DamagedBatch, InvalidRequest
@@ -70,7 +70,7 @@ def all_of(batch: bytes | memoryview) -> Plain:
 @given(plains(), CODECS)
 def test_what_is_encoded_is_read(plain: Plain, codec: str) -> None:
     batch = plain.encode(codec, producer_id=9, producer_epoch=3, base_sequence=77)
-    head = check(batch, stamped=False)
+    head = validate_batch(batch, stamped=False)
     assert all_of(batch) == plain
     assert head.count == len(plain.values)
     assert (head.producer_id, head.producer_epoch, head.base_sequence) == (9, 3, 77)
@@ -87,7 +87,7 @@ def test_a_stamp_changes_the_first_24_bytes_alone(
     batch = plain.encode()
     stamped = stamp(memoryview(batch), offset, epoch, now_ms)
     assert stamped[STAMP_LENGTH:] == batch[STAMP_LENGTH:]
-    head = check(memoryview(stamped))
+    head = validate_batch(memoryview(stamped))
     assert (head.base_offset, head.leader_epoch, head.append_time_ms) == (offset, epoch, now_ms)
     assert head.last_offset == offset + len(plain.values) - 1
     assert head.next_offset == open_batch(stamped).next_offset
@@ -183,11 +183,13 @@ def test_sequences_wrap_to_zero() -> None:
     assert peek(set_producer(SMALL, 1, 1, 2**31 - 2)).last_sequence == 0
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in (Kind.MESSAGES, Kind.LOST)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in ControlKind if kind not in (ControlKind.MESSAGES, ControlKind.LOST)]
+)
 @pytest.mark.parametrize("body", [b"", b"opaque bytes"])
-def test_a_control_entry_keeps_kind_and_body(kind: Kind, body: bytes) -> None:
+def test_a_control_entry_keeps_kind_and_body(kind: ControlKind, body: bytes) -> None:
     entry = stamp(encode_control(kind, body), 50, 3, 99)
-    head = check(entry)
+    head = validate_batch(entry)
     assert head.is_control
     assert (head.kind, head.count, head.base_offset, head.next_offset) == (kind, 0, 50, 50)
     assert control_body(entry) == control_body(memoryview(entry)) == body
@@ -197,15 +199,15 @@ def test_a_control_entry_keeps_kind_and_body(kind: Kind, body: bytes) -> None:
 
 def test_a_producer_may_not_write_control_entries() -> None:
     with pytest.raises(DamagedBatch, match="producer may not write control"):
-        check(encode_control(Kind.PRODUCER_EXPIRY, b"id"), stamped=False)
+        validate_batch(encode_control(ControlKind.PRODUCER_EXPIRY, b"id"), stamped=False)
 
 
 def test_messages_are_no_control_entry() -> None:
-    assert not check(STAMPED).is_control
+    assert not validate_batch(STAMPED).is_control
     with pytest.raises(DamagedBatch, match="no control body"):
         control_body(STAMPED)
     with pytest.raises(InvalidRequest, match="control kind"):
-        encode_control(Kind.MESSAGES, b"")
+        encode_control(ControlKind.MESSAGES, b"")
 
 
 def test_a_tag_filter_skips_only_what_it_may() -> None:
@@ -226,29 +228,29 @@ def test_a_tag_filter_skips_only_what_it_may() -> None:
     [
         (STAMPED, True),
         (SMALL, False),
-        (stamp(encode_control(Kind.PARKED, b"id"), 1, 1, 1), True),
+        (stamp(encode_control(ControlKind.PARKED, b"id"), 1, 1, 1), True),
         (stamp(encode_batch([b"a" * 90] * 3, now_ms=0, codec="zstd"), 1, 1, 1), True),
     ],
     ids=["stamped", "unstamped", "control", "compressed"],
 )
 def test_every_flipped_bit_is_seen(batch: bytes, stamped: bool) -> None:
-    check(batch, stamped=stamped)
+    validate_batch(batch, stamped=stamped)
     for place in range(len(batch)):
         for bit in range(8):
             flipped = bytearray(batch)
             flipped[place] ^= 1 << bit
             with pytest.raises(DamagedBatch):
-                check(bytes(flipped), stamped=stamped)
+                validate_batch(bytes(flipped), stamped=stamped)
 
 
 def test_every_cut_and_every_tail_is_seen() -> None:
     for length in range(len(STAMPED)):
         with pytest.raises(DamagedBatch):
-            check(STAMPED[:length])
+            validate_batch(STAMPED[:length])
         with pytest.raises(DamagedBatch):
             open_batch(STAMPED[:length])
     with pytest.raises(DamagedBatch):
-        check(STAMPED + b"\0")
+        validate_batch(STAMPED + b"\0")
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_every_cut_and_every_tail_is_seen() -> None:
 )
 def test_a_forged_head_is_named(at: int, content: bytes, named: str) -> None:
     with pytest.raises(DamagedBatch, match=named):
-        check(forge(STAMPED, at, content))
+        validate_batch(forge(STAMPED, at, content))
 
 
 @pytest.mark.parametrize(
@@ -286,18 +288,18 @@ def test_a_forged_head_is_named(at: int, content: bytes, named: str) -> None:
     ],
 )
 def test_a_forged_control_entry_is_named(at: int, content: bytes, named: str) -> None:
-    entry = stamp(encode_control(Kind.PARKED, b"id"), 1, 1, 1)
+    entry = stamp(encode_control(ControlKind.PARKED, b"id"), 1, 1, 1)
     with pytest.raises(DamagedBatch, match=named):
-        check(forge(entry, at, content))
+        validate_batch(forge(entry, at, content))
 
 
 def test_stamps_are_told_apart() -> None:
     with pytest.raises(DamagedBatch, match="checksum of its stamped head"):
-        check(SMALL)
+        validate_batch(SMALL)
     with pytest.raises(DamagedBatch, match="stamped head is not empty"):
-        check(STAMPED, stamped=False)
+        validate_batch(STAMPED, stamped=False)
     with pytest.raises(DamagedBatch, match="base offset"):
-        check(stamp(SMALL, 2**63 - 2, 1, 1))
+        validate_batch(stamp(SMALL, 2**63 - 2, 1, 1))
 
 
 def test_a_count_above_the_bound_is_refused() -> None:
@@ -308,14 +310,14 @@ def test_a_count_above_the_bound_is_refused() -> None:
     struct.pack_into("<HBBI", head, 32, 0, 0, 0, many)
     struct.pack_into("<2I", head, 88, len(body), len(body))
     with pytest.raises(DamagedBatch, match=f"{many} messages"):
-        check(sealed(bytes(head) + body), stamped=False)
+        validate_batch(sealed(bytes(head) + body), stamped=False)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_raise_damage_and_nothing_else(junk: bytes) -> None:
     for stamped in (True, False):
         with pytest.raises(DamagedBatch):
-            check(junk, stamped=stamped)
+            validate_batch(junk, stamped=stamped)
     with pytest.raises(DamagedBatch):
         all_of(junk)
 
@@ -329,7 +331,7 @@ def test_a_forged_byte_reads_as_something_or_raises_damage(
     at = data.draw(st.integers(32, len(batch) - 1))
     forged = forge(batch, at, data.draw(st.binary(min_size=1, max_size=1)))
     try:
-        count = check(forged, stamped=False).count
+        count = validate_batch(forged, stamped=False).count
         found = all_of(forged)
     except DamagedBatch:
         return
@@ -373,7 +375,7 @@ def test_misuse_is_named(encode: Callable[[], object], text: str) -> None:
     [
         lambda: encode_batch([bytes(MAX_BODY + 1)], now_ms=0),
         lambda: encode_batch([bytes(MAX_BODY // 2)] * 2, now_ms=0),
-        lambda: encode_control(Kind.PARKED, bytes(MAX_BODY + 1)),
+        lambda: encode_control(ControlKind.PARKED, bytes(MAX_BODY + 1)),
         lambda: encode_batch([b""] * (MAX_COUNT + 1), now_ms=0),
     ],
     ids=["value", "body", "control", "count"],
@@ -388,7 +390,7 @@ def test_too_large_is_refused(encode: Callable[[], object]) -> None:
 def test_a_released_batch_names_its_parked_entry_and_keeps_its_messages(codec: str) -> None:
     parked = encode_batch([b"a" * 50, b"b" * 50], [b"k", None], now_ms=5, codec=codec)
     released = stamp(release(parked, 17, 3), 20, 4, 9)
-    head = check(released)
+    head = validate_batch(released)
     assert released_from(released, head) == (17, 3)
     assert released_from(stamp(parked, 20, 4, 9)) is None
     assert open_batch(released).values() == [b"a" * 50, b"b" * 50]
@@ -398,8 +400,8 @@ def test_a_released_batch_names_its_parked_entry_and_keeps_its_messages(codec: s
 def test_the_parked_position_is_covered_by_the_checksum_and_written_once() -> None:
     released = release(encode_batch([b"value"], now_ms=5), 17, 3)
     with pytest.raises(DamagedBatch):
-        check(stamp(released[:-1] + bytes([released[-1] ^ 1]), 0, 1, 0))
+        validate_batch(stamp(released[:-1] + bytes([released[-1] ^ 1]), 0, 1, 0))
     with pytest.raises(DamagedBatch, match="may not write"):
-        check(released, stamped=False)
+        validate_batch(released, stamped=False)
     with pytest.raises(InvalidRequest, match="once"):
         release(released, 1, 1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.nodes.subscriptions.offset_set import OffsetSet
+from logboom.nodes.replica.offset_set import OffsetSet
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     decode_deltas,

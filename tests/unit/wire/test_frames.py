@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from logboom.wire import messages
+from logboom.wire.base import MAX_NAME
 from logboom.wire.commands import AlterIsr, CreateTopic, IsrChange
 from logboom.wire.errors import CODES, InvalidRequest, LogboomError, error_for
 from logboom.wire.frames import decode, encode
@@ -28,20 +29,19 @@ from logboom.wire.group_view import (
     OwnedQueue,
     StrategyOptions,
 )
-from logboom.wire.message import MAX_NAME
 from logboom.wire.messages import (
     MAX_BATCH_BYTES,
     MAX_MESSAGE_FRAME,
     DescribeGroup,
     Failure,
     FindKey,
+    FollowerPosition,
     GroupDescribed,
     Hello,
     Produce,
     Propose,
     Pull,
     QueueAnswer,
-    QueueFetch,
     Replicate,
     Replicated,
     Watch,
@@ -49,25 +49,25 @@ from logboom.wire.messages import (
 )
 from logboom.wire.transactions import (
     HALF,
+    AppliedDecision,
     AwaitDecided,
-    CarriedOut,
     CheckHalves,
     CheckParked,
-    Consumed,
     ConsumedOffset,
     Decide,
     DecisionView,
     EndHalf,
     HalfEnded,
     HalvesToCheck,
-    ListUnended,
-    OpenTransaction,
+    ListUndecided,
+    OpenApplication,
+    ParkedBatches,
     ParkedChecked,
-    ParkedIn,
     ReportDecided,
-    Transaction,
-    Unended,
-    UnendedListed,
+    TransactionId,
+    TransactionOffsetCommit,
+    UndecidedBatch,
+    UndecidedListed,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
@@ -111,16 +111,16 @@ GROUP = GroupView(
     unstarted=[(1, 1)],
 )
 
-WHOSE = Transaction("billing", 7, -3)
-DECISION = DecisionView(9, "billing", 7, -3, True, [ParkedIn(1, 3, [(17, 2)])])
-UNENDED = Unended("flights", 1, 3, 17, 2, Transaction("shop", HALF, 0), 5, 1, 1, 300)
+WHOSE = TransactionId("billing", 7, -3)
+DECISION = DecisionView(9, "billing", 7, -3, True, [ParkedBatches(1, 3, [(17, 2)])])
+UNENDED = UndecidedBatch("flights", 1, 3, 17, 2, TransactionId("shop", HALF, 0), 5, 1, 1, 300)
 
 SAMPLES = [
     Hello(-1, 1, 1, "me", "client", 0),
     Failure(3, "NOT_LEADER", "broker-2 leads", True, {"leader": "broker-2", "epoch": 4}),
     Produce(1, 500, "flights", 3, "all"),
     Pull(2, 500, "flights", 3, 17, 1 << 20, 100, 32, ["late"]),
-    Replicate(4, 900, "broker-2", 1, 5, 0, 500, 1 << 20, [QueueFetch(1, 0, 4, 10, 1, 3)]),
+    Replicate(4, 900, "broker-2", 1, 5, 0, 500, 1 << 20, [FollowerPosition(1, 0, 4, 10, 1, 3)]),
     Replicated(4, [QueueAnswer(1, 0, 4, "CUT", 8, 0, 0, 0, 3, 9, 0)]),
     Watch(5, 900, -1, ["flights"], 800),
     WatchResult(5, VIEW),
@@ -151,7 +151,7 @@ SAMPLES = [
     Produce(12, 500, "flights", 3, "all", 7, transaction=WHOSE),
     Watch(13, 900, -1, [], 800, decisions=True),
     WatchResult(13, structs.replace(VIEW, decisions=[DECISION], ended_decisions=[8])),
-    Propose(14, 900, "me", 6, OpenTransaction("billing", 5)),
+    Propose(14, 900, "me", 6, OpenApplication("billing", 5)),
     Propose(
         15,
         900,
@@ -163,12 +163,12 @@ SAMPLES = [
             7,
             -3,
             True,
-            [ParkedIn(1, 3, [(17, 2)])],
-            [Consumed("billing", "m", 3, [ConsumedOffset(1, 0, 4, 5, 6)])],
+            [ParkedBatches(1, 3, [(17, 2)])],
+            [TransactionOffsetCommit("billing", "m", 3, [ConsumedOffset(1, 0, 4, 5, 6)])],
             5,
         ),
     ),
-    Propose(16, 900, "b", 8, ReportDecided("b", 1, [CarriedOut(9, 1, 3)])),
+    Propose(16, 900, "b", 8, ReportDecided("b", 1, [AppliedDecision(9, 1, 3)])),
     AwaitDecided(17, 900, "flights", 3, 9, 1),
     CheckParked(18, 900, "flights", 3, WHOSE, [(17, 2)], 1, 4_096),
     ParkedChecked(18, [(17, 2)]),
@@ -176,13 +176,13 @@ SAMPLES = [
     HalfEnded(19, "unknown"),
     CheckHalves(20, 900, "shop", 800),
     HalvesToCheck(20, [UNENDED]),
-    ListUnended(21, 900, "shop", 10),
-    UnendedListed(21, [UNENDED], True),
+    ListUndecided(21, 900, "shop", 10),
+    UndecidedListed(21, [UNENDED], True),
 ]
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
-def test_a_message_comes_back_as_it_was(message: messages.Message) -> None:
+def test_a_message_comes_back_as_it_was(message: messages.WireMessage) -> None:
     assert decode(encode(message)) == message
 
 
@@ -205,7 +205,7 @@ def test_hostile_bytes_are_refused(data: bytes) -> None:
 
 @given(st.sampled_from(SAMPLES), st.data())
 def test_a_changed_or_cut_message_never_does_worse(
-    message: messages.Message, data: st.DataObject
+    message: messages.WireMessage, data: st.DataObject
 ) -> None:
     raw = bytearray(encode(message)[0])
     if data.draw(st.booleans()):

@@ -6,10 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.wire.batch import check, control_body, encode_batch, encode_control, release, stamp
+from logboom.wire.batch import (
+    control_body,
+    encode_batch,
+    encode_control,
+    release,
+    stamp,
+    validate_batch,
+)
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 from logboom.wire.frames import decode, encode
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from logboom.wire.messages import Produce
 from logboom.wire.parking import (
     AT_ONCE,
@@ -29,15 +36,15 @@ BATCH = encode_batch([b"a", b"bc"], now_ms=7, producer_id=3, producer_epoch=0, b
 
 
 def test_a_parked_batch_comes_out_as_it_went_in() -> None:
-    entry = stamp(encode_control(Kind.PARKED, encode_parked(BATCH, 99)), 4, 1, 50)
-    head = check(entry)
-    assert (head.kind, head.count, head.next_offset) == (Kind.PARKED, 0, 4)
+    entry = stamp(encode_control(ControlKind.PARKED, encode_parked(BATCH, 99)), 4, 1, 50)
+    head = validate_batch(entry)
+    assert (head.kind, head.count, head.next_offset) == (ControlKind.PARKED, 0, 4)
     parked = parked_body(control_body(entry, head))
     assert (parked.due_ms, bytes(parked.batch)) == (99, BATCH)
     inner = parked_head(control_body(entry, head))
     assert inner is not None
     assert inner.base_sequence == 5
-    released = check(stamp(release(parked.batch, 4, 0), 4, 1, 99))
+    released = validate_batch(stamp(release(parked.batch, 4, 0), 4, 1, 99))
     assert (released.count, released.base_sequence) == (2, 5)
 
 

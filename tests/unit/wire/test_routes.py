@@ -7,7 +7,7 @@ from msgspec import structs
 
 from logboom.wire.errors import UnknownResource
 from logboom.wire.routes import Routes
-from logboom.wire.transactions import DecisionView, ParkedIn
+from logboom.wire.transactions import DecisionView, ParkedBatches
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
 
@@ -79,7 +79,7 @@ def test_no_leader_and_unknown_leader_are_no_route() -> None:
 
 
 def decisive(version: int, *numbers: int, full: bool = False, ended: Iterable[int] = ()) -> View:
-    decided = [DecisionView(n, "app", 1, 1, True, [ParkedIn(1, version, [])]) for n in numbers]
+    decided = [DecisionView(n, "app", 1, 1, True, [ParkedBatches(1, version, [])]) for n in numbers]
     shown = view(version, [], full=full)
     return structs.replace(shown, decisions=decided, ended_decisions=list(ended))
 

@@ -4,10 +4,7 @@ import random
 
 import pytest
 
-from logboom.wire.actor import Effects, Inbound, Send
-from logboom.wire.commands import CreateTopic, FenceBroker
-from logboom.wire.frames import Frame, decode, encode
-from logboom.wire.gate import (
+from logboom.wire.acceptor import (
     IDLE,
     MAX_CLIENT_ID,
     MAX_CLIENTS_FRAME,
@@ -16,17 +13,19 @@ from logboom.wire.gate import (
     MAX_GREETINGS,
     MAX_STRANGERS_FRAME,
     PROVE_S,
-    Gate,
+    Acceptor,
 )
+from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.commands import CreateTopic, FenceBroker
+from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof
 from logboom.wire.messages import (
     Challenge,
-    Done,
     Failure,
     Heartbeat,
     Hello,
-    Message,
     NeedHello,
+    Ok,
     Ping,
     Pong,
     Propose,
@@ -34,6 +33,7 @@ from logboom.wire.messages import (
     RaftFrame,
     Stats,
     Welcome,
+    WireMessage,
 )
 from logboom.wire.session import DEAD_AFTER, PING_AFTER, PING_IDLE, Reply, Session
 from logboom.wire.view import TopicConfig
@@ -48,11 +48,11 @@ class Line:
     def __init__(self, identity: Identity, key: bytes = KEY) -> None:
         self.now = 100.0
         self.session = Session(ENDPOINT, identity, random.Random(1), self.now)
-        self.gate = Gate("broker-1", key, random.Random(2), "cluster")
-        self.address = Inbound("main", b"\x01")
+        self.gate = Acceptor("broker-1", key, random.Random(2), "cluster")
+        self.address = PeerAddress("main", b"\x01")
         self.out = Effects()
         self.replies: list[Reply] = []
-        self.served: list[Message] = []
+        self.served: list[WireMessage] = []
         self.reachable = True
 
     def ask(self, timeout: float = 5.0, context: str = "mine") -> int:
@@ -69,7 +69,7 @@ class Line:
                     self.deliver(send)
 
     def deliver(self, send: Send) -> None:
-        if isinstance(send.peer, Inbound):
+        if isinstance(send.peer, PeerAddress):
             self.replies += self.session.receive(send.frames, self.out, self.now)
             return
         answers = Effects()
@@ -78,7 +78,7 @@ class Line:
         if admitted is not None:
             _, message, _ = admitted
             self.served.append(message)
-            self.out.sends.append(Send(self.address, encode(Done(message.id))))
+            self.out.sends.append(Send(self.address, encode(Ok(message.id))))
 
     def tick(self, seconds: float) -> None:
         self.now += seconds
@@ -87,7 +87,7 @@ class Line:
 
     def reconnect(self) -> None:
         """The transport came back by itself under a new routing id."""
-        self.address = Inbound("main", self.address.routing_id + b"\x01")
+        self.address = PeerAddress("main", self.address.routing_id + b"\x01")
 
 
 def client() -> Identity:
@@ -98,7 +98,7 @@ def node(key: bytes = KEY) -> Identity:
     return Identity("broker-2", "broker", 3, key)
 
 
-def first(frames: list[Frame]) -> Message:
+def first(frames: list[Frame]) -> WireMessage:
     return decode(frames)
 
 
@@ -108,7 +108,7 @@ def test_a_request_waits_for_the_greeting_and_is_answered() -> None:
     line.run()
     assert line.session.state == "open"
     assert line.session.peer_id == "broker-1"
-    assert [(r.context, type(r.message)) for r in line.replies] == [("mine", Done)]
+    assert [(r.context, type(r.message)) for r in line.replies] == [("mine", Ok)]
 
 
 def test_w1_a_new_routing_id_is_asked_for_hello_and_requests_are_sent_again() -> None:
@@ -144,7 +144,7 @@ def test_an_answer_that_comes_twice_counts_once() -> None:
     line = Line(client())
     number = line.ask()
     line.run()
-    late = line.session.receive(encode(Done(number)), line.out, line.now)
+    late = line.session.receive(encode(Ok(number)), line.out, line.now)
     assert late == []
     assert len(line.replies) == 1
 
@@ -421,10 +421,10 @@ def test_welcome_names_the_cluster() -> None:
     assert decode(answers.sends[0].frames) == Welcome(0, 1, "broker-1", "cluster")
 
 
-def said(gate: Gate, frames: list[Frame], *, at: float = 0.0, who: bytes = b"x") -> Message:
+def said(gate: Acceptor, frames: list[Frame], *, at: float = 0.0, who: bytes = b"x") -> WireMessage:
     """The gate's answer to frames."""
     answers = Effects()
-    assert gate.admit(Inbound("main", who), frames, answers, at) is None
+    assert gate.admit(PeerAddress("main", who), frames, answers, at) is None
     (send,) = answers.sends
     return decode(send.frames)
 
@@ -439,7 +439,7 @@ def said(gate: Gate, frames: list[Frame], *, at: float = 0.0, who: bytes = b"x")
     ],
 )
 def test_fields_of_a_greeting_are_bounded(hello: Hello, field: str) -> None:
-    gate = Gate("broker-1", KEY, random.Random(2))
+    gate = Acceptor("broker-1", KEY, random.Random(2))
     answer = said(gate, encode(hello))
     assert isinstance(answer, Failure)
     assert (answer.code, answer.id) == ("TOO_LARGE", -1)
@@ -448,14 +448,14 @@ def test_fields_of_a_greeting_are_bounded(hello: Hello, field: str) -> None:
 
 
 def test_a_large_frame_without_a_session_is_not_even_decoded() -> None:
-    gate = Gate("broker-1", KEY, random.Random(2))
+    gate = Acceptor("broker-1", KEY, random.Random(2))
     assert said(gate, [bytes(MAX_STRANGERS_FRAME + 1)]) == NeedHello(0)
     answer = said(gate, [bytes(MAX_STRANGERS_FRAME)])
     assert isinstance(answer, Failure)
 
 
 def test_a_clients_message_is_bounded_in_bytes_and_frames() -> None:
-    gate = Gate("broker-1", KEY, random.Random(2))
+    gate = Acceptor("broker-1", KEY, random.Random(2))
     assert isinstance(said(gate, encode(Hello(-1, 1, 1, "me", "client", 0))), Welcome)
     answer = said(gate, [bytes(encode(Stats(7, 1))[0]) + bytes(MAX_CLIENTS_FRAME)])
     assert isinstance(answer, Failure)
@@ -466,7 +466,7 @@ def test_a_clients_message_is_bounded_in_bytes_and_frames() -> None:
 
 
 def test_greetings_of_nodes_that_never_prove_are_bounded_and_expire() -> None:
-    gate = Gate("broker-1", KEY, random.Random(2))
+    gate = Acceptor("broker-1", KEY, random.Random(2))
     hello = Hello(-1, 1, 1, "broker-2", "broker", 0, b"", bytes(16))
     for number in range(3 * MAX_GREETINGS):
         said(gate, encode(hello), who=b"%d" % number)
@@ -478,7 +478,7 @@ def test_greetings_of_nodes_that_never_prove_are_bounded_and_expire() -> None:
 
 
 def test_a_node_that_proves_late_greets_again() -> None:
-    gate = Gate("broker-1", KEY, random.Random(2))
+    gate = Acceptor("broker-1", KEY, random.Random(2))
     hello = Hello(-1, 1, 1, "broker-2", "broker", 0, b"", bytes(16))
     challenge = said(gate, encode(hello))
     assert isinstance(challenge, Challenge)

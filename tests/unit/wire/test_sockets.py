@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import zmq
 
-from logboom.wire.actor import Inbound, Received, Send
+from logboom.wire.actor import PeerAddress, Received, Send
 from logboom.wire.errors import StartError
 from logboom.wire.frames import decode, encode
 from logboom.wire.messages import Failure, Pong
@@ -22,7 +22,7 @@ from logboom.wire.sockets import (
     Sockets,
     check_endpoint,
 )
-from logboom.wire.unfinished import UnfinishedLimits
+from logboom.wire.unfinished_messages import UnfinishedLimits
 from tests.chaos.fuzz_peers import HANDSHAKE
 
 
@@ -55,7 +55,7 @@ def test_a_message_goes_there_and_back(node: Sockets, dialler: Sockets) -> None:
     endpoint = node.endpoints["main"]
     dialler.send([Send(endpoint, [b"hello", b"batch"])])
     (asked,) = gather(node, 1, dialler)
-    assert isinstance(asked.peer, Inbound)
+    assert isinstance(asked.peer, PeerAddress)
     assert list(asked.frames) == [b"hello", b"batch"]
     node.send([Send(asked.peer, [b"answer"])])
     (answer,) = gather(dialler, 1, node)
@@ -76,7 +76,7 @@ def test_a_turn_is_bounded_and_nothing_is_left_behind(node: Sockets, dialler: So
 
 
 def test_a_vanished_peer_costs_nothing(node: Sockets) -> None:
-    node.send([Send(Inbound("main", b"nobody"), [b"answer"])])
+    node.send([Send(PeerAddress("main", b"nobody"), [b"answer"])])
     assert node.dropped == 1
 
 
@@ -226,7 +226,7 @@ BIG = 15_000_000
 
 
 @contextmanager
-def stuck(node: Sockets) -> Iterator[tuple[zmq.Socket[bytes], Inbound]]:
+def stuck(node: Sockets) -> Iterator[tuple[zmq.Socket[bytes], PeerAddress]]:
     """A peer that takes nothing more from the network until it is read, and its address."""
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
@@ -236,7 +236,7 @@ def stuck(node: Sockets) -> Iterator[tuple[zmq.Socket[bytes], Inbound]]:
         socket.connect(f"tcp://{node.endpoints['main']}")
         socket.send(b"here")
         (asked,) = gather(node, 1)
-        assert isinstance(asked.peer, Inbound)
+        assert isinstance(asked.peer, PeerAddress)
         # One for its queue, one in its hands, one in the way of all others.
         node.send([Send(asked.peer, [b"filler"])] * 3)
         yield socket, asked.peer

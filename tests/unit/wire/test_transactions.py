@@ -10,8 +10,8 @@ from logboom.wire.batch import encode_batch
 from logboom.wire.errors import DamagedBatch, InvalidRequest
 from logboom.wire.parking import encode_parked, parked_body
 from logboom.wire.transactions import (
-    Decided,
-    Transaction,
+    DecidedBody,
+    TransactionId,
     check_app_id,
     decided_body,
     encode_decided,
@@ -31,7 +31,7 @@ def test_a_decision_comes_out_as_it_went_in(
     commit: bool,
     places: list[tuple[int, int]],
 ) -> None:
-    decided = Decided(number, app_id, sequence, attempt, commit, places)
+    decided = DecidedBody(number, app_id, sequence, attempt, commit, places)
     assert decided_body(encode_decided(decided)) == decided
 
 
@@ -44,7 +44,7 @@ def test_other_bytes_are_refused_and_nothing_else_is_raised(body: bytes) -> None
 
 
 def test_a_cut_decision_is_refused() -> None:
-    body = encode_decided(Decided(7, "a", 1, 2, True, [(3, 4)]))
+    body = encode_decided(DecidedBody(7, "a", 1, 2, True, [(3, 4)]))
     for size in range(len(body)):
         with pytest.raises(DamagedBatch):
             decided_body(body[:size])
@@ -54,14 +54,14 @@ def test_a_cut_decision_is_refused() -> None:
 def test_a_parked_batch_says_whose_it_is(
     carried: tuple[tuple[int, int], tuple[int, int]] | None,
 ) -> None:
-    whose = Transaction("Überweisung", 5, 77)
+    whose = TransactionId("Überweisung", 5, 77)
     parked = parked_body(encode_parked(BATCH, 99, carried, whose))
     assert (parked.due_ms, parked.carried, parked.transaction) == (99, carried, whose)
     assert bytes(parked.batch) == BATCH
 
 
 def test_a_cut_application_id_is_refused() -> None:
-    body = encode_parked(b"", 99, None, Transaction("app", 5, 77))
+    body = encode_parked(b"", 99, None, TransactionId("app", 5, 77))
     for size in range(len(body)):
         with pytest.raises(DamagedBatch):
             parked_body(body[:size])

@@ -25,14 +25,14 @@ class Instant(NamedTuple):
     """Milliseconds since 1970 UTC, may jump: append times, retention."""
 
 
-class Inbound(NamedTuple):
+class PeerAddress(NamedTuple):
     """A peer that dialled one of our listeners; the routing id is an address, not an identity."""
 
     listener: str
     routing_id: bytes
 
 
-Address: TypeAlias = Inbound | str
+Address: TypeAlias = PeerAddress | str
 """A peer: one that dialled us, or the endpoint ("host:port") that we dial."""
 
 

@@ -12,7 +12,7 @@ from logboom.wire.compression import codec_for
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import EVERY_BIT, tag_summary
 from logboom.wire.head import MAX_COUNT, Attribute
-from logboom.wire.packing import Packed, padded
+from logboom.wire.packing import PackedColumns, padded
 from logboom.wire.unpacking import BinaryBuffers, TagBuffers
 
 NOBODY = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
@@ -49,11 +49,11 @@ def encode_arrow(
         packed.append(_binary(columns.headers, count, Attribute.HEADERS, Attribute.NULL_HEADERS))
     if columns.timestamp is not None:
         stamps = _cut(columns.timestamp, 8 * count)
-        packed.append(Packed([stamps], Attribute.TIMESTAMPS))
+        packed.append(PackedColumns([stamps], Attribute.TIMESTAMPS))
     return assemble(packed, count, codec_for(codec), NOBODY, times)
 
 
-def _binary(column: BinaryBuffers, count: int, attribute: int, nulls: int) -> Packed:
+def _binary(column: BinaryBuffers, count: int, attribute: int, nulls: int) -> PackedColumns:
     offsets = _cut(column.offsets, 4 * (count + 1))
     first, end = (int.from_bytes(offsets[at : at + 4], "little") for at in (0, 4 * count))
     if first != 0 or end != column.data.nbytes:
@@ -61,11 +61,13 @@ def _binary(column: BinaryBuffers, count: int, attribute: int, nulls: int) -> Pa
         raise InvalidRequest(f"{text}: let it begin at 0 and fill it")
     parts = [*padded(offsets), *padded(bytes(column.data))]
     if column.validity is None:
-        return Packed(parts, attribute)
-    return Packed([*padded(_cut(column.validity, -(-count // 8))), *parts], attribute | nulls)
+        return PackedColumns(parts, attribute)
+    return PackedColumns(
+        [*padded(_cut(column.validity, -(-count // 8))), *parts], attribute | nulls
+    )
 
 
-def _tags(column: TagBuffers, count: int) -> Packed:
+def _tags(column: TagBuffers, count: int) -> PackedColumns:
     words = column.dictionary
     distinct = words.offsets.nbytes // 4 - 1
     dictionary = _binary(words, distinct, 0, 0)
@@ -78,7 +80,7 @@ def _tags(column: TagBuffers, count: int) -> Packed:
         parts += padded(_cut(column.validity, -(-count // 8)))
         attributes |= Attribute.NULL_TAGS
     parts += [*padded(_cut(column.indices, 4 * count)), *dictionary.parts]
-    return Packed(parts, attributes, tag_summary=tag_summary(texts))
+    return PackedColumns(parts, attributes, tag_summary=tag_summary(texts))
 
 
 def _cut(view: memoryview, length: int) -> bytes:

@@ -36,8 +36,6 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
 from typing import TypeVar
 
-from logboom.wire.checking import check, check_fields, damaged
-from logboom.wire.checksum import crc32c, extend
 from logboom.wire.columns import Columns
 from logboom.wire.compression import Codec, codec_for, compress, decompress
 from logboom.wire.errors import InvalidRequest
@@ -58,11 +56,11 @@ from logboom.wire.head import (
     VERSION,
     Attribute,
     BatchHead,
-    Kind,
+    ControlKind,
     peek,
 )
 from logboom.wire.packing import (
-    Packed,
+    PackedColumns,
     check_body_length,
     pack_headers,
     pack_keys,
@@ -70,6 +68,7 @@ from logboom.wire.packing import (
     pack_timestamps,
     pack_values,
 )
+from logboom.wire.validation import check_fields, crc32c, damaged, extend, validate_batch
 
 __all__ = [
     "HEAD_LENGTH",
@@ -80,8 +79,7 @@ __all__ = [
     "Attribute",
     "BatchHead",
     "Columns",
-    "Kind",
-    "check",
+    "ControlKind",
     "control_body",
     "control_view",
     "encode_batch",
@@ -95,6 +93,7 @@ __all__ = [
     "set_producer",
     "stamp",
     "tag_mask",
+    "validate_batch",
 ]
 
 _PRODUCER = struct.Struct("<qii")
@@ -153,7 +152,7 @@ def encode_batch(
 
 
 def assemble(
-    columns: list[Packed],
+    columns: list[PackedColumns],
     count: int,
     codec: Codec,
     producer: tuple[int, int, int],
@@ -196,13 +195,13 @@ def _entry(parts: list[bytes], fields: tuple[int, ...]) -> bytes:
     return b"".join((EMPTY_STAMP, PREFIX.pack(MAGIC, VERSION, crc), tail, *parts))
 
 
-def encode_control(kind: Kind, body: bytes) -> bytes:
+def encode_control(kind: ControlKind, body: bytes) -> bytes:
     """One control entry with an empty stamped head; `body` is opaque here.
 
     Raises:
         InvalidRequest: TOO_LARGE, or the kind is none without offsets.
     """
-    if kind in (Kind.MESSAGES, Kind.LOST):
+    if kind in (ControlKind.MESSAGES, ControlKind.LOST):
         raise InvalidRequest("a control entry needs a control kind: use encode_batch for messages")
     check_body_length(len(body))
     nobody = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
@@ -222,7 +221,7 @@ def encode_lost(count: int) -> bytes:
         raise InvalidRequest(f"an entry stands for 1 to {MAX_COUNT} lost messages, not {count}")
     nobody = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
     times = (-(1 << 63), -(1 << 63))
-    return _entry([], (Attribute.CONTROL, Kind.LOST, 0, count, *nobody, *times, 0, 0, 0, 0))
+    return _entry([], (Attribute.CONTROL, ControlKind.LOST, 0, count, *nobody, *times, 0, 0, 0, 0))
 
 
 def set_producer(
@@ -280,11 +279,11 @@ def stamp(
 def open_batch(batch: bytes | memoryview, head: BatchHead | None = None) -> Columns:
     """The columns of a batch; decompression waits for the first access.
 
-    Checksums are `check`'s affair. Without it a damaged body may be read as other messages, but
+    Checksums are `validate_batch`'s affair. Without it a damaged body may be read as other messages, but
     still nothing but DamagedBatch is raised.
 
     Args:
-        head: what `check` or `peek` returned, if it is at hand.
+        head: what `validate_batch` or `peek` returned, if it is at hand.
 
     Raises:
         DamagedBatch: now for a wrong length or a control entry, on first access for a body whose

@@ -22,7 +22,7 @@ import msgspec
 from logboom.wire.compression import Codec, decompress
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import HEAD_LENGTH, Attribute, BatchHead
-from logboom.wire.unpacking import BinaryBuffers, BinaryColumn, Cursor, TagBuffers, TagColumn
+from logboom.wire.unpacking import BinaryBuffers, BinaryColumn, BodyReader, TagBuffers, TagColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ class _Body:
     __slots__ = ("headers", "key", "tag", "timestamps", "value")
 
     def __init__(self, head: BatchHead, body: memoryview) -> None:
-        cursor = Cursor(body)
+        cursor = BodyReader(body)
         count = head.count
         self.value = BinaryColumn(cursor, count, nulls=head.has(Attribute.NULL_VALUES))
         self.key = self.headers = None

@@ -1,6 +1,6 @@
 """Commands of the name server: what is proposed to the Raft log, and their results.
 
-A command is plain data with its time inside; `logboom.metadata.state.state` applies it, the same on
+A command is plain data with its time inside; `logboom.metadata.state.state_machine` applies it, the same on
 every name server. Brokers and clients send commands in `Propose`; a few are made only by the raft
 leader itself (`NewTerm`, `FenceBroker`, `SetTarget`). Those of consumer groups are in
 `logboom.wire.group_commands`.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.command import Command
+from logboom.wire.base import Command
 from logboom.wire.group_commands import GroupCommand
 from logboom.wire.transactions import TransactionCommand
 from logboom.wire.view import TopicConfig
@@ -201,7 +201,7 @@ AnyCommand = (
 )
 
 
-class Result(Struct, frozen=True, array_like=True, omit_defaults=True):
+class CommandResult(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Result of one command: an error code (empty = done), its text and fields, and a value.
 
     `version` is the metadata version after the command. `value`: the instance epoch

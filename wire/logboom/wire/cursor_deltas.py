@@ -13,8 +13,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.checking import damaged
 from logboom.wire.subscription_messages import Span
+from logboom.wire.validation import damaged
 
 
 class CursorDelta(Struct, frozen=True, array_like=True):

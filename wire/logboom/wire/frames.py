@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.messages import MAX_BATCH_BYTES, MAX_MESSAGE_FRAME, AnyMessage, Message
+from logboom.wire.messages import MAX_BATCH_BYTES, MAX_MESSAGE_FRAME, AnyMessage, WireMessage
 
 Frame: TypeAlias = bytes | memoryview
 """One frame: a message, or a batch."""
@@ -17,7 +17,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final[msgspec.msgpack.Decoder[AnyMessage]] = msgspec.msgpack.Decoder(AnyMessage)
 
 
-def encode(message: Message, batches: Sequence[Frame] = ()) -> list[Frame]:
+def encode(message: WireMessage, batches: Sequence[Frame] = ()) -> list[Frame]:
     """The frames of a message and the batches behind it."""
     if batches:
         return [_encode(message), *batches]

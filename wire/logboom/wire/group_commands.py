@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from logboom.wire.command import Command
+from logboom.wire.base import Command
 from logboom.wire.group_view import GroupConfig
 
 NOBODY: Final = 0xFFFF

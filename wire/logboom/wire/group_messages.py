@@ -10,9 +10,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_view import GroupConfig, OwnedQueue, QueueKey
-from logboom.wire.message import Message, Name, Request
 
 
 class QueueStatus(Struct, frozen=True, array_like=True, gc=False):
@@ -53,7 +53,7 @@ class GroupJoin(Request, array_like=True):
     """This process was a member before: its instance may be another's by now, which stays."""
 
 
-class GroupJoined(Message, array_like=True):
+class GroupJoined(WireMessage, array_like=True):
     """The member exists in `epoch`; its queues come with the first GroupHeartbeat."""
 
     epoch: int
@@ -78,7 +78,7 @@ class GroupHeartbeat(Request, array_like=True):
     status: list[QueueStatus] = msgspec.field(default_factory=list)
 
 
-class GroupAssigned(Message, array_like=True):
+class GroupAssigned(WireMessage, array_like=True):
     """All queues of the member as of `version`; a queue that is not listed is not its own."""
 
     version: int
@@ -112,7 +112,7 @@ class GroupCommit(Request, array_like=True):
     queues: list[QueueCommit]
 
 
-class GroupCommitted(Message, array_like=True):
+class GroupCommitted(WireMessage, array_like=True):
     """One code per queue, in order; "" is done. STALE_EPOCH, NOT_OWNER: the queue is another's."""
 
     codes: list[str]
@@ -142,7 +142,7 @@ class MemberStatus(Struct, frozen=True, array_like=True, gc=False):
     queues: list[QueueStatus]
 
 
-class GroupStatusTold(Message, array_like=True):
+class GroupStatusResult(WireMessage, array_like=True, tag="groupstatustold"):
     """Answer to GroupStatus."""
 
     members: list[MemberStatus]
@@ -158,5 +158,5 @@ GroupMessage = (
     | GroupCommitted
     | GroupLeave
     | GroupStatus
-    | GroupStatusTold
+    | GroupStatusResult
 )

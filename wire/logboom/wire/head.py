@@ -1,7 +1,7 @@
 """The fixed 96 bytes before a batch's body, and their names.
 
 The table of offsets stands in `logboom.wire.batch`; this module holds the one struct that reads
-them all. Nothing here verifies: `logboom.wire.batch.check` does.
+them all. Nothing here verifies: `logboom.wire.batch.validate_batch` does.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ KNOWN_ATTRIBUTES: Final[int] = (1 << 13) - 1
 """The codec and every bit above; a batch with another was written by a later version."""
 
 
-class Kind(IntEnum):
+class ControlKind(IntEnum):
     """What a control entry does; the `kind` byte. A batch of messages has 0."""
 
     MESSAGES = 0

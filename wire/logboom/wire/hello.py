@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from logboom.wire.messages import OLDEST_VERSION, PROTOCOL_VERSION
 
-Kind: TypeAlias = Literal["client", "broker", "name-server"]
+PeerKind: TypeAlias = Literal["client", "broker", "name-server"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Identity:
     """Who says HELLO: the same for all connections of one process."""
 
     client_id: str
-    kind: Kind = "client"
+    kind: PeerKind = "client"
     instance_epoch: int = 0
     cluster_key: bytes = b""
     """Of nodes, and of clients that operate the cluster; others have none."""
@@ -43,6 +43,6 @@ def proof(
     return hmac.new(key, text, hashlib.sha256).digest()
 
 
-def holds(expected: bytes, shown: bytes) -> bool:
+def verify_proof(expected: bytes, shown: bytes) -> bool:
     """Compare two proofs in constant time."""
     return hmac.compare_digest(expected, shown)

@@ -13,16 +13,16 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from logboom.wire import message as base
-from logboom.wire.commands import AnyCommand, Result
+from logboom.wire import base
+from logboom.wire.commands import AnyCommand, CommandResult
 from logboom.wire.group_messages import GroupMessage
 from logboom.wire.group_view import GroupOffsets, GroupSummary, GroupView
 from logboom.wire.parking import AT_ONCE, ParkingMessage
 from logboom.wire.subscription_messages import SubscriptionMessage
-from logboom.wire.transactions import Transaction, TransactionMessage
+from logboom.wire.transactions import TransactionId, TransactionMessage
 from logboom.wire.view import View
 
-Message = base.Message
+WireMessage = base.WireMessage
 Request = base.Request
 Name = base.Name
 
@@ -41,7 +41,7 @@ PullStatus: TypeAlias = Literal["FOUND", "NO_NEW_MESSAGE", "NO_MATCHED_MESSAGE",
 # ── connection ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Hello(Message, array_like=True):
+class Hello(WireMessage, array_like=True):
     """First message of every connection (W1)."""
 
     version_min: int
@@ -56,20 +56,20 @@ class Hello(Message, array_like=True):
     """Of who holds the cluster key: 16 random bytes that the listener's proof must cover."""
 
 
-class Challenge(Message, array_like=True):
+class Challenge(WireMessage, array_like=True):
     """The listener proves that it holds the cluster key, and asks a node for the same."""
 
     nonce: bytes
     proof: bytes
 
 
-class Prove(Message, array_like=True):
+class Prove(WireMessage, array_like=True):
     """A node's HMAC-SHA256 over both nonces; answered by Welcome."""
 
     proof: bytes
 
 
-class Welcome(Message, array_like=True):
+class Welcome(WireMessage, array_like=True):
     """The session is open."""
 
     version: int
@@ -78,19 +78,19 @@ class Welcome(Message, array_like=True):
     cluster_id: str = ""
 
 
-class NeedHello(Message, array_like=True):
+class NeedHello(WireMessage, array_like=True):
     """The listener has no session for this connection: say HELLO, then send again (W1)."""
 
 
-class Ping(Message, array_like=True):
+class Ping(WireMessage, array_like=True):
     """Proof of life wanted; answered by Pong."""
 
 
-class Pong(Message, array_like=True):
+class Pong(WireMessage, array_like=True):
     """Proof of life of the node's loop, not only of its I/O thread."""
 
 
-class Failure(Message, array_like=True):
+class Failure(WireMessage, array_like=True):
     """The answer to a request that failed: a code of `wire.errors`, and one line of text."""
 
     code: str
@@ -114,11 +114,11 @@ class Produce(Request, array_like=True):
     due_ms: int = AT_ONCE
     """When the batch is to be released, ms since 1970 by the leader's clock: until then it is
     parked, and takes no offset. -1: at once."""
-    transaction: Transaction | None = None
+    transaction: TransactionId | None = None
     """The batch is parked until this transaction is decided; acks must be all."""
 
 
-class Produced(Message, array_like=True):
+class Produced(WireMessage, array_like=True):
     """The batch is stored as asked."""
 
     base_offset: int
@@ -159,7 +159,7 @@ class Pull(Request, array_like=True):
     """Of a compacted topic: below the horizon only the latest message of each key is wanted."""
 
 
-class Pulled(Message, array_like=True):
+class Pulled(WireMessage, array_like=True):
     """Answer to Pull; batches follow as frames. `max_offset` is the HW."""
 
     status: PullStatus
@@ -187,7 +187,7 @@ class Offsets(Request, array_like=True):
     """As in Produce."""
 
 
-class OffsetsResult(Message, array_like=True):
+class OffsetsResult(WireMessage, array_like=True):
     """(min_offset, max_offset) per asked queue, in order."""
 
     offsets: list[tuple[int, int]]
@@ -206,7 +206,7 @@ class OffsetForTime(Request, array_like=True):
     """As in Produce."""
 
 
-class OffsetForTimeResult(Message, array_like=True):
+class OffsetForTimeResult(WireMessage, array_like=True):
     """The offset found, and the timestamp at it (-1 at the HW)."""
 
     offset: int
@@ -224,7 +224,7 @@ class FindKey(Request, array_like=True):
     limit: int
 
 
-class FindKeyResult(Message, array_like=True):
+class FindKeyResult(WireMessage, array_like=True):
     """Candidates; the asker pulls them and compares the keys. `indexed_to`: from here on the
     index has not caught up, and the asker scans."""
 
@@ -235,7 +235,7 @@ class FindKeyResult(Message, array_like=True):
 # ── replication ─────────────────────────────────────────────────────────────────────────────────
 
 
-class QueueFetch(Struct, frozen=True, array_like=True):
+class FollowerPosition(Struct, frozen=True, array_like=True):
     """A follower's position in one queue: all before it is on its disk (Q4)."""
 
     topic_id: int
@@ -262,7 +262,7 @@ class Replicate(Request, array_like=True):
     number: int
     wait_ms: int
     max_bytes: int
-    queues: list[QueueFetch]
+    queues: list[FollowerPosition]
     gone: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(topic id, queue) that the follower no longer fetches from this leader."""
     heard: int = -1
@@ -305,7 +305,7 @@ class QueueAnswer(Struct, frozen=True, array_like=True):
     """OK: the copies go up to here; -1: there is no answer to `lacks`."""
 
 
-class Replicated(Message, array_like=True):
+class Replicated(WireMessage, array_like=True):
     """Answer to Replicate: queues with news only."""
 
     answers: list[QueueAnswer]
@@ -332,7 +332,7 @@ class Watch(Request, array_like=True):
     """Whether decisions on transactions are wanted: brokers carry them out."""
 
 
-class WatchResult(Message, array_like=True):
+class WatchResult(WireMessage, array_like=True):
     """The delta, the whole (view.full), or an empty delta when nothing changed in time."""
 
     view: View
@@ -342,7 +342,7 @@ class ListGroups(Request, array_like=True):
     """All consumer groups; to the raft leader, linearizable."""
 
 
-class GroupsListed(Message, array_like=True):
+class GroupsListed(WireMessage, array_like=True):
     """Answer to ListGroups, by name."""
 
     groups: list[GroupSummary]
@@ -354,7 +354,7 @@ class DescribeGroup(Request, array_like=True):
     group: Name
 
 
-class GroupDescribed(Message, array_like=True):
+class GroupDescribed(WireMessage, array_like=True):
     """Answer to DescribeGroup, as of the metadata version `version`."""
 
     group: GroupView
@@ -374,10 +374,10 @@ class Propose(Request, array_like=True):
     command: AnyCommand
 
 
-class Proposed(Message, array_like=True):
+class Proposed(WireMessage, array_like=True):
     """The command was committed and applied; its own result may still be an error code."""
 
-    result: Result
+    result: CommandResult
 
 
 class Heartbeat(Request, array_like=True):
@@ -389,14 +389,14 @@ class Heartbeat(Request, array_like=True):
     """Brokers that should replicate from this one and have not asked for a while."""
 
 
-class HeartbeatGranted(Message, array_like=True):
+class HeartbeatGranted(WireMessage, array_like=True):
     """The lease, counted by the broker from the moment it sent the heartbeat (Q11)."""
 
     lease_ms: int
     version: int
 
 
-class RaftFrame(Message, array_like=True):
+class RaftFrame(WireMessage, array_like=True):
     """One way between name servers (id 0); the raft payload is the frame behind.
 
     `session` is new for each connection, `number` counts from 0 within it: any gap ends it (R10).
@@ -428,7 +428,7 @@ class RemoveNameServer(Request, array_like=True):
     name_server: Name
 
 
-class Done(Message, array_like=True):
+class Ok(WireMessage, array_like=True, tag="done"):
     """The request is done; nothing else to say."""
 
 
@@ -436,7 +436,7 @@ class Stats(Request, array_like=True):
     """Ask any node for its counters."""
 
 
-class StatsResult(Message, array_like=True):
+class StatsResult(WireMessage, array_like=True):
     """Flat counters and gauges of a node; histograms as `<name>.p50` and so on."""
 
     node: str
@@ -474,7 +474,7 @@ AnyMessage = (
     | RaftFrame
     | AddNameServer
     | RemoveNameServer
-    | Done
+    | Ok
     | Stats
     | StatsResult
     | ListGroups

@@ -31,7 +31,7 @@ _PADDING: Final = tuple(bytes(length) for length in range(8))
 _encode_headers: Final = msgspec.msgpack.Encoder().encode
 
 
-class Packed(NamedTuple):
+class PackedColumns(NamedTuple):
     """One or more columns, ready to be joined into a body."""
 
     parts: list[bytes]
@@ -40,28 +40,28 @@ class Packed(NamedTuple):
     key_summary: int = 0
 
 
-def pack_values(values: Sequence[bytes | None]) -> Packed:
+def pack_values(values: Sequence[bytes | None]) -> PackedColumns:
     """The values column; a None is a tombstone."""
     parts, nulls = _binary(values, "values")
-    return Packed(parts, Attribute.NULL_VALUES if nulls else 0)
+    return PackedColumns(parts, Attribute.NULL_VALUES if nulls else 0)
 
 
-def pack_keys(keys: Sequence[bytes | None]) -> Packed:
+def pack_keys(keys: Sequence[bytes | None]) -> PackedColumns:
     """The keys column and its summary; nothing if no message has a key."""
     if keys[0] is None and keys.count(None) == len(keys):
-        return Packed([], 0)
+        return PackedColumns([], 0)
     parts, nulls = _binary(keys, "keys")
     attributes = Attribute.KEYS | (Attribute.NULL_KEYS if nulls else 0)
-    return Packed(parts, attributes, key_summary=key_summary(keys))
+    return PackedColumns(parts, attributes, key_summary=key_summary(keys))
 
 
-def pack_tags(tags: Sequence[str | None]) -> Packed:
+def pack_tags(tags: Sequence[str | None]) -> PackedColumns:
     """The dictionary-encoded tags and their summary; nothing if no message has a tag."""
     places: dict[str | None, int] = dict.fromkeys(tags, 0)
     nulls = None in places
     distinct = [tag for tag in places if tag is not None]
     if not distinct:
-        return Packed([], 0)
+        return PackedColumns([], 0)
     places.update({tag: place for place, tag in enumerate(distinct)})
     try:
         dictionary, _ = _binary([tag.encode() for tag in distinct], "tags")
@@ -74,22 +74,22 @@ def pack_tags(tags: Sequence[str | None]) -> Packed:
     indices = array("i", map(places.__getitem__, tags)).tobytes()
     parts += [indices, _padding(len(indices)), *dictionary]
     attributes = Attribute.TAGS | (Attribute.NULL_TAGS if nulls else 0)
-    return Packed(parts, attributes, tag_summary=summary)
+    return PackedColumns(parts, attributes, tag_summary=summary)
 
 
-def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> Packed:
+def pack_headers(headers: Sequence[Mapping[str, bytes] | None]) -> PackedColumns:
     """The headers column, one msgpack map a message; nothing if no message has headers."""
     if headers[0] is None and headers.count(None) == len(headers):
-        return Packed([], 0)
+        return PackedColumns([], 0)
     encoded = [None if each is None else _headers(each) for each in headers]
     parts, nulls = _binary(encoded, "headers")
-    return Packed(parts, Attribute.HEADERS | (Attribute.NULL_HEADERS if nulls else 0))
+    return PackedColumns(parts, Attribute.HEADERS | (Attribute.NULL_HEADERS if nulls else 0))
 
 
-def pack_timestamps(timestamps_ms: Sequence[int]) -> Packed:
+def pack_timestamps(timestamps_ms: Sequence[int]) -> PackedColumns:
     """The timestamps column."""
     try:
-        return Packed([array("q", timestamps_ms).tobytes()], Attribute.TIMESTAMPS)
+        return PackedColumns([array("q", timestamps_ms).tobytes()], Attribute.TIMESTAMPS)
     except (TypeError, OverflowError) as error:
         text = f"timestamps_ms must be whole milliseconds of 64 bits: {error}"
         raise InvalidRequest(text) from error

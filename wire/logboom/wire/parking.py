@@ -25,11 +25,11 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple, TypeAlias
 
-from logboom.wire.checking import damaged
+from logboom.wire.base import Name, Request, WireMessage
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.head import RELEASED_FROM, BatchHead, peek
-from logboom.wire.message import Message, Name, Request
-from logboom.wire.transactions import Transaction
+from logboom.wire.transactions import TransactionId
+from logboom.wire.validation import damaged
 
 MAX_DELAY_MS: Final = 40 * 24 * 60 * 60 * 1000
 """The longest delay: 40 days."""
@@ -44,35 +44,35 @@ _BODY: Final = struct.Struct("<BB6xq")
 _CARRIED: Final = struct.Struct("<QIQI")
 _WHOSE: Final = struct.Struct("<qqH")
 
-Place: TypeAlias = tuple[int, int]
+EntryPosition: TypeAlias = tuple[int, int]
 """Position (offset, side) in a queue's log."""
 
 
-class Parked(NamedTuple):
+class ParkedBody(NamedTuple):
     """What a PARKED entry holds."""
 
     due_ms: int
     """Of what waits for a decision: when it was parked first."""
     batch: memoryview
-    carried: tuple[Place, Place] | None
+    carried: tuple[EntryPosition, EntryPosition] | None
     """(where it was parked first, where it was parked last); None: it was not before."""
-    transaction: Transaction | None = None
+    transaction: TransactionId | None = None
     """Whose decision it waits for; None: it waits until `due_ms`."""
 
 
 def encode_parked(
     batch: bytes | memoryview,
     due_ms: int,
-    carried: tuple[Place, Place] | None = None,
-    transaction: Transaction | None = None,
+    carried: tuple[EntryPosition, EntryPosition] | None = None,
+    transaction: TransactionId | None = None,
 ) -> bytes:
     """The body of a PARKED entry.
 
     Args:
         batch: checked, as its producer sent it.
         due_ms: milliseconds since 1970, not negative.
-        carried: as `Parked.carried`.
-        transaction: as `Parked.transaction`.
+        carried: as `ParkedBody.carried`.
+        transaction: as `ParkedBody.transaction`.
     """
     places = b"" if carried is None else _CARRIED.pack(*carried[0], *carried[1])
     waits, whose = UNTIL_A_TIME, b""
@@ -82,7 +82,7 @@ def encode_parked(
     return b"".join((_BODY.pack(waits, carried is not None, due_ms), places, whose, batch))
 
 
-def parked_body(body: bytes | memoryview) -> Parked:
+def parked_body(body: bytes | memoryview) -> ParkedBody:
     """What `encode_parked` made; the batch is not checked again: the entry's checksum covers it.
 
     Raises:
@@ -105,14 +105,14 @@ def parked_body(body: bytes | memoryview) -> Parked:
         raise damaged(f"a parked entry of {len(body)} bytes: {error}", "fetch it again") from None
     if len(body) <= at:
         raise damaged(f"a parked entry of {len(body)} bytes", "fetch it again")
-    return Parked(due_ms, memoryview(body)[at:], places, transaction)
+    return ParkedBody(due_ms, memoryview(body)[at:], places, transaction)
 
 
-def _whose(body: bytes | memoryview, at: int) -> tuple[Transaction, int]:
+def _whose(body: bytes | memoryview, at: int) -> tuple[TransactionId, int]:
     sequence, attempt, length = _WHOSE.unpack_from(body, at)
     at += _WHOSE.size
     app_id = bytes(body[at : at + length]).decode()
-    return Transaction(app_id, sequence, attempt), at + length
+    return TransactionId(app_id, sequence, attempt), at + length
 
 
 def parked_head(body: bytes | memoryview) -> BatchHead | None:
@@ -176,7 +176,7 @@ class Recall(Request, array_like=True):
     """As in Produce."""
 
 
-class Recalled(Message, array_like=True):
+class Recalled(WireMessage, array_like=True):
     """Answer to Recall. `done`: the batch will never be delivered; else it was released before."""
 
     done: bool

@@ -18,18 +18,18 @@ from typing import Any, Final, Literal, NamedTuple
 from logboom.wire.actor import Effects, Send
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, error_for
 from logboom.wire.frames import Frame, decode, encode
-from logboom.wire.hello import Identity, holds, proof
+from logboom.wire.hello import Identity, proof, verify_proof
 from logboom.wire.messages import (
     AnyMessage,
     Challenge,
     Failure,
     Hello,
-    Message,
     NeedHello,
     Ping,
     Pong,
     Prove,
     Welcome,
+    WireMessage,
 )
 
 PING_AFTER: Final = 1.0
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Outstanding:
+class _InFlightRequest:
     frames: list[Frame]
     context: Any
     deadline: float
@@ -78,7 +78,7 @@ class Session:
         self._rng = rng
         self._nonce = b""
         self._next_id = 1
-        self._outstanding: dict[int, _Outstanding] = {}
+        self._outstanding: dict[int, _InFlightRequest] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._unsent: list[int] = []
         self._heard = now
@@ -93,7 +93,7 @@ class Session:
 
     def request(
         self,
-        message: Message,
+        message: WireMessage,
         batches: Sequence[Frame],
         context: Any,
         deadline: float,
@@ -107,7 +107,7 @@ class Session:
         message.id = number
         frames = encode(message, batches)
         self._expect(now)
-        self._outstanding[number] = _Outstanding(frames, context, deadline)
+        self._outstanding[number] = _InFlightRequest(frames, context, deadline)
         heapq.heappush(self._deadlines, (deadline, number))
         if self.state == "open":
             out.sends.append(Send(self.endpoint, frames))
@@ -118,7 +118,9 @@ class Session:
                 self._greet(out, now)
         return number
 
-    def tell(self, message: Message, batches: Sequence[Frame], out: Effects, now: float) -> bool:
+    def tell(
+        self, message: WireMessage, batches: Sequence[Frame], out: Effects, now: float
+    ) -> bool:
         """Send a message that has no answer, if the session is open; else say False."""
         self._due_known = False
         if self.state != "open":
@@ -260,7 +262,7 @@ class Session:
         if self.state != "greeting":
             return []
         expected = proof(me.cluster_key, "listener", self._nonce, message.nonce, me.client_id)
-        if not holds(expected, message.proof):
+        if not verify_proof(expected, message.proof):
             mend = "give all nodes the same cluster key file"
             if me.kind == "client":
                 mend = "use the key file of the cluster that you mean"
@@ -305,7 +307,7 @@ class Session:
             return [Reply(waiting.context, None, (), error)]
         return [Reply(waiting.context, message, batches, None)]
 
-    def _give_up(self, number: int) -> _Outstanding | None:
+    def _give_up(self, number: int) -> _InFlightRequest | None:
         """Wait for its answer no longer; the next request must not make this silence a new one."""
         waiting = self._outstanding.pop(number, None)
         self._owing |= waiting is not None

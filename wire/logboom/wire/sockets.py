@@ -21,14 +21,14 @@ from typing import Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from logboom.wire.actor import Address, Inbound, Received, Send
-from logboom.wire.connections import LOOK_S, AcceptedConnections
+from logboom.wire.accepted_connections import LOOK_S, AcceptedConnections
+from logboom.wire.acceptor import error_frames
+from logboom.wire.actor import Address, PeerAddress, Received, Send
 from logboom.wire.errors import StartError, Unavailable
 from logboom.wire.frames import Frame, id_of
-from logboom.wire.gate import refusal
-from logboom.wire.hello import Kind
+from logboom.wire.hello import PeerKind
 from logboom.wire.messages import MAX_BATCH_BYTES
-from logboom.wire.unfinished import UnfinishedLimits
+from logboom.wire.unfinished_messages import UnfinishedLimits
 
 TURN_MESSAGES: Final = 256
 TURN_BYTES: Final = 2 * 1024 * 1024
@@ -103,7 +103,7 @@ class Sockets:
         self._listening: dict[str, zmq.Socket[bytes]] = {}
         self._dialled: dict[str, zmq.Socket[bytes]] = {}
         self._sources: dict[zmq.Socket[bytes], str] = {}
-        self._inbound: dict[tuple[str, bytes], Inbound] = {}
+        self._inbound: dict[tuple[str, bytes], PeerAddress] = {}
         self._outboxes: dict[Address, deque[list[Frame]]] = {}
         self._outbox_bytes: dict[Address, int] = {}
         self._leaving: dict[Address, deque[tuple[zmq.MessageTracker, int]]] = {}
@@ -119,7 +119,7 @@ class Sockets:
         self._connections = AcceptedConnections(limits)
         self._monitors: dict[zmq.Socket[bytes], tuple[str, int]] = {}
         """What tells of the connections of a listener → its name and port."""
-        self.kind_of: Callable[[Inbound], Kind | None] = _nobody
+        self.kind_of: Callable[[PeerAddress], PeerKind | None] = _nobody
         """The kind of the session behind an address, as the core knows it."""
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -330,14 +330,14 @@ class Sockets:
             self._more.append(socket)
         return size
 
-    def _peer(self, listener: str, routing_id: bytes) -> Inbound:
+    def _peer(self, listener: str, routing_id: bytes) -> PeerAddress:
         key = (listener, routing_id)
         peer = self._inbound.get(key)
         if peer is None:
             if len(self._inbound) > KNOWN_PEERS:
                 self._inbound.clear()
                 self._unfollowed.clear()
-            peer = self._inbound[key] = Inbound(listener, routing_id)
+            peer = self._inbound[key] = PeerAddress(listener, routing_id)
         return peer
 
     def send(self, sends: Sequence[Send]) -> None:
@@ -350,7 +350,7 @@ class Sockets:
     def _try(self, peer: Address, frames: Sequence[Frame]) -> bool:
         """False: the peer cannot take it now."""
         try:
-            if isinstance(peer, Inbound):
+            if isinstance(peer, PeerAddress):
                 listener = self._listening[peer.listener]
                 return self._hand_over(listener, peer, [peer.routing_id, *frames])
             dialled = self._dialled.get(peer)
@@ -374,7 +374,7 @@ class Sockets:
             self._reap_one(peer, leaving)
             if self._leaving_bytes.get(peer, 0) >= OUTBOX_BYTES:
                 return False
-        if isinstance(peer, Inbound) and self._full(peer, size):
+        if isinstance(peer, PeerAddress) and self._full(peer, size):
             self.dropped += 1
             if size >= FOLLOWED_BYTES:
                 self._tell_busy(socket, peer, frames[1])
@@ -395,7 +395,7 @@ class Sockets:
         self._count(peer, unfollowed)
         return True
 
-    def _full(self, peer: Inbound, size: int) -> bool:
+    def _full(self, peer: PeerAddress, size: int) -> bool:
         """Whether a message to `peer` must be dropped for the sake of the others."""
         if self.waiting + size <= SHARED_BYTES:
             return False
@@ -413,13 +413,13 @@ class Sockets:
             or self.waiting + size > 2 * SHARED_BYTES
         )
 
-    def _tell_busy(self, socket: zmq.Socket[bytes], peer: Inbound, head: Frame) -> None:
+    def _tell_busy(self, socket: zmq.Socket[bytes], peer: PeerAddress, head: Frame) -> None:
         """Whoever waits for an answer that is dropped need not wait until its deadline."""
         number = id_of(head)
         if number:
             text = "too many answers wait for peers that do not read: ask again"
             busy = Unavailable(text, "BUSY")
-            self._hand_over(socket, peer, [peer.routing_id, *refusal(number, busy)])
+            self._hand_over(socket, peer, [peer.routing_id, *error_frames(number, busy)])
 
     def _reap_one(self, peer: Address, leaving: deque[tuple[zmq.MessageTracker, int]]) -> None:
         """Forget what ZeroMQ has sent to a peer, or dropped with its connection."""
@@ -432,13 +432,13 @@ class Sockets:
 
     def _count(self, peer: Address, size: int) -> None:
         """So much more waits for a peer; only those who dialled us share a bound."""
-        if isinstance(peer, Inbound):
+        if isinstance(peer, PeerAddress):
             self.waiting += size
 
     def _queue(self, peer: Address, frames: list[Frame]) -> None:
         size = sum(map(len, frames))
         waiting = self._outbox_bytes.get(peer, 0)
-        shared = isinstance(peer, Inbound)
+        shared = isinstance(peer, PeerAddress)
         if waiting + size > OUTBOX_BYTES or (shared and self.waiting + size > SHARED_BYTES):
             self.dropped += 1
             return
@@ -539,7 +539,7 @@ class Sockets:
         self._context.term()
 
 
-def _nobody(_address: Inbound) -> None:
+def _nobody(_address: PeerAddress) -> None:
     return None
 
 

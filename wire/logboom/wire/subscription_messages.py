@@ -13,10 +13,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.message import Message, Name, Request
+from logboom.wire.base import Name, Request, WireMessage
 
-Kind: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
-KINDS: Final[tuple[Kind, ...]] = ("exclusive", "failover", "shared", "key_shared")
+SubscriptionType: TypeAlias = Literal["exclusive", "failover", "shared", "key_shared"]
+KINDS: Final[tuple[SubscriptionType, ...]] = ("exclusive", "failover", "shared", "key_shared")
 Hashing: TypeAlias = Literal["auto_split", "sticky", "consistent"]
 Start: TypeAlias = int | Literal["first", "last"]
 """Where a subscription begins that a queue does not know: a message time in ms, or an end of it."""
@@ -30,7 +30,7 @@ NAME_LENGTH: Final = 120
 class SubscriptionConfig(Struct, frozen=True, array_like=True):
     """How a subscription is served, as long as it has consumers: all of them must agree."""
 
-    kind: Kind = "exclusive"
+    kind: SubscriptionType = "exclusive"
     hashing: Hashing = "auto_split"
     """Of key_shared: who gets which keys."""
     filter: str = ""
@@ -82,7 +82,7 @@ class Subscribe(Request, array_like=True):
     """As in Produce."""
 
 
-class Subscribed(Message, array_like=True):
+class Subscribed(WireMessage, array_like=True):
     """The consumer is attached; it has no permits yet."""
 
     floor: int
@@ -110,7 +110,7 @@ class Receive(Request, array_like=True):
     topic_id: int = 0
 
 
-class Delivered(Message, array_like=True):
+class Delivered(WireMessage, array_like=True):
     """Whole batches follow as frames; of each, which messages are meant."""
 
     chosen: list[bytes]
@@ -141,7 +141,7 @@ class SettleMessages(Request, array_like=True):
     topic_id: int = 0
 
 
-class Settled(Message, array_like=True):
+class Settled(WireMessage, array_like=True):
     """Done, but for what the consumer does not hold."""
 
     refused: list[Span]
@@ -233,7 +233,7 @@ class SubscriptionState(Struct, frozen=True, array_like=True):
     """Its settings; None without consumers."""
 
 
-class SubscriptionsDescribed(Message, array_like=True):
+class SubscriptionsDescribed(WireMessage, array_like=True):
     """Answer to DescribeSubscriptions, by name."""
 
     subscriptions: list[SubscriptionState]

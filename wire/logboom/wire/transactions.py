@@ -30,10 +30,9 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from logboom.wire.checking import damaged
-from logboom.wire.command import Command
+from logboom.wire.base import Command, Name, Request, WireMessage
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.message import Message, Name, Request
+from logboom.wire.validation import damaged
 
 HALF: Final = -1
 """Instead of a sequence: the batch is a half message, and the name is its producer group's."""
@@ -48,11 +47,11 @@ MAX_HANDLES: Final = 3_000
 _HEAD: Final = struct.Struct("<QqqBxHI")
 _PLACE: Final = struct.Struct("<QI")
 
-Place: TypeAlias = tuple[int, int]
+EntryPosition: TypeAlias = tuple[int, int]
 """Position (offset, side) in a queue's log."""
 
 
-class Transaction(Struct, frozen=True, array_like=True, gc=False):
+class TransactionId(Struct, frozen=True, array_like=True, gc=False):
     """Whose decision a parked batch waits for."""
 
     app_id: Name
@@ -78,7 +77,7 @@ def check_app_id(app_id: str) -> None:
 # ── commands ────────────────────────────────────────────────────────────────────────────────────
 
 
-class OpenTransaction(Command, frozen=True, array_like=True):
+class OpenApplication(Command, frozen=True, array_like=True, tag="opentransaction"):
     """A producer begins to work under an application id: who did before is fenced.
 
     Value: the producer epoch, and the greatest sequence that was committed (-1: none), as text.
@@ -88,12 +87,12 @@ class OpenTransaction(Command, frozen=True, array_like=True):
     time_ms: int
 
 
-class ParkedIn(Struct, frozen=True, array_like=True, gc=False):
+class ParkedBatches(Struct, frozen=True, array_like=True, gc=False):
     """Parked batches of one queue."""
 
     topic_id: int
     queue: int
-    places: list[Place]
+    places: list[EntryPosition]
     """Where each was parked first, in the order in which they are released."""
 
 
@@ -107,7 +106,7 @@ class ConsumedOffset(Struct, frozen=True, array_like=True, gc=False):
     seen_end: int
 
 
-class Consumed(Struct, frozen=True, array_like=True, gc=False):
+class TransactionOffsetCommit(Struct, frozen=True, array_like=True, gc=False):
     """Offsets of one group that are committed with a transaction, or the decision is refused."""
 
     group: str
@@ -134,17 +133,17 @@ class Decide(Command, frozen=True, array_like=True):
 
     app_id: str
     epoch: int
-    """Producer epoch from `OpenTransaction`; -1: not fenced."""
+    """Producer epoch from `OpenApplication`; -1: not fenced."""
     sequence: int
     attempt: int
     commit: bool
-    parked: list[ParkedIn]
+    parked: list[ParkedBatches]
     """Of an abort: queues that may hold something; the places say nothing."""
-    consumed: list[Consumed]
+    consumed: list[TransactionOffsetCommit]
     time_ms: int
 
 
-class CarriedOut(Struct, frozen=True, array_like=True, gc=False):
+class AppliedDecision(Struct, frozen=True, array_like=True, gc=False):
     """A queue's leader has carried out decisions, up to this one."""
 
     number: int
@@ -157,10 +156,10 @@ class ReportDecided(Command, frozen=True, array_like=True):
 
     broker: str
     instance_epoch: int
-    done: list[CarriedOut]
+    done: list[AppliedDecision]
 
 
-TransactionCommand: TypeAlias = OpenTransaction | Decide | ReportDecided
+TransactionCommand: TypeAlias = OpenApplication | Decide | ReportDecided
 
 
 # ── what brokers are told ───────────────────────────────────────────────────────────────────────
@@ -175,14 +174,14 @@ class DecisionView(Struct, frozen=True, array_like=True, gc=False):
     sequence: int
     attempt: int
     commit: bool
-    queues: list[ParkedIn]
+    queues: list[ParkedBatches]
     """Queues that have not reported."""
 
 
 # ── entries ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Decided(Struct, frozen=True, gc=False):
+class DecidedBody(Struct, frozen=True, gc=False):
     """What a DECIDED entry holds."""
 
     number: int
@@ -190,10 +189,10 @@ class Decided(Struct, frozen=True, gc=False):
     sequence: int
     attempt: int
     commit: bool
-    places: list[Place]
+    places: list[EntryPosition]
 
 
-def encode_decided(decided: Decided) -> bytes:
+def encode_decided(decided: DecidedBody) -> bytes:
     """The body of a DECIDED entry."""
     app_id = decided.app_id.encode()
     head = _HEAD.pack(
@@ -207,7 +206,7 @@ def encode_decided(decided: Decided) -> bytes:
     return b"".join((head, app_id, *(_PLACE.pack(*place) for place in decided.places)))
 
 
-def decided_body(body: bytes | memoryview) -> Decided:
+def decided_body(body: bytes | memoryview) -> DecidedBody:
     """What `encode_decided` made.
 
     Raises:
@@ -224,7 +223,7 @@ def decided_body(body: bytes | memoryview) -> Decided:
     except UnicodeDecodeError as error:
         raise damaged(f"a deciding entry: {error}", "fetch it again") from None
     places = list(_PLACE.iter_unpack(body[start:]))
-    return Decided(number, app_id, sequence, attempt, bool(commit), places)
+    return DecidedBody(number, app_id, sequence, attempt, bool(commit), places)
 
 
 # ── messages ────────────────────────────────────────────────────────────────────────────────────
@@ -245,18 +244,18 @@ class CheckParked(Request, array_like=True):
 
     topic: Name
     queue: int
-    transaction: Transaction
-    places: list[Place]
+    transaction: TransactionId
+    places: list[EntryPosition]
     topic_id: int = 0
     read_bytes: int = 0
     """Beyond 0: the batches of the first places are wanted too, until they have so many bytes."""
 
 
-class ParkedChecked(Message, array_like=True):
+class ParkedChecked(WireMessage, array_like=True):
     """Answer to CheckParked: the places where nothing is parked for this transaction. The frames behind
     are the batches that were wanted: one at least, if the first place holds one."""
 
-    unknown: list[Place]
+    unknown: list[EntryPosition]
 
 
 class EndHalf(Request, array_like=True):
@@ -273,7 +272,7 @@ class EndHalf(Request, array_like=True):
     topic_id: int = 0
 
 
-class HalfEnded(Message, array_like=True):
+class HalfEnded(WireMessage, array_like=True):
     """Answer to EndHalf."""
 
     outcome: Literal["committed", "aborted", "unknown"]
@@ -287,7 +286,7 @@ class CheckHalves(Request, array_like=True):
     wait_ms: int
 
 
-class Unended(Struct, frozen=True, array_like=True, gc=False):
+class UndecidedBatch(Struct, frozen=True, array_like=True, gc=False):
     """One parked batch that waits for a decision."""
 
     topic: str
@@ -295,7 +294,7 @@ class Unended(Struct, frozen=True, array_like=True, gc=False):
     queue: int
     offset: int
     side: int
-    transaction: Transaction
+    transaction: TransactionId
     parked_ms: int
     """When it was parked, ms since 1970 by the leader's clock."""
     checks: int
@@ -306,27 +305,27 @@ class Unended(Struct, frozen=True, array_like=True, gc=False):
     """Bytes."""
 
 
-class HalvesToCheck(Message, array_like=True):
+class HalvesToCheck(WireMessage, array_like=True):
     """Answer to CheckHalves; the frames behind are the batches, in this order."""
 
-    halves: list[Unended]
+    halves: list[UndecidedBatch]
 
 
-class ListUnended(Request, array_like=True):
+class ListUndecided(Request, array_like=True, tag="listunended"):
     """All that waits for a decision in the queues led by this broker, oldest first; of one application
     in the order of sequences and attempts."""
 
     app_id: Name = ""
     """Only of this application id or producer group; "": of all."""
     limit: int = 1_000
-    after: Unended | None = None
+    after: UndecidedBatch | None = None
     """Go on behind this one, the last of the answer before."""
 
 
-class UnendedListed(Message, array_like=True):
+class UndecidedListed(WireMessage, array_like=True, tag="unendedlisted"):
     """Answer to ListUnended."""
 
-    parked: list[Unended]
+    parked: list[UndecidedBatch]
     more: bool
 
 
@@ -338,6 +337,6 @@ TransactionMessage: TypeAlias = (
     | HalfEnded
     | CheckHalves
     | HalvesToCheck
-    | ListUnended
-    | UnendedListed
+    | ListUndecided
+    | UndecidedListed
 )

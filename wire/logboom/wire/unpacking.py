@@ -39,7 +39,7 @@ class TagBuffers(NamedTuple):
     dictionary: BinaryBuffers
 
 
-class Cursor:
+class BodyReader:
     """Walks over a body, handing out views that are certain to lie inside."""
 
     __slots__ = ("_at", "_body")
@@ -69,7 +69,7 @@ class BinaryColumn:
 
     __slots__ = ("_data", "_offsets", "_valid", "_validity", "_view", "_width", "count")
 
-    def __init__(self, cursor: Cursor, count: int, *, nulls: bool) -> None:
+    def __init__(self, cursor: BodyReader, count: int, *, nulls: bool) -> None:
         self.count = count
         self._validity = cursor.take(-(-count // 8)) if nulls else None
         self._valid: str | None = None
@@ -164,7 +164,7 @@ class TagColumn:
 
     __slots__ = ("_dictionary", "_indices", "_tags", "_validity", "count")
 
-    def __init__(self, cursor: Cursor, count: int, *, nulls: bool) -> None:
+    def __init__(self, cursor: BodyReader, count: int, *, nulls: bool) -> None:
         self.count = count
         distinct = int.from_bytes(cursor.take(8), "little")
         if not 0 < distinct <= count:

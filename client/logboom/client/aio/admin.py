@@ -9,19 +9,23 @@ from typing import Any, Literal
 
 from logboom.client import flows
 from logboom.client.admin import read_offsets, wall_ms
+from logboom.client.admin_flows import group_flows
+from logboom.client.admin_flows.group_lag import GroupDescription, OffsetReset
+from logboom.client.admin_flows.offset_resets import ResetRequest, Target, reset_offsets
+from logboom.client.admin_flows.open_transactions import (
+    DEFAULT_LIMIT,
+    OpenTransactions,
+    open_transactions,
+)
 from logboom.client.aio.admin_subscriptions import SubscriptionAdmin
 from logboom.client.aio.bridge import drive
+from logboom.client.delays import Parking
+from logboom.client.fetch import message_flows
 from logboom.client.flows import changed_config
-from logboom.client.groups import flows as group_flows
-from logboom.client.groups.resets import Reset, Target, reset_offsets
-from logboom.client.groups.results import GroupDescription, OffsetReset
 from logboom.client.io_thread import IoThread
-from logboom.client.parking import Parking
-from logboom.client.reading import message_flows
 from logboom.client.results import Message, NodeStats
-from logboom.client.transactions.halves import HalfOutcome, end_half
-from logboom.client.transactions.unended import MOST, OpenTransactions, open_transactions
-from logboom.wire.filters import Filter
+from logboom.client.transactions.half_messages import HalfOutcome, end_half
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import GroupSummary
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 
@@ -177,11 +181,13 @@ class Admin:
     ) -> list[OffsetReset]:
         """Move committed offsets, or only plan it."""
         listed = None if file is None else await asyncio.to_thread(read_offsets, file)
-        asked = Reset(group, to, shift, from_group, listed, topic, queues)
+        asked = ResetRequest(group, to, shift, from_group, listed, topic, queues)
         flow = reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run)
         return await drive(self._io, flow)
 
-    async def transactions(self, app_id: str = "", *, most: int = MOST) -> OpenTransactions:
+    async def transactions(
+        self, app_id: str = "", *, most: int = DEFAULT_LIMIT
+    ) -> OpenTransactions:
         """Transactions and half messages that nobody has decided."""
         return await drive(self._io, open_transactions(app_id, self._timeout_s, most))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from logboom.client.admin_flows import subscription_flows
+from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
 from logboom.client.aio.bridge import drive
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.subscriptions import flows
-from logboom.client.subscriptions.flows import Moved, QueueSubscription
 
 
 class SubscriptionAdmin:
@@ -21,11 +21,11 @@ class SubscriptionAdmin:
 
     async def all(self, topic: str) -> list[QueueSubscription]:
         """All subscriptions of a topic, queue by queue."""
-        return await drive(self._io, flows.subscriptions(topic, "", self._timeout_s))
+        return await drive(self._io, subscription_flows.subscriptions(topic, "", self._timeout_s))
 
     async def describe(self, topic: str, name: str) -> list[QueueSubscription]:
         """One subscription, queue by queue: how far it is, and its consumers."""
-        return await drive(self._io, flows.subscriptions(topic, name, self._timeout_s))
+        return await drive(self._io, subscription_flows.subscriptions(topic, name, self._timeout_s))
 
     async def reset(
         self,
@@ -36,9 +36,9 @@ class SubscriptionAdmin:
         queues: Sequence[int] | None = None,
         dry_run: bool = True,
         force: bool = False,
-    ) -> list[Moved]:
+    ) -> list[SubscriptionReset]:
         """Let a subscription go on from the first message, the end, or a message time in ms."""
-        flow = flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
+        flow = subscription_flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
         return await drive(self._io, flow)
 
     async def skip(
@@ -50,15 +50,17 @@ class SubscriptionAdmin:
         queues: Sequence[int] | None = None,
         dry_run: bool = True,
         force: bool = False,
-    ) -> list[Moved]:
+    ) -> list[SubscriptionReset]:
         """Acknowledge the next `count` messages of each queue."""
-        flow = flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
+        flow = subscription_flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
         return await drive(self._io, flow)
 
     async def peek(self, topic: str, name: str, queue: int, count: int = 10) -> list[Message]:
         """The first messages of a queue that are not acknowledged; nothing changes by it."""
-        return await drive(self._io, flows.peek(topic, name, queue, count, self._timeout_s))
+        return await drive(
+            self._io, subscription_flows.peek(topic, name, queue, count, self._timeout_s)
+        )
 
     async def delete(self, topic: str, name: str, *, force: bool = False) -> None:
         """Forget a subscription with all that it acknowledged."""
-        await drive(self._io, flows.delete(topic, name, force, self._timeout_s))
+        await drive(self._io, subscription_flows.delete(topic, name, force, self._timeout_s))

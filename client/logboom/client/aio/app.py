@@ -22,7 +22,7 @@ from logboom.client.aio.producer import Producer, Sent
 from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.app import AGAIN_S, LOOK_S
 from logboom.client.subscribers import Subscribers
-from logboom.client.typed import Codec, encode_value
+from logboom.client.typed_values import Codec, encode_value
 from logboom.wire.errors import InvalidRequest, RetryableError
 
 LOG = logging.getLogger("logboom.client")

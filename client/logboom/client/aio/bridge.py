@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from logboom.client.flows import Flow
 from logboom.client.io_thread import IoThread
-from logboom.client.outcome import Outcome
+from logboom.client.promise import Promise
 from logboom.wire.errors import LogboomError
 
 T = TypeVar("T")
@@ -21,13 +21,13 @@ def call_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *a
         loop.call_soon_threadsafe(callback, *args)
 
 
-async def awaited(outcome: Outcome[T]) -> T:
+async def awaited(outcome: Promise[T]) -> T:
     """The value of an outcome; raises its error."""
     await settled(outcome)
     return outcome.get()
 
 
-async def settled(outcome: Outcome[Any]) -> None:
+async def settled(outcome: Promise[Any]) -> None:
     """Wait until an outcome is done, whatever it came to."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -42,7 +42,7 @@ async def settled(outcome: Outcome[Any]) -> None:
 
 async def run(io: IoThread, call: Any) -> Any:
     """Submit a call and await its outcome."""
-    outcome: Outcome[Any] = call.outcome
+    outcome: Promise[Any] = call.outcome
     io.expect(outcome)
     io.submit(call)
     return await awaited(outcome)

@@ -19,21 +19,21 @@ from logboom.client.aio.push_consumer import PushConsumer
 from logboom.client.aio.subscription_consumer import SubscriptionConsumer
 from logboom.client.calls import Connect
 from logboom.client.client import PARK_S, PREFETCH_BYTES, parse_endpoints
+from logboom.client.fetch import message_flows
+from logboom.client.fetch.fetch_collector import check_start
+from logboom.client.fetch.message_filter import wanted_of
 from logboom.client.group_options import check_groupless, check_whole, member_options
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
 from logboom.client.io_thread import IoThread
-from logboom.client.options import Begin, Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.producer import ABANDON_S
+from logboom.client.producer_options import Begin, Isolation, ProducerOptions, reads_uncommitted
 from logboom.client.push_options import PushOptions
-from logboom.client.reading import message_flows
-from logboom.client.reading.intake import check_start
-from logboom.client.reading.picking import wanted_of
 from logboom.client.results import PullResult
 from logboom.client.subscription_options import subscriber_options
-from logboom.client.subscriptions.subscriber import WINDOW
+from logboom.client.subscriptions.subscriber_state import WINDOW
 from logboom.client.transactions.applications import check_chosen, take_over
-from logboom.client.transactions.deciding import (
+from logboom.client.transactions.decisions import (
     Decision,
     ParkedHandle,
     decide_handles,
@@ -41,11 +41,11 @@ from logboom.client.transactions.deciding import (
 )
 from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.columns import Columns
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.messages import Acks
 
 
-class Connecting:
+class ConnectContext:
     """What `connect` returns: `await` it, or enter it with `async with`."""
 
     def __init__(self, endpoints: tuple[str, ...], options: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def connect(
     client_id: str = "",
     create_topics: bool = False,
     cluster_key: bytes = b"",
-) -> Connecting:
+) -> ConnectContext:
     """Open a client: `boom = await connect(…)` or `async with connect(…) as boom`.
 
     Arguments and errors are those of `logboom.client.connect`.
@@ -98,7 +98,7 @@ def connect(
         "create_topics": create_topics,
         "cluster_key": cluster_key,
     }
-    return Connecting(parse_endpoints(endpoints), options)
+    return ConnectContext(parse_endpoints(endpoints), options)
 
 
 class Client:

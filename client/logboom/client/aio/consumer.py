@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.aio.bridge import call_in, run
-from logboom.client.calls import CloseFetch, ReadAt, Start
+from logboom.client.calls import CloseFetch, MessageTime, Start
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.fetch_collector import LOW_SHARE, FetchCollector
+from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.io_thread import IoThread
-from logboom.client.reading.inbox import Inbox
-from logboom.client.reading.intake import LOW_SHARE, Intake
-from logboom.client.reading.subscription import Subscription
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.errors import ClientClosed, InvalidRequest
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 
 
 class Consumer:
@@ -42,9 +42,9 @@ class Consumer:
         self._io = io
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
-        self._inbox = Inbox(prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._intake = Intake(self._inbox, io.submit, wanted)
-        self._subscription = Subscription(
+        self._inbox = FetchBuffer(prefetch_bytes, lambda: call_in(self._loop, self._event.set))
+        self._intake = FetchCollector(self._inbox, io.submit, wanted)
+        self._subscription = TopicSelection(
             topics, queues, start, wanted, uncommitted=uncommitted, compacted=compacted
         )
         self._timeout_s = timeout_s
@@ -115,7 +115,7 @@ class Consumer:
         """Read a queue on from the messages at or after a message time."""
         await self.open()
         self._check()
-        self._intake.seek(topic, queue, ReadAt(timestamp_ms))
+        self._intake.seek(topic, queue, MessageTime(timestamp_ms))
 
     def position(self, topic: str, queue: int) -> int | None:
         """Offset of the next message of a queue; None while it is looked up."""

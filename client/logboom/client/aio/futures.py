@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Sequence
 
 from logboom.client.aio.bridge import call_in
-from logboom.client.parking import Parking
+from logboom.client.delays import Parking
 from logboom.client.results import Run
-from logboom.client.sending.piles import Pile
+from logboom.client.send.producer_batch import ProducerBatch
 
 
 class ManyFuture(asyncio.Future[list[Run]]):
     """The awaitable of one `send_many`: gives [(queue, first offset, count)], done when all are."""
 
-    piles: Sequence[Pile] = ()
+    piles: Sequence[ProducerBatch] = ()
     """Its batches, once they are on their way."""
 
     async def parked(self) -> list[Parking]:
@@ -27,7 +27,7 @@ class ManyFuture(asyncio.Future[list[Run]]):
         return [pile.parked for pile in self.piles if pile.parked is not None]
 
 
-def many(piles: list[Pile]) -> ManyFuture:
+def many(piles: list[ProducerBatch]) -> ManyFuture:
     """The future of these batches, in the running loop."""
     loop = asyncio.get_running_loop()
     future = ManyFuture(loop=loop)

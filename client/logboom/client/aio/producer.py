@@ -16,21 +16,21 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from logboom.client.aio.bridge import awaited, call_in, run
 from logboom.client.aio.futures import ManyFuture, many
-from logboom.client.aio.transaction import Beginning, Desk
+from logboom.client.aio.transaction import TransactionContext, TransactionPool
 from logboom.client.aio.transactional_sender import TransactionalSender
+from logboom.client.argument_checks import BytesLike
 from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
+from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.options import ProducerOptions
-from logboom.client.outcome import Outcome
-from logboom.client.parking import Parking, recalling, was_recalled
 from logboom.client.producer import ABANDON_S
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.promise import Promise
 from logboom.client.results import Message, SendResult
-from logboom.client.sending.piles import Pile
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.transactions.parked_batches import ToPark, send_all
-from logboom.client.transactions.parks import Parks
-from logboom.client.transactions.transacting import transactional
+from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
@@ -40,7 +40,7 @@ _Late: TypeAlias = tuple[
 ]
 
 
-class _Buffer(SendBuffer[Sent]):
+class _ProducerBuffer(SendBuffer[Sent]):
     """A buffer with a clock."""
 
     def wall_ms(self) -> int:
@@ -53,14 +53,18 @@ class Producer:
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
-        self._buffer = _Buffer(options, self._future, threading.Lock(), time.monotonic, io.ring)
+        self._buffer = _ProducerBuffer(
+            options, self._future, threading.Lock(), time.monotonic, io.ring
+        )
         io.buffers.add(self._buffer)
         self._late: deque[_Late] = deque()
         """Sends that wait for their topic or for room, in order."""
         self._hurrying: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
-        self._desk = Desk(io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s))
+        self._desk = TransactionPool(
+            io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s)
+        )
         self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
 
     def send(
@@ -124,12 +128,14 @@ class Producer:
 
         return self._now_or_late(topic, queue, send, ManyFuture)
 
-    def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Beginning:
+    def transaction(
+        self, app_id: str | None = None, sequence: int | None = None
+    ) -> TransactionContext:
         """Begin a transaction: `async with producer.transaction() as txn: txn.send(…)` commits at
         the end, and aborts on an exception; or `txn = await producer.transaction()`. Arguments and
         errors are those of `logboom.client`'s producer."""
         self._check()
-        return Beginning(self._desk, app_id, sequence)
+        return TransactionContext(self._desk, app_id, sequence)
 
     def transactional_sender(
         self, *, group: str, check: Callable[[Message], object]
@@ -147,11 +153,11 @@ class Producer:
         """What waits for acknowledgement."""
         return self._buffer
 
-    def future_of(self, pile: Pile, index: int) -> Sent:
+    def future_of(self, pile: ProducerBatch, index: int) -> Sent:
         """The awaitable of one message of a pile."""
         return self._future(pile, index)
 
-    def runs_of(self, piles: list[Pile]) -> ManyFuture:
+    def runs_of(self, piles: list[ProducerBatch]) -> ManyFuture:
         """The awaitable of whole piles."""
         return many(piles)
 
@@ -162,15 +168,15 @@ class Producer:
         await self._open()
 
     async def send_batches(
-        self, batches: Iterable[ToPark], parks: Parks, now_ms: int
-    ) -> list[Pile]:
+        self, batches: Iterable[ToPark], parks: TransactionBatches, now_ms: int
+    ) -> list[ProducerBatch]:
         """Put encoded batches on their queues; they wait for the decision of `parks`.
 
         Raises:
             As `Client.park`.
         """
         await self.hurried()
-        piles: list[Pile] = []
+        piles: list[ProducerBatch] = []
         for each in batches:
             await self._find(each[0], each[1])
             await self._room()
@@ -180,7 +186,7 @@ class Producer:
     async def recall(self, sent: SendResult | Parking) -> bool:
         """Take back what waits for its time, as `logboom.client`'s producer does."""
         parked = sent if isinstance(sent, Parking) else sent.parked
-        answer, _ = await run(self._io, recalling(parked, self._timeout_s))
+        answer, _ = await run(self._io, recall_call(parked, self._timeout_s))
         return was_recalled(answer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -281,7 +287,7 @@ class Producer:
     async def _room(self) -> None:
         while self._buffer.full:
             self._io.check()
-            room: Outcome[None] = Outcome()
+            room: Promise[None] = Promise()
             self._buffer.room_wanted.append(partial(room.resolve, None))
             # The core may have freed bytes, and called, before we were on its list.
             if not self._buffer.full:
@@ -291,7 +297,7 @@ class Producer:
                     await awaited(room)
 
     @staticmethod
-    def _future(pile: Pile, index: int) -> Sent:
+    def _future(pile: ProducerBatch, index: int) -> Sent:
         """A future of the running loop; all of a pile are settled by one call into it."""
         loop = asyncio.get_running_loop()
         future: Sent = loop.create_future()
@@ -302,7 +308,7 @@ class Producer:
         return future
 
 
-def _settle(pile: Pile) -> None:
+def _settle(pile: ProducerBatch) -> None:
     for index, future in pile.attached:
         if future.done():
             continue

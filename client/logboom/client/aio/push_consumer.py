@@ -14,18 +14,24 @@ from typing import Any, Self
 
 from logboom.client.aio.bridge import call_in, run
 from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
-from logboom.client.groups.copies import CopySink
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.member import Member, MemberOptions
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.member import MemberOptions, MemberState
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
+from logboom.client.push.listener_runner import (
+    RAISED,
+    apply_result,
+    fail_raised,
+    place,
+    takes_context,
+)
+from logboom.client.push.listener_task import Context, ListenerTask
+from logboom.client.push.process_queue import cached_by_queue, lane_fetches
+from logboom.client.push.push_dispatcher import PushDispatcher
 from logboom.client.push_options import PushOptions
-from logboom.client.pushing.dispatching import Dispatcher
-from logboom.client.pushing.lanes import cached_by_queue, lane_fetches
-from logboom.client.pushing.listening import RAISED, judge, place, raised, takes_context
-from logboom.client.pushing.work import Context, Work
-from logboom.client.reading.inbox import Inbox
 from logboom.client.results import Message
+from logboom.client.retry_publisher import RetryPublisher
 from logboom.wire.errors import ClientClosed, LogboomError
 
 LOG = logging.getLogger("logboom.client")
@@ -58,11 +64,11 @@ class PushConsumer:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._ended = asyncio.Event()
-        inbox = Inbox(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._member = Member(options, inbox, threading.RLock(), lane_fetches(push), store)
-        self._sink = CopySink(io, timeout_s)
-        failures = Failures(self._member, time.monotonic, self._sink)
-        self._dispatcher = Dispatcher(self._member, push, io.submit, failures)
+        inbox = FetchBuffer(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
+        self._member = MemberState(options, inbox, threading.RLock(), lane_fetches(push), store)
+        self._sink = RetryPublisher(io, timeout_s)
+        failures = FailedMessages(self._member, time.monotonic, self._sink)
+        self._dispatcher = PushDispatcher(self._member, push, io.submit, failures)
         self._opening = asyncio.Lock()
         self._pump: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +116,7 @@ class PushConsumer:
         self._tasks.discard(task)
         self._event.set()
 
-    async def _handle(self, work: Work) -> None:
+    async def _handle(self, work: ListenerTask) -> None:
         context: tuple[Any, ...] = (Context(work),) if self._with_context else ()
         try:
             if self._push.batch > 1:
@@ -125,14 +131,14 @@ class PushConsumer:
             with self._member.lock:
                 self._dispatcher.done(work, time.monotonic())
 
-    async def _one_by_one(self, work: Work, context: tuple[Any, ...]) -> None:
+    async def _one_by_one(self, work: ListenerTask, context: tuple[Any, ...]) -> None:
         while work.rest and not work.stopped and not (self._push.orderly and work.failed):
             message = work.rest.popleft()
             work.current, work.began = message, time.monotonic()
             await self._call(work, message, [message], context)
 
     async def _call(
-        self, work: Work, given: object, messages: list[Message], context: tuple[Any, ...]
+        self, work: ListenerTask, given: object, messages: list[Message], context: tuple[Any, ...]
     ) -> None:
         try:
             result = self._listener(given, *context)
@@ -145,9 +151,9 @@ class PushConsumer:
         # The listener is its user's: whatever it raises says that the message failed.
         except Exception as error:
             LOG.exception(RAISED, place(messages[0]))
-            raised(work, messages, error)
+            fail_raised(work, messages, error)
         else:
-            judge(work, messages, result)
+            apply_result(work, messages, result)
 
     # What its user may do.
 

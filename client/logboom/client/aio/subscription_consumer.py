@@ -13,12 +13,12 @@ from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import call_in, drive, run
 from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
-from logboom.client.groups.copies import CopySink
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
+from logboom.client.retry_publisher import RetryPublisher
 from logboom.client.subscription_consumer import CLOSE_S
-from logboom.client.subscriptions.readers import SubscriptionReaders, find_topics
-from logboom.client.subscriptions.subscriber import Subscriber, SubscriberOptions
+from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
 
@@ -35,13 +35,15 @@ class SubscriptionConsumer:
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._options = options
-        self._sink = CopySink(io, timeout_s)
-        self._readers = SubscriptionReaders(options, self._subscriber, io.submit, self._sink)
+        self._sink = RetryPublisher(io, timeout_s)
+        self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
         self._opened = False
         self._closed = False
 
-    def _subscriber(self, options: SubscriberOptions) -> Subscriber:
-        return Subscriber(options, lambda: call_in(self._loop, self._event.set), threading.RLock())
+    def _subscriber(self, options: SubscriberOptions) -> SubscriberState:
+        return SubscriberState(
+            options, lambda: call_in(self._loop, self._event.set), threading.RLock()
+        )
 
     async def open(self) -> None:
         """Find the topic and attach; `async with` and the first read do it too.

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
+from logboom.client.argument_checks import BytesLike
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.options import ProducerOptions
-from logboom.client.sending.piles import ignored
-from logboom.client.transactions.applications import OwnNames, check_chosen, opened
-from logboom.client.transactions.offsets import Offsets
-from logboom.client.transactions.transacting import OneTransaction, Work, transactional
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.producer_batch import ignored
+from logboom.client.transactions.applications import ApplicationIdPool, check_chosen, opened
+from logboom.client.transactions.consumed_offsets import Offsets
+from logboom.client.transactions.transaction_work import (
+    TransactionBase,
+    TransactionWork,
+    transactional,
+)
 from logboom.wire.errors import LogboomError
 
 if TYPE_CHECKING:
@@ -28,10 +32,10 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("logboom.client")
 
 
-class Transaction(OneTransaction):
+class Transaction(TransactionBase):
     """As `logboom.client`'s; `commit` and `abort` are awaited."""
 
-    def __init__(self, desk: Desk, inner: Producer, work: Work) -> None:
+    def __init__(self, desk: TransactionPool, inner: Producer, work: TransactionWork) -> None:
         self._desk = desk
         self._inner = inner
         super().__init__(work)
@@ -145,10 +149,10 @@ class Transaction(OneTransaction):
                 LOG.warning("a transaction is aborted later than now: %s", fault)
 
 
-class Beginning:
+class TransactionContext:
     """What `Producer.transaction` returns: `await` it, or enter it with `async with`."""
 
-    def __init__(self, desk: Desk, app_id: str | None, sequence: int | None) -> None:
+    def __init__(self, desk: TransactionPool, app_id: str | None, sequence: int | None) -> None:
         self._desk = desk
         self._asked = (app_id, sequence)
         self._made: Transaction | None = None
@@ -170,7 +174,7 @@ class Beginning:
             await self._made.__aexit__(kind, error, trace)
 
 
-class Desk:
+class TransactionPool:
     """The transactions of one producer, as `logboom.client.transaction` has it."""
 
     def __init__(
@@ -184,9 +188,9 @@ class Desk:
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
-        self._own = OwnNames(io.member_id)
+        self._own = ApplicationIdPool(io.member_id)
         self._idle: dict[str, Producer] = {}
-        self._open: dict[int, tuple[Work, Producer]] = {}
+        self._open: dict[int, tuple[TransactionWork, Producer]] = {}
 
     async def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction."""
@@ -199,11 +203,11 @@ class Desk:
             name = app_id
         application = self._io.applications.take(name)
         inner: Producer | None = None
-        work: Work | None = None
+        work: TransactionWork | None = None
         try:
             await drive(self._io, opened(application, wall_ms(), self._timeout_s))
             inner = self._idle.pop(name, None) or self._make(self._options)
-            work = Work(application, sequence, inner.buffer, own=name in self._own)
+            work = TransactionWork(application, sequence, inner.buffer, own=name in self._own)
             self._open[id(work)] = (work, inner)
             return Transaction(self, inner, work)
         finally:
@@ -213,15 +217,15 @@ class Desk:
                 self._own.give_back(name, wall_ms())
                 self._io.applications.give_back(application)
 
-    async def commit(self, work: Work) -> None:
+    async def commit(self, work: TransactionWork) -> None:
         """As `Transaction.commit`."""
         await drive(self._io, work.commit(wall_ms(), self._options.delivery_timeout_s))
 
-    async def abort(self, work: Work) -> None:
+    async def abort(self, work: TransactionWork) -> None:
         """As `Transaction.abort`."""
         await drive(self._io, work.abort(wall_ms(), self._timeout_s))
 
-    async def take_back(self, work: Work) -> None:
+    async def take_back(self, work: TransactionWork) -> None:
         """A transaction has ended; said again it changes nothing."""
         name = work.application.app_id
         found = self._open.pop(id(work), None)

@@ -11,14 +11,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from logboom.client.aio.bridge import call_in, drive
+from logboom.client.argument_checks import BytesLike
 from logboom.client.calls import CloseChecks, OpenChecks
+from logboom.client.delays import Parking
 from logboom.client.io_thread import IoThread
-from logboom.client.limits import BytesLike
-from logboom.client.parking import Parking
 from logboom.client.results import Message
-from logboom.client.transactions.half_checks import Checks
-from logboom.client.transactions.halves import (
-    HalfSent,
+from logboom.client.transactions.half_check_poller import HalfMessageQueue
+from logboom.client.transactions.half_messages import (
+    HalfSendResult,
     Resolution,
     check_outcome,
     end_half,
@@ -31,7 +31,7 @@ from logboom.client.transactions.halves import (
 )
 from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
-from logboom.wire.transactions import Unended
+from logboom.wire.transactions import UndecidedBatch
 
 if TYPE_CHECKING:
     from logboom.client.aio.producer import Producer
@@ -58,7 +58,7 @@ class TransactionalSender:
         inner.buffer.alone = True
         loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
-        self._checks = Checks(group, lambda: call_in(loop, self._wanted.set))
+        self._checks = HalfMessageQueue(group, lambda: call_in(loop, self._wanted.set))
         self._closed = False
         io.submit(OpenChecks(self._checks))
         self._task = loop.create_task(self._run())
@@ -74,7 +74,7 @@ class TransactionalSender:
         headers: Mapping[str, bytes] | None = None,
         timestamp_ms: int | None = None,
         queue: int | None = None,
-    ) -> HalfSent:
+    ) -> HalfSendResult:
         """Park a message, run `local` (a function or a coroutine function) with it, and publish or
         drop it as that says. The errors are those of `logboom.client`'s."""
         if self._closed:
@@ -91,19 +91,19 @@ class TransactionalSender:
         said = await _said(local, message_of(sent, value, key, tag, headers))
         return await self._end(parked_of(sent), resolution_of(said, "a local transaction"))
 
-    async def _end(self, parked: Parking, resolution: Resolution) -> HalfSent:
+    async def _end(self, parked: Parking, resolution: Resolution) -> HalfSendResult:
         place = (parked.topic, parked.queue, resolution)
         if resolution is Resolution.UNKNOWN:
-            return HalfSent(*place, "unknown", parked)
+            return HalfSendResult(*place, "unknown", parked)
         commit = resolution is Resolution.COMMIT
         try:
             flow = end_half(parked, commit=commit, timeout=self._timeout_s)
             outcome = await drive(self._io, flow)
         except TimedOut as error:
             LOG.warning("a half message is decided later, by its check: %s", error)
-            return HalfSent(*place, "unknown", parked)
+            return HalfSendResult(*place, "unknown", parked)
         check_outcome(resolution, outcome, parked)
-        return HalfSent(*place, outcome, parked)
+        return HalfSendResult(*place, outcome, parked)
 
     # Checks.
 
@@ -114,7 +114,7 @@ class TransactionalSender:
             while self._checks.arrivals and not self._closed:
                 await self._answer(*self._checks.arrivals.popleft())
 
-    async def _answer(self, half: Unended, batch: Frame) -> None:
+    async def _answer(self, half: UndecidedBatch, batch: Frame) -> None:
         try:
             said = await _said(self._check, half_message(half, batch))
             await self._end(place_of_half(half), resolution_of(said, "a check"))

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from logboom.client.turn import Turn
+from logboom.client.core_context import CoreTurn
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
-from logboom.wire.messages import Message
+from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply, Session
 
 IDLE: Final = 60.0
@@ -18,7 +18,7 @@ IDLE: Final = 60.0
 OnReply: TypeAlias = Callable[[Reply], None]
 
 
-class Ticket(NamedTuple):
+class RequestHandle(NamedTuple):
     """One outstanding request, to cancel it."""
 
     session: Session
@@ -32,7 +32,7 @@ class Ticket(NamedTuple):
 class Connections:
     """Sessions by endpoint, dialled when first asked and hung up when idle."""
 
-    def __init__(self, identity: Identity, rng: random.Random, turn: Turn) -> None:
+    def __init__(self, identity: Identity, rng: random.Random, turn: CoreTurn) -> None:
         self._identity = identity
         self._rng = rng
         self._turn = turn
@@ -44,19 +44,19 @@ class Connections:
     def request(
         self,
         endpoint: str,
-        message: Message,
+        message: WireMessage,
         batches: Sequence[Frame],
         on_reply: OnReply,
         timeout: float,
-    ) -> Ticket:
+    ) -> RequestHandle:
         """Ask; `on_reply` gets exactly one Reply within `timeout` seconds, unless cancelled."""
         turn = self._turn
         session = self._session(endpoint)
         self._used[endpoint] = turn.now
         number = session.request(message, batches, on_reply, turn.now + timeout, turn.out, turn.now)
-        return Ticket(session, number)
+        return RequestHandle(session, number)
 
-    def tell(self, endpoint: str, message: Message, batches: Sequence[Frame]) -> bool:
+    def tell(self, endpoint: str, message: WireMessage, batches: Sequence[Frame]) -> bool:
         """Send what has no answer; False if the connection is not open yet."""
         self._used[endpoint] = self._turn.now
         return self._session(endpoint).tell(message, batches, self._turn.out, self._turn.now)

@@ -11,27 +11,33 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from logboom.client.groups.holdings import GroupFetch, Holding, Matching, Share, Turns
-from logboom.client.reading.inbox import Inbox
-from logboom.client.reading.intake import LOW_SHARE
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.fetch_collector import LOW_SHARE
+from logboom.client.groups.assigned_queue import (
+    AssignedQueue,
+    GroupFetch,
+    PrefetchShare,
+    TopicFilter,
+    Turns,
+)
 from logboom.wire.errors import LogboomError, UnknownResource
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import GroupConfig, QueueKey
 
 if TYPE_CHECKING:
-    from logboom.client.groups.broadcasting import OffsetStore
+    from logboom.client.groups.broadcast_member import OffsetStore
 
-MakeFetch = Callable[[Holding, int, Inbox, int, Matching], GroupFetch]
+MakeFetch = Callable[[AssignedQueue, int, FetchBuffer, int, TopicFilter], GroupFetch]
 COMMIT_EVERY_S: Final = 5.0
 """Seconds between commits of what is finished (RocketMQ's persistConsumerOffsetInterval)."""
 MAX_POLL_INTERVAL_MS: Final = 300_000
 """How long who polls may take between two polls (Kafka's max.poll.interval.ms)."""
 
 
-class Reader(Protocol):
+class MemberReader(Protocol):
     """Who hands out the messages of a member."""
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, holding: AssignedQueue) -> None:
         """Hand out nothing more of a queue; called by the core, under the lock."""
         ...
 
@@ -65,13 +71,13 @@ class MemberOptions:
     a listener's, which is called."""
 
 
-class Member:
+class MemberState:
     """A member: what it has, and what its group wants."""
 
     def __init__(
         self,
         options: MemberOptions,
-        inbox: Inbox,
+        inbox: FetchBuffer,
         lock: AbstractContextManager[Any],
         make_fetch: MakeFetch = GroupFetch,
         store: OffsetStore | None = None,
@@ -82,10 +88,10 @@ class Member:
         self.make_fetch = make_fetch
         self.store = store
         """Of a broadcasting member, which keeps its offsets itself; None: it joins its group."""
-        self.reader: Reader | None = None
-        self.holdings: dict[QueueKey, Holding] = {}
+        self.reader: MemberReader | None = None
+        self.holdings: dict[QueueKey, AssignedQueue] = {}
         """Every queue that this member has; the core writes it, by `add` and `remove`."""
-        self._by_name: dict[tuple[str, int], Holding] = {}
+        self._by_name: dict[tuple[str, int], AssignedQueue] = {}
         self.config = options.config
         """The group's own, once joined."""
         self.subscription = options.subscription
@@ -104,15 +110,15 @@ class Member:
         """Queue that was lost → (offset, `Trial.trying`) of the message that this process tried there:
         it has not ended with it."""
         self._turns = Turns()
-        self._shares: dict[str, Share] = {}
-        self._matching: dict[str, tuple[str, Matching]] = {}
+        self._shares: dict[str, PrefetchShare] = {}
+        self._matching: dict[str, tuple[str, TopicFilter]] = {}
 
     @property
     def commits_early(self) -> bool:
         """Whether what is finished may be committed at any time; if not, the caller says when."""
         return self.options.commit_every_s > 0
 
-    def add(self, holding: Holding) -> None:
+    def add(self, holding: AssignedQueue) -> None:
         """The member has one more queue; under the lock."""
         holding.share = self._shares.setdefault(holding.topic, holding.share)
         holding.share.holdings[holding.key] = holding
@@ -120,7 +126,7 @@ class Member:
         self.holdings[holding.key] = holding
         self._by_name[holding.topic, holding.queue] = holding
 
-    def remove(self, holding: Holding) -> None:
+    def remove(self, holding: AssignedQueue) -> None:
         """It has one less, unless it got the queue anew; under the lock."""
         name = (holding.topic, holding.queue)
         if self.holdings.get(holding.key) is holding:
@@ -129,7 +135,7 @@ class Member:
         if self._by_name.get(name) is holding:
             del self._by_name[name]
 
-    def holding(self, topic: str, queue: int) -> Holding | None:
+    def holding(self, topic: str, queue: int) -> AssignedQueue | None:
         """The holding of a queue by its topic's name."""
         return self._by_name.get((topic, queue))
 
@@ -174,7 +180,7 @@ class Member:
             mine = [h for h in self.holdings.values() if not h.is_retry]
             return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
 
-    def matching(self, topic: str) -> Matching:
+    def matching(self, topic: str) -> TopicFilter:
         """What the group wants of a topic."""
         text = self.subscription.get(topic, "")
         known = self._matching.get(topic)
@@ -192,10 +198,10 @@ class Member:
         self.inbox.bell()
 
 
-def matching_of(text: str) -> Matching:
+def matching_of(text: str) -> TopicFilter:
     """A filter text made ready.
 
     Raises:
         InvalidFilter: it cannot be read.
     """
-    return Matching(Filter.read(text))
+    return TopicFilter(Filter.read(text))

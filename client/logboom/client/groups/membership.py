@@ -5,28 +5,32 @@ out, and when the last message is finished, commit and release go in one request
 longer than most of the group's drain time is released unfinished, before the coordinator fences us
 (G2). A member that was fenced drops everything and joins again. One whose caller asks for nothing any
 more leaves, and joins again when it is asked.
+
+A look at a group's subscription, for a member that was out while it was changed.
 """
 
 from __future__ import annotations
 
 import logging
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from logboom.client.calls import CloseMember, CommitMember, OpenMember
-from logboom.client.cluster.coordinators import Asked, Coordinator
-from logboom.client.groups.adopting import Adopting
-from logboom.client.groups.committing import Committing
-from logboom.client.groups.custody import Custody
-from logboom.client.groups.idling import Idling
-from logboom.client.groups.leaving import LAST_S, Leaving
-from logboom.client.groups.member import Member
-from logboom.client.groups.rejoining import GroupLook
-from logboom.client.outcome import Outcome
-from logboom.client.turn import Turn
-from logboom.wire.errors import GroupError, LogboomError, RetryableError
+from logboom.client.cluster.connections import Connections
+from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
+from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.core_context import CoreTurn
+from logboom.client.groups.leave import LAST_S, MemberShutdown, SubscriptionChange
+from logboom.client.groups.member import MemberState
+from logboom.client.groups.offset_committer import OffsetCommitter
+from logboom.client.groups.poll_timer import PollTimer
+from logboom.client.groups.reconciler import Reconciler
+from logboom.client.promise import Promise
+from logboom.wire.errors import GroupError, InternalError, LogboomError, RetryableError, Unavailable
 from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
-from logboom.wire.messages import AnyMessage
+from logboom.wire.messages import AnyMessage, DescribeGroup, GroupDescribed
+from logboom.wire.session import Reply
 
 LOG = logging.getLogger("logboom.client")
 
@@ -40,7 +44,7 @@ CALM_S: Final = 0.02
 """Least seconds between two heartbeats."""
 JOIN_S: Final = 5.0
 """Seconds that one broker gets to answer a join: it goes through the log."""
-OUT: Final = ("STALE_EPOCH", "UNKNOWN_MEMBER", "UNKNOWN_GROUP")
+FENCED_CODES: Final = ("STALE_EPOCH", "UNKNOWN_MEMBER", "UNKNOWN_GROUP")
 """Answers that say: you are out, join again."""
 
 
@@ -49,28 +53,28 @@ class Membership:
 
     def __init__(
         self,
-        member: Member,
-        coordinator: Coordinator,
-        custody: Custody,
-        look: GroupLook,
-        turn: Turn,
+        member: MemberState,
+        coordinator: CoordinatorClient,
+        custody: Reconciler,
+        look: GroupLookup,
+        turn: CoreTurn,
         rng: random.Random,
     ) -> None:
         self.member = member
         self._coordinator = coordinator
-        self._committing = Committing(member, coordinator)
+        self._committing = OffsetCommitter(member, coordinator)
         self._custody = custody
         self._look = look
         self._turn = turn
-        self._opening: Outcome[None] | None = None
+        self._opening: Promise[None] | None = None
         self._seen = -1
-        self._asked: Asked | None = None
+        self._asked: CoordinatorRequest | None = None
         """The join or the heartbeat under way."""
         self._asked_at = 0.0
         self._commit_at = 0.0
-        self._adopting = Adopting(custody, self._committing, turn, rng)
-        self._idling = Idling(member, turn.now)
-        self._leaving: Leaving | None = None
+        self._adopting = SubscriptionChange(custody, self._committing, turn, rng)
+        self._idling = PollTimer(member, turn.now)
+        self._leaving: MemberShutdown | None = None
         self.ended = False
 
     # Joining.
@@ -207,7 +211,7 @@ class Membership:
                 self._beat()
             else:
                 self._turn.after(CALM_S, self._beat)
-        elif isinstance(answer, LogboomError) and answer.code in OUT:
+        elif isinstance(answer, LogboomError) and answer.code in FENCED_CODES:
             self._fenced(answer)
         else:
             LOG.warning("group %s: heartbeat refused: %s", self.member.options.group, answer)
@@ -301,7 +305,7 @@ class Membership:
         self._leave(call)
 
     def _leave(self, call: CloseMember | None) -> None:
-        self._leaving = Leaving(
+        self._leaving = MemberShutdown(
             self.member, self._coordinator, self._committing, self._turn, call, self._gone
         )
         if self.member.epoch < 0:
@@ -350,3 +354,35 @@ class Membership:
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
+
+
+LOOK_S: Final = 3.0
+"""Seconds that the raft leader gets to answer."""
+
+Looked: TypeAlias = Callable[[tuple[dict[str, str], int] | LogboomError], None]
+
+
+class GroupLookup:
+    """Asks the name servers' leader; one try a call."""
+
+    def __init__(self, connections: Connections, watching: MetadataUpdater) -> None:
+        self._connections = connections
+        self._watching = watching
+
+    def subscription(self, group: str, looked: Looked) -> None:
+        """`looked` gets (subscription, its version) or why it is not known."""
+        routes = self._watching.routes
+        leader = [s.endpoint for s in routes.name_servers if s.id == routes.raft_leader]
+        if not leader:
+            looked(Unavailable("no name server is known to lead: is the cluster up?"))
+            return
+
+        def answered(reply: Reply) -> None:
+            if isinstance(reply.message, GroupDescribed):
+                view = reply.message.group
+                looked((view.subscription, view.subscription_version))
+            else:
+                looked(reply.error or InternalError("an empty reply: please report it"))
+
+        message = DescribeGroup(0, int(LOOK_S * 1000), group)
+        self._connections.request(leader[0], message, (), answered, LOOK_S)

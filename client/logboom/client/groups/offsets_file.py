@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.client.groups.broadcasting import Saved
+from logboom.client.groups.broadcast_member import Saved
 from logboom.client.groups.member import MemberOptions
 from logboom.wire.errors import InvalidRequest, Unavailable
 

@@ -11,14 +11,14 @@ from typing import Final
 import msgspec
 
 from logboom.client.calls import AnyCall, WakeSubscriber
-from logboom.client.groups.failures import RetrySink
-from logboom.client.groups.retries import restored
+from logboom.client.fetch.retry_copies import restore_original
+from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message, messages_of
-from logboom.client.subscriptions.places import Parcel, Place
-from logboom.client.subscriptions.sent_on import SentOn
-from logboom.client.subscriptions.subscriber import Subscriber
+from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
+from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.client.subscriptions.subscription_retries import RetryCopies
 from logboom.wire.errors import InvalidRequest
-from logboom.wire.filters import selectors
+from logboom.wire.filters.filter import selectors
 from logboom.wire.names import RETRY_PREFIX
 
 MOST_DELAY_S: Final = 40 * 86_400
@@ -30,7 +30,7 @@ class SubscriberReader:
 
     def __init__(
         self,
-        subscriber: Subscriber,
+        subscriber: SubscriberState,
         submit: Callable[[AnyCall], None],
         sink: RetrySink | None = None,
         name: str = "",
@@ -42,7 +42,7 @@ class SubscriberReader:
         self._ready: deque[Message] = deque()
         self._most = subscriber.options.config.max_attempts
         self._restores = subscriber.options.topic.startswith(RETRY_PREFIX)
-        self._sent_on = None if sink is None else SentOn(subscriber, name, sink, self._wake)
+        self._sent_on = None if sink is None else RetryCopies(subscriber, name, sink, self._wake)
 
     @property
     def waiting(self) -> bool:
@@ -73,7 +73,7 @@ class SubscriberReader:
             raise error
         return taken
 
-    def _tried(self, taken: list[Message], sent_on: SentOn) -> list[Message]:
+    def _tried(self, taken: list[Message], sent_on: RetryCopies) -> list[Message]:
         """Retries as the messages that they are copies of; without what was tried often enough."""
         found = []
         for raw in taken:
@@ -100,7 +100,7 @@ class SubscriberReader:
         if parcel.session == parcel.place.session:
             self._ready.extend(self._opened(parcel))
 
-    def _drop_copies(self, place: Place, offsets: set[int]) -> None:
+    def _drop_copies(self, place: SubscribedQueue, offsets: set[int]) -> None:
         """These are settled: what waits of them is void."""
         copies = place.waiting & offsets
         if not copies:
@@ -117,7 +117,7 @@ class SubscriberReader:
             each for each in self._ready if each.queue != place.queue or each.offset not in copies
         )
 
-    def _opened(self, parcel: Parcel) -> list[Message]:
+    def _opened(self, parcel: ReceivedBatch) -> list[Message]:
         place, subscriber = parcel.place, self._subscriber
         picked = selectors(parcel.chosen, len(parcel.columns)) if parcel.chosen else None
         topic = subscriber.options.topic
@@ -214,12 +214,12 @@ class SubscriberReader:
                 else:
                     self._sent_on.retry(place, offset, message, delay_s, cause)
 
-    def _rewind(self, place: Place) -> None:
+    def _rewind(self, place: SubscribedQueue) -> None:
         """All that is not acknowledged comes again, in order: what is here of it is void."""
         subscriber = self._subscriber
         place.rewound = place.expected
         place.empty()
-        kept: deque[Parcel] = deque()
+        kept: deque[ReceivedBatch] = deque()
         for parcel in subscriber.arrivals:
             if parcel.place is place:
                 place.free(parcel)
@@ -229,7 +229,7 @@ class SubscriberReader:
         subscriber.arrivals.extend(kept)
         self._drop({place.queue})
 
-    def _taken_out(self, message: Message) -> tuple[Place, int]:
+    def _taken_out(self, message: Message) -> tuple[SubscribedQueue, int]:
         """Where a message was read, and its offset there; it is settled from now on."""
         subscriber = self._subscriber
         topic, queue, offset = message.read_from or (message.topic, message.queue, message.offset)
@@ -262,7 +262,7 @@ def check_delay(delay_s: float) -> None:
 
 def _restored(raw: Message) -> Message:
     """A retry as the message that it is a copy of; deliveries of the copy count too."""
-    message = restored(raw)
+    message = restore_original(raw)
     if message.read_from is None:  # somebody else wrote it there
         return msgspec.structs.replace(raw, read_from=(raw.topic, raw.queue, raw.offset))
     return message if raw.attempt == 1 else _counted(message, message.attempt + raw.attempt - 2)

@@ -7,9 +7,9 @@ from typing import Final
 
 from logboom.client.calls import ProposeCommand
 from logboom.client.flows import Flow
-from logboom.wire.commands import Result
+from logboom.wire.commands import CommandResult
 from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
-from logboom.wire.transactions import MADE_UP, OpenTransaction, check_app_id
+from logboom.wire.transactions import MADE_UP, OpenApplication, check_app_id
 
 TRIES: Final = 1 << 20
 """Attempts of one producer epoch: the epoch times this and a count make an attempt."""
@@ -87,7 +87,7 @@ class Applications:
         self._open.pop(application.app_id, None)
 
 
-class OwnNames:
+class ApplicationIdPool:
     """Application ids that one producer made up, for as many transactions as it has at a time."""
 
     def __init__(self, make: Callable[[], str]) -> None:
@@ -133,7 +133,7 @@ def opened(application: Application, wall_ms: int, timeout: float) -> Flow[None]
 def take_over(app_id: str, wall_ms: int, timeout: float) -> Flow[tuple[int, int]]:
     """Get a producer epoch of an application id; with it, its greatest committed sequence."""
     check_app_id(app_id)
-    result: Result = yield ProposeCommand(OpenTransaction(app_id, wall_ms), timeout)
+    result: CommandResult = yield ProposeCommand(OpenApplication(app_id, wall_ms), timeout)
     value = result.value
     if not isinstance(value, list) or len(value) != 2:
         raise InternalError(f"opening a transaction was answered by {value!r}: please report it")

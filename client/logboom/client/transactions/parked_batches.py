@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from logboom.client.limits import BytesLike
-from logboom.client.sending.piles import Pile
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.argument_checks import BytesLike
+from logboom.client.send.producer_batch import ProducerBatch
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.transactions.applications import MAX_SEQUENCE
-from logboom.client.transactions.deciding import ParkedHandle
-from logboom.client.transactions.parks import Parks
+from logboom.client.transactions.decisions import ParkedHandle
 from logboom.wire.batch import encode_batch
-from logboom.wire.checking import check
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InternalError, InvalidRequest
 from logboom.wire.messages import MAX_BATCH_BYTES
-from logboom.wire.transactions import Transaction, check_app_id
+from logboom.wire.transactions import TransactionId, check_app_id
+from logboom.wire.validation import validate_batch
 
 Payload: TypeAlias = BytesLike | Columns | Sequence[bytes | None]
 """An encoded batch, the columns of one, or values alone."""
@@ -25,7 +25,7 @@ ToPark: TypeAlias = tuple[str, int, Payload]
 MAX_ATTEMPT: Final = (1 << 63) - 1
 
 
-def parks_of(app_id: str, attempt: int, sequence: int) -> Parks:
+def parks_of(app_id: str, attempt: int, sequence: int) -> TransactionBatches:
     """What batches wait for.
 
     Raises:
@@ -38,7 +38,7 @@ def parks_of(app_id: str, attempt: int, sequence: int) -> Parks:
     ):
         if type(given) is not int or not 0 <= given <= most:
             raise InvalidRequest(f"{name} is a whole number of 63 bits from 0 on, not {given!r}")
-    return Parks(Transaction(app_id, sequence, attempt), limit=0)
+    return TransactionBatches(TransactionId(app_id, sequence, attempt), limit=0)
 
 
 def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
@@ -54,7 +54,7 @@ def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
         count = len(payload)
     elif isinstance(payload, bytes | bytearray | memoryview):
         batch = bytes(payload)
-        count = check(batch, stamped=False).count
+        count = validate_batch(batch, stamped=False).count
     else:
         batch, count = encode_batch(payload, now_ms=wall_ms), len(payload)
     if len(batch) > MAX_BATCH_BYTES:
@@ -64,8 +64,8 @@ def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
 
 
 def send_all(
-    buffer: SendBuffer[Any], batches: Iterable[ToPark], parks: Parks, wall_ms: int
-) -> list[Pile]:
+    buffer: SendBuffer[Any], batches: Iterable[ToPark], parks: TransactionBatches, wall_ms: int
+) -> list[ProducerBatch]:
     """Put batches on their queues."""
     piles = []
     for topic, queue, payload in batches:
@@ -74,7 +74,7 @@ def send_all(
     return piles
 
 
-def handle_of(pile: Pile) -> ParkedHandle:
+def handle_of(pile: ProducerBatch) -> ParkedHandle:
     """The handle of a pile that is done.
 
     Raises:

@@ -8,24 +8,24 @@ from functools import partial
 from typing import Protocol
 
 from logboom.metadata.config import LEASE_MS, NameServerConfig
+from logboom.metadata.duties.leader_balancer import LeaderBalancer
 from logboom.metadata.duties.liveness import Liveness
-from logboom.metadata.duties.rebalance import Rebalance
-from logboom.metadata.groups.targets import GroupTargets
-from logboom.metadata.raft.config import SubmitOutcome
+from logboom.metadata.groups.group_targets import GroupTargets
 from logboom.metadata.raft.log_commands import AnyLogCommand
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_config import SubmitOutcome
+from logboom.metadata.raft.raft_node import RaftNode
 from logboom.metadata.raft.submissions import OnResult
-from logboom.metadata.state.cluster import Broker
-from logboom.metadata.state.state import State
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.cluster_state import BrokerRegistration
 from logboom.wire.actor import Instant
 from logboom.wire.commands import FenceBroker, NewTerm
 
 
-class Submitter(Protocol):
+class LeaderDutiesHost(Protocol):
     """The name server, as far as its duties know it."""
 
     raft: RaftNode
-    state: State
+    state: StateMachine
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
         """Put a command of this node's own into the log."""
@@ -37,11 +37,11 @@ class Submitter(Protocol):
 class LeaderDuties:
     """Idle on followers; on the raft leader, begins with `NewTerm` (R13)."""
 
-    def __init__(self, config: NameServerConfig, node: Submitter) -> None:
+    def __init__(self, config: NameServerConfig, node: LeaderDutiesHost) -> None:
         self.liveness = Liveness()
         self._id = config.id
         self._node = node
-        self._rebalance = Rebalance(config.rebalance_after_s)
+        self._rebalance = LeaderBalancer(config.rebalance_after_s)
         self._targets = GroupTargets()
         self._announced = 0
         """Term whose `NewTerm` was submitted."""
@@ -68,7 +68,7 @@ class LeaderDuties:
         """Brokers changed in the replicated state."""
         self.liveness.follow(self._node.state.cluster.brokers.values(), now)
 
-    def heard(self, broker: Broker, unheard: Iterable[str], now: float) -> bool:
+    def heard(self, broker: BrokerRegistration, unheard: Iterable[str], now: float) -> bool:
         """A heartbeat of the current registration; False if it is being fenced already."""
         self._rebalance.heard(broker.id, unheard)
         return self.liveness.heard(broker, now)

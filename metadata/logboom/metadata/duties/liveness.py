@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logboom.metadata.config import SESSION
-from logboom.metadata.state.cluster import Broker
+from logboom.metadata.config import SESSION_TIMEOUT_S
+from logboom.metadata.tables.cluster_state import BrokerRegistration
 
 
 class Liveness:
@@ -20,27 +20,29 @@ class Liveness:
         """Broker → (instance epoch, when its session ends)."""
         self._fencing: set[tuple[str, int]] = set()
 
-    def grant_all(self, brokers: Iterable[Broker], now: float) -> None:
+    def grant_all(self, brokers: Iterable[BrokerRegistration], now: float) -> None:
         """Give every live broker a full session."""
-        self._sessions = {b.id: (b.instance_epoch, now + SESSION) for b in brokers if b.alive}
+        self._sessions = {
+            b.id: (b.instance_epoch, now + SESSION_TIMEOUT_S) for b in brokers if b.alive
+        }
         self._fencing.clear()
 
-    def follow(self, brokers: Iterable[Broker], now: float) -> None:
+    def follow(self, brokers: Iterable[BrokerRegistration], now: float) -> None:
         """The brokers changed: new registrations get a full session, fenced ones lose theirs."""
         sessions: dict[str, tuple[int, float]] = {}
         for broker in brokers:
             if broker.alive:
                 known = self._sessions.get(broker.id)
                 if known is None or known[0] != broker.instance_epoch:
-                    known = (broker.instance_epoch, now + SESSION)
+                    known = (broker.instance_epoch, now + SESSION_TIMEOUT_S)
                 sessions[broker.id] = known
         self._sessions = sessions
 
-    def heard(self, broker: Broker, now: float) -> bool:
+    def heard(self, broker: BrokerRegistration, now: float) -> bool:
         """A heartbeat of the current registration; False if it is being fenced already."""
         if (broker.id, broker.instance_epoch) in self._fencing:
             return False
-        self._sessions[broker.id] = (broker.instance_epoch, now + SESSION)
+        self._sessions[broker.id] = (broker.instance_epoch, now + SESSION_TIMEOUT_S)
         return True
 
     def take_expired(self, now: float) -> list[tuple[str, int]]:

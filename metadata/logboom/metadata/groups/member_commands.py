@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from logboom.metadata.groups.groups import Group, Member
+from logboom.metadata.groups.group_settings import make_group
+from logboom.metadata.groups.group_subscriptions import (
+    refuse_mismatch,
+    subscribe,
+    subscription_fault,
+)
 from logboom.metadata.groups.offset_commands import commit, member_of
-from logboom.metadata.groups.settings import make_group
-from logboom.metadata.groups.subscriptions import refuse_mismatch, subscribe, subscription_fault
-from logboom.metadata.state.cluster import Cluster
-from logboom.metadata.state.names import MAX_MEMBERS, member_id_fault
-from logboom.metadata.state.outcome import Outcome, not_coordinator, refused, unknown_group
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.command_outcome import (
+    CommandOutcome,
+    not_coordinator,
+    refused,
+    unknown_group,
+)
+from logboom.metadata.tables.consumer_groups import ConsumerGroup, ConsumerGroupMember
+from logboom.metadata.tables.name_rules import MAX_MEMBERS, member_id_fault
 from logboom.wire.group_commands import ExpireMembers, JoinGroup, LeaveGroup
 
 MAX_LABEL: Final = 256
@@ -21,7 +30,7 @@ _TAKEN: Final = (
 )
 
 
-def join_group(cluster: Cluster, command: JoinGroup) -> Outcome:
+def join_group(cluster: ClusterState, command: JoinGroup) -> CommandOutcome:
     """A member comes, or comes again; value is its epoch."""
     fault = _fault(command)
     if fault is not None:
@@ -33,21 +42,21 @@ def join_group(cluster: Cluster, command: JoinGroup) -> Outcome:
             return refusal
     else:
         made = make_group(cluster, command.group, command.config)
-        if isinstance(made, Outcome):
+        if isinstance(made, CommandOutcome):
             return made
         group = made
     if group.subscription != command.subscription:
         subscribe(cluster, group, command.subscription)
     known = group.names.get(command.instance or command.member)
     if known is None:
-        member = Member(command.member, 0, "", command.instance, command.room, 0)
+        member = ConsumerGroupMember(command.member, 0, "", command.instance, command.room, 0)
         group.members[member.id] = group.names[member.name] = member
         _begin(cluster, group, member, command)
         cluster.groups.reshape(group)
     else:
         member = known
         _take_over(cluster, group, member, command)
-    return Outcome(value=member.epoch)
+    return CommandOutcome(value=member.epoch)
 
 
 def _fault(command: JoinGroup) -> str | None:
@@ -59,7 +68,7 @@ def _fault(command: JoinGroup) -> str | None:
     return fault
 
 
-def _refuse(group: Group, command: JoinGroup) -> Outcome | None:
+def _refuse(group: ConsumerGroup, command: JoinGroup) -> CommandOutcome | None:
     """Why this member cannot join an existing group, or None."""
     if command.coordinator_epoch != group.coordinator_epoch:
         return not_coordinator(group, command.coordinator_epoch)
@@ -81,7 +90,9 @@ def _refuse(group: Group, command: JoinGroup) -> Outcome | None:
     return refuse_mismatch(group, command.subscription)
 
 
-def _begin(cluster: Cluster, group: Group, member: Member, command: JoinGroup) -> None:
+def _begin(
+    cluster: ClusterState, group: ConsumerGroup, member: ConsumerGroupMember, command: JoinGroup
+) -> None:
     cluster.groups.touch(group, (member,))
     member.epoch = group.version
     member.client_id = command.client_id
@@ -89,7 +100,9 @@ def _begin(cluster: Cluster, group: Group, member: Member, command: JoinGroup) -
     member.subscription_version = group.subscription_version
 
 
-def _take_over(cluster: Cluster, group: Group, member: Member, command: JoinGroup) -> None:
+def _take_over(
+    cluster: ClusterState, group: ConsumerGroup, member: ConsumerGroupMember, command: JoinGroup
+) -> None:
     """The same member in a new epoch: what it had goes on, under new owner epochs."""
     groups = cluster.groups
     moved = member.room != command.room
@@ -112,18 +125,18 @@ def _take_over(cluster: Cluster, group: Group, member: Member, command: JoinGrou
         groups.reshape(group)
 
 
-def leave_group(cluster: Cluster, command: LeaveGroup) -> Outcome:
+def leave_group(cluster: ClusterState, command: LeaveGroup) -> CommandOutcome:
     """A member goes, with its last commits; value is a code per release."""
     found = member_of(cluster, command.group, command.member, command.epoch)
-    if isinstance(found, Outcome):
+    if isinstance(found, CommandOutcome):
         return found
     group, member = found
     codes = [commit(group, member, last) for last in command.releases]
     cluster.groups.remove(group, (member,))
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)
 
 
-def expire_members(cluster: Cluster, command: ExpireMembers) -> Outcome:
+def expire_members(cluster: ClusterState, command: ExpireMembers) -> CommandOutcome:
     """Members are out, in the name of their coordinator (R13); value is a code for each."""
     group = cluster.groups.by_name.get(command.group)
     if group is None:
@@ -132,7 +145,7 @@ def expire_members(cluster: Cluster, command: ExpireMembers) -> Outcome:
     if (command.coordinator, command.coordinator_epoch) != current:
         return not_coordinator(group, command.coordinator_epoch)
     codes: list[str] = []
-    out: dict[str, Member] = {}
+    out: dict[str, ConsumerGroupMember] = {}
     for name, epoch in command.members:
         member = group.members.get(name)
         if member is None:
@@ -144,4 +157,4 @@ def expire_members(cluster: Cluster, command: ExpireMembers) -> Outcome:
             out[name] = member
     if out:
         cluster.groups.remove(group, list(out.values()))
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)

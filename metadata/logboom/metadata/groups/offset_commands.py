@@ -6,10 +6,15 @@ the epochs that it names. Commits are no change of metadata: they have no versio
 
 from __future__ import annotations
 
-from logboom.metadata.groups.groups import Group, GroupTopic, Member
-from logboom.metadata.state.cluster import Cluster
-from logboom.metadata.state.names import MAX_RANGES
-from logboom.metadata.state.outcome import Outcome, not_coordinator, refused, unknown_group
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.command_outcome import (
+    CommandOutcome,
+    not_coordinator,
+    refused,
+    unknown_group,
+)
+from logboom.metadata.tables.consumer_groups import ConsumerGroup, ConsumerGroupMember, GroupTopic
+from logboom.metadata.tables.name_rules import MAX_RANGES
 from logboom.wire.group_commands import (
     CommitOffsets,
     GroupCommits,
@@ -22,8 +27,8 @@ from logboom.wire.group_view import MAX_OFFSET, UNKNOWN_START
 
 
 def member_of(
-    cluster: Cluster, name: str, member_id: str, epoch: int
-) -> tuple[Group, Member] | Outcome:
+    cluster: ClusterState, name: str, member_id: str, epoch: int
+) -> tuple[ConsumerGroup, ConsumerGroupMember] | CommandOutcome:
     """A group and its member in this epoch, or UNKNOWN_GROUP, UNKNOWN_MEMBER, STALE_EPOCH."""
     group = cluster.groups.by_name.get(name)
     if group is None:
@@ -45,7 +50,7 @@ def offset_fault(offset: int, seen_end: int) -> str:
     return "BEYOND_END" if offset > seen_end else ""
 
 
-def commit_fault(topic: GroupTopic | None, member: Member, last: QueueCommit) -> str:
+def commit_fault(topic: GroupTopic | None, member: ConsumerGroupMember, last: QueueCommit) -> str:
     """The code that refuses a commit, or "": it can be taken."""
     queue = last.queue
     if topic is None or not topic.has(queue):
@@ -59,7 +64,7 @@ def commit_fault(topic: GroupTopic | None, member: Member, last: QueueCommit) ->
     return offset_fault(last.offset, max(last.seen_end, topic.seen_ends[queue]))
 
 
-def commit(group: Group, member: Member, last: QueueCommit) -> str:
+def commit(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
     """Take one commit; its code, "" if it is done or was done before."""
     topic, queue = group.topics.get(last.topic_id), last.queue
     code = commit_fault(topic, member, last)
@@ -75,7 +80,7 @@ def commit(group: Group, member: Member, last: QueueCommit) -> str:
     return ""
 
 
-def commit_offsets(cluster: Cluster, command: CommitOffsets) -> Outcome:
+def commit_offsets(cluster: ClusterState, command: CommitOffsets) -> CommandOutcome:
     """Commits of several groups; value is a code for each."""
     codes: list[str] = []
     for commits in command.groups:
@@ -91,20 +96,20 @@ def commit_offsets(cluster: Cluster, command: CommitOffsets) -> Outcome:
                 codes += ["STALE_EPOCH"] * len(of.queues)
             else:
                 codes += [commit(group, member, last) for last in of.queues]
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)
 
 
-def _refuse(group: Group | None, coordinator: str, commits: GroupCommits) -> str:
+def _refuse(group: ConsumerGroup | None, coordinator: str, commits: GroupCommits) -> str:
     if group is None:
         return "UNKNOWN_GROUP"
     current = (group.coordinator, group.coordinator_epoch)
     return "" if current == (coordinator, commits.coordinator_epoch) else "NOT_COORDINATOR"
 
 
-def release_queues(cluster: Cluster, command: ReleaseQueues) -> Outcome:
+def release_queues(cluster: ClusterState, command: ReleaseQueues) -> CommandOutcome:
     """Commit and give away at once; value is a code for each (G1)."""
     found = member_of(cluster, command.group, command.member, command.epoch)
-    if isinstance(found, Outcome):
+    if isinstance(found, CommandOutcome):
         return found
     group, member = found
     codes: list[str] = []
@@ -115,10 +120,10 @@ def release_queues(cluster: Cluster, command: ReleaseQueues) -> Outcome:
             cluster.groups.free(group, topic, last.queue)
             cluster.groups.give(group, topic, last.queue)
         codes.append(code)
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)
 
 
-def set_start(cluster: Cluster, command: SetStart) -> Outcome:
+def set_start(cluster: ClusterState, command: SetStart) -> CommandOutcome:
     """Where a group begins in queues that were there before it; value is a code for each."""
     group = cluster.groups.by_name.get(command.group)
     if group is None:
@@ -132,10 +137,10 @@ def set_start(cluster: Cluster, command: SetStart) -> Outcome:
         if topic is not None and not code and topic.committed[queue] == UNKNOWN_START:
             start_at(cluster, group, topic, queue, offset)
         codes.append(code)
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)
 
 
-def reset_offsets(cluster: Cluster, command: ResetOffsets) -> Outcome:
+def reset_offsets(cluster: ClusterState, command: ResetOffsets) -> CommandOutcome:
     """An operator moves offsets; value is a code for each.
 
     Whoever has the queue goes on from there, and cannot commit what it did before. Topics that
@@ -154,7 +159,7 @@ def reset_offsets(cluster: Cluster, command: ResetOffsets) -> Outcome:
         if topic is not None and not code:
             start_at(cluster, group, topic, queue, offset)
         codes.append(code)
-    return Outcome(value=codes)
+    return CommandOutcome(value=codes)
 
 
 def _refuse_offset(topic: GroupTopic | None, queue: int, offset: int) -> str:
@@ -163,7 +168,9 @@ def _refuse_offset(topic: GroupTopic | None, queue: int, offset: int) -> str:
     return "" if 0 <= offset < MAX_OFFSET else "INVALID_ARGUMENT"
 
 
-def start_at(cluster: Cluster, group: Group, topic: GroupTopic, queue: int, offset: int) -> None:
+def start_at(
+    cluster: ClusterState, group: ConsumerGroup, topic: GroupTopic, queue: int, offset: int
+) -> None:
     """A group goes on from an offset, whoever has the queue: back too."""
     topic.start_at(queue, offset)
     group.unstarted.pop((topic.id, queue), None)

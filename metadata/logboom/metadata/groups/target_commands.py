@@ -6,14 +6,18 @@ import sys
 from array import array
 from typing import TYPE_CHECKING
 
-from logboom.metadata.state.outcome import DONE, Outcome, refused, unknown_group
+from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_group
 from logboom.wire.group_commands import NOBODY, SetTarget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logboom.metadata.groups.groups import Group, GroupTopic, Member
-    from logboom.metadata.state.cluster import Cluster
+    from logboom.metadata.tables.cluster_state import ClusterState
+    from logboom.metadata.tables.consumer_groups import (
+        ConsumerGroup,
+        ConsumerGroupMember,
+        GroupTopic,
+    )
 
 
 def pack_places(places: Sequence[int]) -> bytes:
@@ -35,7 +39,7 @@ def unpack_places(row: bytes) -> array[int] | None:
     return places
 
 
-def set_target(cluster: Cluster, command: SetTarget) -> Outcome:
+def set_target(cluster: ClusterState, command: SetTarget) -> CommandOutcome:
     """Set the target; every member reconciles alone with what changes for it.
 
     A queue whose owner is no longer its target is to be drained and released; one without owner
@@ -47,7 +51,7 @@ def set_target(cluster: Cluster, command: SetTarget) -> Outcome:
     if command.group_epoch != group.group_epoch or group not in cluster.groups.pending:
         text = f"group {group.name!r} is at epoch {group.group_epoch}, allocated was another"
         return refused("STALE_EPOCH", text, group=group.name, epoch=group.group_epoch)
-    members: list[Member | None] = [*group.ordered]
+    members: list[ConsumerGroupMember | None] = [*group.ordered]
     rows: list[tuple[GroupTopic, array[int]]] = []
     for topic_id, row in command.rows:
         topic, places = group.topics.get(topic_id), unpack_places(row)
@@ -59,7 +63,7 @@ def set_target(cluster: Cluster, command: SetTarget) -> Outcome:
             return refused("INVALID_ARGUMENT", text, group=group.name)
         rows.append((topic, places))
     cluster.groups.touch(group)
-    changed: dict[Member, None] = {}
+    changed: dict[ConsumerGroupMember, None] = {}
     for topic, places in rows:
         _aim(group, topic, places, members, changed)
     if command.last:
@@ -70,11 +74,11 @@ def set_target(cluster: Cluster, command: SetTarget) -> Outcome:
 
 
 def _aim(
-    group: Group,
+    group: ConsumerGroup,
     topic: GroupTopic,
     places: array[int],
-    members: list[Member | None],
-    changed: dict[Member, None],
+    members: list[ConsumerGroupMember | None],
+    changed: dict[ConsumerGroupMember, None],
 ) -> None:
     """Set the targets of one topic. Written out, it is done for 10,000 queues in one command."""
     targets, owners, committed = topic.targets, topic.owners, topic.committed

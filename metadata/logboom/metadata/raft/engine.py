@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from logboom.metadata.raft.log import RaftLog
-    from logboom.metadata.raft.snapshot import Snapshot
+    from logboom.metadata.raft.raft_log import RaftLog
+    from logboom.metadata.raft.raft_snapshot import RaftSnapshot
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 """PySyncObj's numbers of the three states."""
@@ -83,7 +83,7 @@ class EngineHost(Protocol):
         """The node became follower, candidate or leader."""
 
 
-class Refused:
+class ForbiddenModule:
     """Stands where PySyncObj would reach for pickle, randomness or files: any use is a bug."""
 
     def __init__(self, name: str) -> None:
@@ -114,18 +114,18 @@ class _Transport:
     addNode = dropNode = tryGetReady = waitReady = destroy = ignore  # noqa: N815 - same
 
 
-class _SnapshotDoor:
+class _SnapshotSerializer:
     """Replaces PySyncObj's `Serializer`: snapshots pass whole and are never "busy" (R6)."""
 
     def __init__(self) -> None:
         self.latest: Callable[[], bytes | None] = lambda: None
-        self.install: Callable[[Snapshot], None] | None = None
+        self.install: Callable[[RaftSnapshot], None] | None = None
 
     def getTransmissionData(self, _node: Any) -> tuple[bytes, bool, bool] | None:  # noqa: N802 - PySyncObj's name
         data = self.latest()
         return None if data is None else (data, True, True)
 
-    def setTransmissionData(self, snapshot: Snapshot) -> bool:  # noqa: N802 - PySyncObj's name
+    def setTransmissionData(self, snapshot: RaftSnapshot) -> bool:  # noqa: N802 - PySyncObj's name
         assert self.install is not None, "the node connects the door before any frame"
         self.install(snapshot)
         return True
@@ -229,9 +229,11 @@ def engine_class(module: ModuleType) -> Any:
     return Engine
 
 
-def furnish(module: ModuleType, log: RaftLog, clock: Callable[[], float]) -> _SnapshotDoor:
+def replace_environment(
+    module: ModuleType, log: RaftLog, clock: Callable[[], float]
+) -> _SnapshotSerializer:
     """Replace the outside world in a private copy of PySyncObj's module."""
-    door = _SnapshotDoor()
+    door = _SnapshotSerializer()
     poller = SimpleNamespace(poll=lambda _timeout: None)
     outside: dict[str, Any] = {
         "createJournal": lambda _path: log,
@@ -242,10 +244,10 @@ def furnish(module: ModuleType, log: RaftLog, clock: Callable[[], float]) -> _Sn
             setTimeouts=lambda *_: None, setPreferredAddrFamily=lambda _: None
         ),
         "PIPE_NOTIFIER_ENABLED": False,
-        "pickle": Refused("pickle"),
-        "random": Refused("random"),
-        "time": Refused("time"),
-        "os": Refused("os"),
+        "pickle": ForbiddenModule("pickle"),
+        "random": ForbiddenModule("random"),
+        "time": ForbiddenModule("time"),
+        "os": ForbiddenModule("os"),
         "logger": logging.getLogger("logboom.metadata.raft.raft"),
     }
     for name, value in outside.items():

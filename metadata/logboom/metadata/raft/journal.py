@@ -23,7 +23,7 @@ import msgspec
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch
 
 from logboom.metadata.raft.journal_store import MEND, Entry, JournalError, StoredJournal
-from logboom.wire.checksum import crc32c, extend
+from logboom.wire.validation import crc32c, extend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ _SYNCED = struct.Struct("<QI")
 _STATE_KEY: Final = b"state"
 
 
-class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class _JournalIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """Whose folder it is; JSON, so that an operator can read it."""
 
     format: int
@@ -47,7 +47,7 @@ class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     cluster: str
 
 
-class _State(msgspec.Struct, array_like=True):
+class _JournalState(msgspec.Struct, array_like=True):
     turn: int = 0
     term: int = 0
     voted_for: str | None = None
@@ -70,12 +70,12 @@ class RocksJournal:
         self._closed = False
         self._batch = WriteBatch(raw_mode=True)
         self._unsynced = self._staged = False
-        identity = _Identity(FORMAT, node_id, cluster_id)
+        identity = _JournalIdentity(FORMAT, node_id, cluster_id)
         fresh = _claim(path, identity, create=create)
         (path / "snapshot.new").unlink(missing_ok=True)
         self._db = _open_rocks(path / "journal")
         self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
-        self._state = _State()
+        self._state = _JournalState()
         try:
             self._stored = self._read()
             self._check_synced(fresh=fresh)
@@ -115,7 +115,7 @@ class RocksJournal:
         if raw is not None:
             if len(raw) < _CRC.size or crc32c(raw[_CRC.size :]) != _CRC.unpack_from(raw)[0]:
                 raise self._damaged("its state fails its checksum")
-            self._state = msgspec.msgpack.decode(raw[_CRC.size :], type=_State)
+            self._state = msgspec.msgpack.decode(raw[_CRC.size :], type=_JournalState)
         state = self._state
         entries = self._read_entries()
         held = [entry[1] for entry in entries]
@@ -261,11 +261,11 @@ class RocksJournal:
             raise self._damaged(str(error)) from error
 
 
-def _claim(path: Path, wanted: _Identity, *, create: bool) -> bool:
+def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
     """Check whose folder it is; True if it is empty and may be made this node's."""
     file = path / "identity.json"
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=_Identity)
+        found = msgspec.json.decode(file.read_bytes(), type=_JournalIdentity)
     except FileNotFoundError:
         if not create and (path / "journal").exists():
             raise JournalError(f"{file} is missing: {MEND}") from None
@@ -324,7 +324,7 @@ def _open_rocks(path: Path) -> Rdict:
         raise JournalError(f"the journal in {path} is damaged ({error}): {MEND}") from error
 
 
-def _json(identity: _Identity) -> bytes:
+def _json(identity: _JournalIdentity) -> bytes:
     return msgspec.json.format(msgspec.json.encode(identity), indent=2) + b"\n"
 
 

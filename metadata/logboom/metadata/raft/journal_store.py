@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from logboom.metadata.raft.config import RaftError
+from logboom.metadata.raft.raft_config import RaftError
 
 Entry = tuple[bytes, int, int]
 """(command, index, term): the shape that PySyncObj keeps and compares as a tuple (SAFETY R7)."""

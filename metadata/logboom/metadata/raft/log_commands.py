@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from logboom.wire.command import Command
-from logboom.wire.commands import AnyCommand, ReportRoom, Result
+from logboom.wire.base import Command
+from logboom.wire.commands import AnyCommand, CommandResult, ReportRoom
 from logboom.wire.group_commands import GroupCommand
 from logboom.wire.transactions import TransactionCommand
 
@@ -70,4 +70,4 @@ encode_entry: Final = msgspec.msgpack.Encoder().encode
 decode_entry: Final = msgspec.msgpack.Decoder(LogEntry).decode
 decode_entry_format: Final = msgspec.msgpack.Decoder(EntryFormat).decode
 encode_result: Final = msgspec.msgpack.Encoder().encode
-decode_result: Final = msgspec.msgpack.Decoder(Result).decode
+decode_result: Final = msgspec.msgpack.Decoder(CommandResult).decode

@@ -18,7 +18,7 @@ from logboom.wire.hello import Identity
 from logboom.wire.messages import Stats, StatsResult
 from logboom.wire.session import Session
 
-MOST_S: Final = 3.0
+MAX_PROBE_S: Final = 3.0
 """Seconds that it may take to answer, at most."""
 SHARE: Final = 0.7
 """The same as a part of the time that the asker waits."""
@@ -27,7 +27,7 @@ OnEnd: TypeAlias = Callable[[LogboomError | None], None]
 
 
 @dataclass(slots=True)
-class _Look:
+class _Probe:
     """One newcomer that is asked."""
 
     name: str
@@ -44,7 +44,7 @@ class Newcomers:
         self._identity = identity
         self._rng = rng
         self._sessions: dict[str, Session] = {}
-        self._look: _Look | None = None
+        self._look: _Probe | None = None
 
     def ask(
         self,
@@ -56,8 +56,8 @@ class Newcomers:
         now: float,
     ) -> None:
         """Ask at all endpoints for `name`; `on_end` gets None, or why it is not there."""
-        deadline = now + min(MOST_S, SHARE * timeout_s)
-        self._look = _Look(name, set(endpoints), deadline, on_end)
+        deadline = now + min(MAX_PROBE_S, SHARE * timeout_s)
+        self._look = _Probe(name, set(endpoints), deadline, on_end)
         for endpoint in self._look.endpoints:
             session = Session(endpoint, self._identity, self._rng, now)
             self._sessions[endpoint] = session

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logboom.metadata.raft.config import Refusal, SubmitOutcome, SubmitStatus
-from logboom.metadata.raft.entries import Change, pack_commands, split
+from logboom.metadata.raft.raft_config import Refusal, SubmitOutcome, SubmitStatus
+from logboom.metadata.raft.raft_entries import MembershipChange, pack_commands, split
 
 OnResult = Callable[[SubmitOutcome], None]
 """Called once with what became of a submitted command, at the end of a turn."""
 
 
 @dataclass(slots=True)
-class Packed:
+class CommandBatch:
     """One raft entry that holds several commands, and who waits for them."""
 
     entry: bytes
@@ -26,7 +26,7 @@ class Submissions:
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._commands: list[tuple[int, bytes, OnResult]] = []
-        self._changes: list[tuple[int, Change, OnResult]] = []
+        self._changes: list[tuple[int, MembershipChange, OnResult]] = []
         self._due: list[tuple[OnResult, SubmitOutcome]] = []
 
     def __bool__(self) -> bool:
@@ -39,11 +39,11 @@ class Submissions:
         else:
             self._commands.append((term, command, on_result))
 
-    def add_change(self, term: int, change: Change, on_result: OnResult) -> None:
+    def add_change(self, term: int, change: MembershipChange, on_result: OnResult) -> None:
         """A membership change for the leader's current term."""
         self._changes.append((term, change, on_result))
 
-    def take_commands(self, term: int | None) -> list[Packed]:
+    def take_commands(self, term: int | None) -> list[CommandBatch]:
         """Everything submitted in `term`, packed; what belongs to another term is refused."""
         commands, self._commands = self._commands, []
         good = [(body, on_result) for at, body, on_result in commands if at == term]
@@ -55,11 +55,13 @@ class Submissions:
             group = good[start : start + count]
             start += count
             packed.append(
-                Packed(pack_commands([body for body, _ in group]), [done for _, done in group])
+                CommandBatch(
+                    pack_commands([body for body, _ in group]), [done for _, done in group]
+                )
             )
         return packed
 
-    def take_changes(self, term: int | None) -> list[tuple[Change, OnResult]]:
+    def take_changes(self, term: int | None) -> list[tuple[MembershipChange, OnResult]]:
         """The changes asked for in `term`; what belongs to another term is refused."""
         changes, self._changes = self._changes, []
         for at, _, on_result in changes:

@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from logboom.metadata.groups.coordinators import broker_came, broker_gone
-from logboom.metadata.state.cluster import Broker, Cluster, Queue
-from logboom.metadata.state.names import broker_id_fault, endpoint_fault
-from logboom.metadata.state.outcome import DONE, Outcome, fenced, refused, unknown_broker
-from logboom.metadata.state.standing import Standing, doubt, elect, leave, lose_store
+from logboom.metadata.groups.coordinator_placement import broker_came, broker_gone
+from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue
+from logboom.metadata.tables.command_outcome import (
+    DONE,
+    CommandOutcome,
+    fenced,
+    refused,
+    unknown_broker,
+)
+from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault
+from logboom.metadata.tables.replica_set import ReplicaSet, elect, leave, lose_store, mark_suspect
 from logboom.wire.commands import FenceBroker, RegisterBroker, RemoveBroker, StepDown
 
-Change = Callable[[Standing, int], Standing]
+Change = Callable[[ReplicaSet, int], ReplicaSet]
 """What becomes of one replica's standing, given the copies that are needed."""
 
 
-def register_broker(cluster: Cluster, command: RegisterBroker) -> Outcome:
+def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOutcome:
     """Begin a broker's process: value is its instance epoch.
 
     All its leaderships end (Q2); a new store leaves every ISR (Q3), a suspect one every ISR that
@@ -37,9 +43,9 @@ def register_broker(cluster: Cluster, command: RegisterBroker) -> Outcome:
         return refused("INVALID_ARGUMENT", fault)
     known = cluster.brokers.get(command.broker)
     if known is None:
-        return Outcome(value=_enrol(cluster, command))
+        return CommandOutcome(value=_enrol(cluster, command))
     if known.alive and known.incarnation == command.incarnation:
-        return Outcome(value=known.instance_epoch)
+        return CommandOutcome(value=known.instance_epoch)
     replaced = known.store_id != command.store_id
     known.store_id = command.store_id
     known.incarnation = command.incarnation
@@ -57,11 +63,11 @@ def register_broker(cluster: Cluster, command: RegisterBroker) -> Outcome:
         change = partial(_doubt, broker=known.id)
     _restart(cluster, known, change)
     broker_came(cluster, known.id)
-    return Outcome(value=known.instance_epoch)
+    return CommandOutcome(value=known.instance_epoch)
 
 
-def _enrol(cluster: Cluster, command: RegisterBroker) -> int:
-    broker = Broker(
+def _enrol(cluster: ClusterState, command: RegisterBroker) -> int:
+    broker = BrokerRegistration(
         command.broker,
         command.store_id,
         command.incarnation,
@@ -77,27 +83,27 @@ def _enrol(cluster: Cluster, command: RegisterBroker) -> int:
     return broker.instance_epoch
 
 
-def _next_epoch(cluster: Cluster) -> int:
+def _next_epoch(cluster: ClusterState) -> int:
     epoch = cluster.next_instance_epoch
     cluster.next_instance_epoch += 1
     return epoch
 
 
-def _stay(s: Standing, _need: int) -> Standing:
+def _stay(s: ReplicaSet, _need: int) -> ReplicaSet:
     return s
 
 
-def _lose_store(s: Standing, need: int, broker: str) -> Standing:
+def _lose_store(s: ReplicaSet, need: int, broker: str) -> ReplicaSet:
     return lose_store(s, broker, need)
 
 
-def _doubt(s: Standing, need: int, broker: str) -> Standing:
-    return doubt(s, broker, need)
+def _doubt(s: ReplicaSet, need: int, broker: str) -> ReplicaSet:
+    return mark_suspect(s, broker, need)
 
 
-def _restart(cluster: Cluster, broker: Broker, change: Change) -> None:
+def _restart(cluster: ClusterState, broker: BrokerRegistration, change: Change) -> None:
     """Apply a registration to every queue the broker holds."""
-    known: dict[tuple[Standing, int, bool], tuple[Standing, bool]] = {}
+    known: dict[tuple[ReplicaSet, int, bool], tuple[ReplicaSet, bool]] = {}
     for queue in broker.queues:
         key = (queue.standing, queue.topic.need, queue.topic.config.unclean_election)
         found = known.get(key)
@@ -112,7 +118,9 @@ def _restart(cluster: Cluster, broker: Broker, change: Change) -> None:
         cluster.place(queue, found[0], anew=found[1])
 
 
-def _elect(cluster: Cluster, queue: Queue, s: Standing, last: str | None = None) -> Standing:
+def _elect(
+    cluster: ClusterState, queue: Queue, s: ReplicaSet, last: str | None = None
+) -> ReplicaSet:
     topic = queue.topic
     return elect(
         s,
@@ -125,7 +133,7 @@ def _elect(cluster: Cluster, queue: Queue, s: Standing, last: str | None = None)
     )
 
 
-def fence_broker(cluster: Cluster, command: FenceBroker) -> Outcome:
+def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
     """Fence a silent broker, in the name of the raft leader of `term` (R13)."""
     if command.term != cluster.term:
         text = f"fence of term {command.term} comes too late: the term is {cluster.term}"
@@ -141,7 +149,7 @@ def fence_broker(cluster: Cluster, command: FenceBroker) -> Outcome:
     return DONE
 
 
-def step_down(cluster: Cluster, command: StepDown) -> Outcome:
+def step_down(cluster: ClusterState, command: StepDown) -> CommandOutcome:
     """A broker stops in good order: it leads no more and counts for no ISR with another member.
 
     From here on it is fenced, so that nothing waits for it; it comes back by registering.
@@ -156,10 +164,10 @@ def step_down(cluster: Cluster, command: StepDown) -> Outcome:
     return DONE
 
 
-def _depart(cluster: Cluster, broker: Broker) -> None:
+def _depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
     cluster.set_alive(broker, alive=False)
     cluster.touch_broker(broker)
-    known: dict[tuple[Standing, int, bool], Standing] = {}
+    known: dict[tuple[ReplicaSet, int, bool], ReplicaSet] = {}
     for queue in broker.queues:
         key = (queue.standing, queue.topic.need, queue.topic.config.unclean_election)
         after = known.get(key)
@@ -172,7 +180,7 @@ def _depart(cluster: Cluster, broker: Broker) -> None:
     broker_gone(cluster, broker.id)
 
 
-def remove_broker(cluster: Cluster, command: RemoveBroker) -> Outcome:
+def remove_broker(cluster: ClusterState, command: RemoveBroker) -> CommandOutcome:
     """Forget a fenced broker that holds no replica."""
     broker = cluster.brokers.get(command.broker)
     if broker is None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from logboom.metadata.state.cluster import Broker, Cluster, Queue
-from logboom.metadata.state.outcome import DONE, Outcome, fenced, refused, unknown_topic
-from logboom.metadata.state.standing import (
-    Standing,
+from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue
+from logboom.metadata.tables.command_outcome import (
+    DONE,
+    CommandOutcome,
+    fenced,
+    refused,
+    unknown_topic,
+)
+from logboom.metadata.tables.replica_set import (
+    ReplicaSet,
     damage,
     elect,
-    force,
+    force_leader,
     leave,
-    mend,
+    mark_repaired,
     relieve,
     set_isr,
 )
-from logboom.metadata.state.standing import standing as standing_of
+from logboom.metadata.tables.replica_set import intern_replica_set as standing_of
 from logboom.wire.commands import (
     AlterIsr,
     ElectLeader,
@@ -25,15 +31,15 @@ from logboom.wire.commands import (
 )
 
 
-def alter_isr(cluster: Cluster, command: AlterIsr) -> Outcome:
+def alter_isr(cluster: ClusterState, command: AlterIsr) -> CommandOutcome:
     """Change the ISR of queues that the asking broker leads; value is a code per change."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
-    return Outcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
+    return CommandOutcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
 
 
-def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
+def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrChange) -> str:
     queue = _queue(cluster, change.topic_id, change.queue)
     if queue is None:
         return "UNKNOWN_QUEUE"
@@ -47,7 +53,7 @@ def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
     isr = dict(change.isr)
     if broker.id not in isr or not isr.keys() <= set(before.replicas):
         return "INVALID_ARGUMENT"
-    if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
+    if any(find_registration(cluster, member, epoch) is None for member, epoch in isr.items()):
         return "FENCED"
     joined = isr.keys() - set(before.isr)
     if joined & {*before.damaged}:
@@ -61,7 +67,7 @@ def _alter_one(cluster: Cluster, broker: Broker, change: IsrChange) -> str:
     return ""
 
 
-def _without_damaged(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+def _without_damaged(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
     """A damaged replica that was kept for want of another goes as soon as there is one (Q14)."""
     for broker in s.damaged:
         if broker in s.isr and len(s.isr) > 1:
@@ -69,18 +75,18 @@ def _without_damaged(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
     return s if s.leader is not None else _elect(cluster, queue, s)
 
 
-def _relieved(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+def _relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
     """A member with a full disk that was kept for want of another goes as soon as there is one."""
     return relieve(s, cluster.full, cluster.alive, queue.topic.need)
 
 
-def report_room(cluster: Cluster, command: ReportRoom) -> Outcome:
+def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
     """A broker's disk takes no writes any more, or takes them again."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     (cluster.full.add if command.full else cluster.full.discard)(broker.id)
-    known: dict[tuple[Standing, int], Standing] = {}
+    known: dict[tuple[ReplicaSet, int], ReplicaSet] = {}
     for queue in broker.queues:
         key = (queue.standing, queue.topic.need)
         after = known.get(key)
@@ -90,9 +96,9 @@ def report_room(cluster: Cluster, command: ReportRoom) -> Outcome:
     return DONE
 
 
-def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
+def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
     """Note what a suspect broker holds, and elect where all that could lead are heard (Q13)."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for tail in command.tails:
@@ -106,9 +112,9 @@ def report_tails(cluster: Cluster, command: ReportTails) -> Outcome:
     return DONE
 
 
-def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
+def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcome:
     """A broker's replicas are damaged, or whole again (Q14)."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for topic_id, index in command.queues:
@@ -117,7 +123,7 @@ def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
             continue
         before = queue.standing
         if command.mended:
-            after = mend(before, broker.id)
+            after = mark_repaired(before, broker.id)
         elif broker.id in before.damaged and before.leader == broker.id:
             continue
         else:
@@ -130,7 +136,7 @@ def report_damage(cluster: Cluster, command: ReportDamage) -> Outcome:
     return DONE
 
 
-def elect_leader(cluster: Cluster, command: ElectLeader) -> Outcome:
+def elect_leader(cluster: ClusterState, command: ElectLeader) -> CommandOutcome:
     """Move a queue's leadership, or give a queue without leader one of its ISR by force.
 
     Without `prefer`: to the first sound ISR member in placement order. Forcing takes what the
@@ -158,23 +164,25 @@ def elect_leader(cluster: Cluster, command: ElectLeader) -> Outcome:
         text = f"{command.prefer!r} is damaged: it leads only where no other can"
         return refused("INVALID_ARGUMENT", text, topic=topic.name, queue=queue.index)
     cluster.place(
-        queue, _led_by(before, command.prefer) if sound else force(before, command.prefer)
+        queue, _led_by(before, command.prefer) if sound else force_leader(before, command.prefer)
     )
     return DONE
 
 
-def _led_by(s: Standing, broker: str) -> Standing:
+def _led_by(s: ReplicaSet, broker: str) -> ReplicaSet:
     return standing_of(s.replicas, broker, s.isr, s.eligible, s.suspect, s.damaged, s.lost)
 
 
-def _elect(cluster: Cluster, queue: Queue, s: Standing) -> Standing:
+def _elect(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
     topic = queue.topic
     unclean = topic.config.unclean_election
     tails = cluster.tails_of(queue)
     return elect(s, cluster.alive, topic.need, full=cluster.full, unclean=unclean, tails=tails)
 
 
-def current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | None:
+def find_registration(
+    cluster: ClusterState, broker_id: str, instance_epoch: int
+) -> BrokerRegistration | None:
     """The broker if this is its current registration and it is not fenced (Q6)."""
     broker = cluster.brokers.get(broker_id)
     if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:
@@ -182,7 +190,7 @@ def current(cluster: Cluster, broker_id: str, instance_epoch: int) -> Broker | N
     return broker
 
 
-def _queue(cluster: Cluster, topic_id: int, index: int) -> Queue | None:
+def _queue(cluster: ClusterState, topic_id: int, index: int) -> Queue | None:
     topic = cluster.topics_by_id.get(topic_id)
     if topic is None or not 0 <= index < len(topic.queues):
         return None

@@ -29,7 +29,9 @@ class Candidate:
     """Broker → how often it comes second where this one comes first, in this topic."""
 
 
-def place(candidates: Sequence[Candidate], queues: int, replicas: int) -> list[tuple[str, ...]]:
+def place_replicas(
+    candidates: Sequence[Candidate], queues: int, replicas: int
+) -> list[tuple[str, ...]]:
     """Replicas of each new queue, preferred leader first. Needs `replicas` ≤ candidates.
 
     The candidates' counts are moved on, so that a topic may be placed in several calls.

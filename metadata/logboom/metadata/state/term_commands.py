@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from logboom.metadata.raft.log_commands import ForgetNameServer, NoteNameServer
-from logboom.metadata.state.cluster import Cluster
-from logboom.metadata.state.names import broker_id_fault, endpoint_fault
-from logboom.metadata.state.outcome import DONE, Outcome, refused
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused
+from logboom.metadata.tables.name_rules import broker_id_fault, endpoint_fault
 from logboom.wire.commands import NewTerm
 
 
-def new_term(cluster: Cluster, command: NewTerm) -> Outcome:
+def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
     """A raft leader begins; fences of other terms are refused from here on (R13)."""
     if command.term < cluster.term:
         text = f"term {command.term} comes too late: the term is {cluster.term}"
@@ -22,7 +22,7 @@ def new_term(cluster: Cluster, command: NewTerm) -> Outcome:
     return DONE
 
 
-def note_name_server(cluster: Cluster, command: NoteNameServer) -> Outcome:
+def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandOutcome:
     """Where a name server listens that is about to join. The same again changes nothing."""
     fault = broker_id_fault(command.name_server)
     if fault is not None:
@@ -39,7 +39,7 @@ def note_name_server(cluster: Cluster, command: NoteNameServer) -> Outcome:
     return DONE
 
 
-def forget_name_server(cluster: Cluster, command: ForgetNameServer) -> Outcome:
+def forget_name_server(cluster: ClusterState, command: ForgetNameServer) -> CommandOutcome:
     """A name server has left the group."""
     cluster.name_servers.pop(command.name_server, None)
     cluster.former_name_servers[command.name_server] = None

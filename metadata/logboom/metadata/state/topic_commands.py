@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from logboom.metadata.groups.subscriptions import topic_gone, topic_grew
-from logboom.metadata.state.cluster import Cluster, Queue, Topic, needed_copies
-from logboom.metadata.state.names import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
-from logboom.metadata.state.outcome import DONE, Outcome, refused, unknown_topic
-from logboom.metadata.state.placement import Candidate, place
-from logboom.metadata.state.standing import elect, relieve, set_isr, standing
+from logboom.metadata.groups.group_subscriptions import topic_gone, topic_grew
+from logboom.metadata.state.placement import Candidate, place_replicas
+from logboom.metadata.tables.cluster_state import ClusterState, Queue, Topic, needed_copies
+from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_topic
+from logboom.metadata.tables.name_rules import MAX_PRODUCER_IDS, MAX_QUEUES, MAX_REPLICAS
+from logboom.metadata.tables.replica_set import elect, intern_replica_set, relieve, set_isr
 from logboom.wire.commands import AllocateProducerIds, AlterTopic, CreateTopic, DeleteTopic
 from logboom.wire.messages import MAX_BATCH_BYTES
 from logboom.wire.names import group_of, topic_name_fault
 from logboom.wire.view import TopicConfig
 
 
-def create_topic(cluster: Cluster, command: CreateTopic) -> Outcome:
+def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
     """Create a topic on the live brokers; value is its id, which is never used again."""
     fault = topic_name_fault(command.name)
     if fault is not None:
@@ -35,10 +35,10 @@ def create_topic(cluster: Cluster, command: CreateTopic) -> Outcome:
     topic.need = needed_copies(topic.config, replicas)
     cluster.add_topic(topic)
     _add_queues(cluster, topic, command.queues, replicas)
-    return Outcome(value=topic.id)
+    return CommandOutcome(value=topic.id)
 
 
-def alter_topic(cluster: Cluster, command: AlterTopic) -> Outcome:
+def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
     """Change settings, and the number of queues upward."""
     topic = cluster.topics.get(command.name)
     if topic is None:
@@ -63,7 +63,7 @@ def alter_topic(cluster: Cluster, command: AlterTopic) -> Outcome:
     return DONE
 
 
-def delete_topic(cluster: Cluster, command: DeleteTopic) -> Outcome:
+def delete_topic(cluster: ClusterState, command: DeleteTopic) -> CommandOutcome:
     """Delete a topic with all its messages."""
     topic = cluster.topics.get(command.name)
     if topic is None:
@@ -76,23 +76,23 @@ def delete_topic(cluster: Cluster, command: DeleteTopic) -> Outcome:
     return DONE
 
 
-def remove_topic(cluster: Cluster, topic: Topic) -> None:
+def remove_topic(cluster: ClusterState, topic: Topic) -> None:
     """Take a topic out of all tables, those of the groups too."""
     cluster.drop_topic(topic)
     topic_gone(cluster, topic)
 
 
-def allocate_producer_ids(cluster: Cluster, command: AllocateProducerIds) -> Outcome:
+def allocate_producer_ids(cluster: ClusterState, command: AllocateProducerIds) -> CommandOutcome:
     """Reserve producer ids; value is the first."""
     if not 1 <= command.count <= MAX_PRODUCER_IDS:
         text = f"{command.count} producer ids: ask for 1 to {MAX_PRODUCER_IDS}"
         return refused("INVALID_ARGUMENT", text)
     first = cluster.next_producer_id
     cluster.next_producer_id += command.count
-    return Outcome(value=first)
+    return CommandOutcome(value=first)
 
 
-def _set_config(cluster: Cluster, topic: Topic, config: TopicConfig) -> None:
+def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> None:
     topic.config = config
     need = needed_copies(config, topic.replicas)
     changed, topic.need = need != topic.need, need
@@ -120,7 +120,7 @@ def _set_config(cluster: Cluster, topic: Topic, config: TopicConfig) -> None:
     cluster.touch_topic(topic)
 
 
-def _add_queues(cluster: Cluster, topic: Topic, count: int, replicas: int) -> None:
+def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) -> None:
     candidates = {
         broker.id: Candidate(broker.id, broker.zone, broker.preferred, len(broker.queues))
         for broker in cluster.brokers.values()
@@ -131,8 +131,8 @@ def _add_queues(cluster: Cluster, topic: Topic, count: int, replicas: int) -> No
         candidates = roomy
     for queue in topic.queues:
         _count(candidates, queue.standing.replicas)
-    for placed in place(list(candidates.values()), count, replicas):
-        made = standing(placed, placed[0], placed)
+    for placed in place_replicas(list(candidates.values()), count, replicas):
+        made = intern_replica_set(placed, placed[0], placed)
         cluster.add_queue(Queue(topic, len(topic.queues), made))
     cluster.touch_topic(topic)
     topic_grew(cluster, topic)
@@ -151,13 +151,13 @@ def _count(candidates: dict[str, Candidate], replicas: tuple[str, ...]) -> None:
                 candidate.seconds[second] = candidate.seconds.get(second, 0) + 1
 
 
-def _refuse_count(queues: int) -> Outcome | None:
+def _refuse_count(queues: int) -> CommandOutcome | None:
     if 1 <= queues <= MAX_QUEUES:
         return None
     return refused("INVALID_ARGUMENT", f"{queues} queues: a topic has 1 to {MAX_QUEUES}")
 
 
-def _refuse_replicas(cluster: Cluster, replicas: int) -> Outcome | None:
+def _refuse_replicas(cluster: ClusterState, replicas: int) -> CommandOutcome | None:
     live = len(cluster.alive)
     if live == 0:
         text = "no broker is alive: start one and try again"
@@ -170,7 +170,7 @@ def _refuse_replicas(cluster: Cluster, replicas: int) -> Outcome | None:
     return None
 
 
-def _refuse_config(config: TopicConfig, replicas: int) -> Outcome | None:
+def _refuse_config(config: TopicConfig, replicas: int) -> CommandOutcome | None:
     fault = None
     if not 0 <= config.min_in_sync <= replicas:
         fault = f"min_in_sync {config.min_in_sync}: give 1 to {replicas} (the replicas), or 0"

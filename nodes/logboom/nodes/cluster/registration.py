@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from logboom.nodes.cluster.links import Links
+from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.name_servers import NameServers
-from logboom.nodes.cluster.proposals import Proposals
+from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.config import HEARTBEAT, BrokerConfig
-from logboom.nodes.replication.lease import Lease
-from logboom.nodes.turn import Turn
-from logboom.wire.commands import RegisterBroker, Result
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.commands import CommandResult, RegisterBroker
 from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from logboom.wire.session import Reply
 
@@ -33,12 +33,12 @@ class Registration:
         store_id: str,
         suspect: bool,
         incarnation: str,
-        links: Links,
+        links: PeerConnections,
         servers: NameServers,
-        proposals: Proposals,
-        on_registered: Callable[[Turn], None],
-        on_fenced: Callable[[Turn], None],
-        on_version: Callable[[int, Turn], None],
+        proposals: ProposalQueue,
+        on_registered: Callable[[BrokerTurn], None],
+        on_fenced: Callable[[BrokerTurn], None],
+        on_version: Callable[[int, BrokerTurn], None],
         unheard: Callable[[float], list[str]],
     ) -> None:
         """`on_registered` follows each new instance epoch, `on_fenced` each loss of one;
@@ -73,7 +73,7 @@ class Registration:
         """Whether this process has an instance epoch."""
         return self.instance_epoch >= 0
 
-    def step(self, turn: Turn) -> None:
+    def step(self, turn: BrokerTurn) -> None:
         """Register, or send the heartbeat that is due."""
         if not self.registered:
             if not self._registering and turn.mono >= self._register_at:
@@ -87,7 +87,7 @@ class Registration:
             return float("inf") if self._registering else self._register_at
         return float("inf") if self._asking else self._heartbeat_at
 
-    def fenced(self, turn: Turn) -> None:
+    def fenced(self, turn: BrokerTurn) -> None:
         """The name server no longer knows this instance: nothing may be led any more."""
         if not self.registered:
             return
@@ -98,7 +98,7 @@ class Registration:
         self._register_at = turn.mono
         self.step(turn)
 
-    def _register(self, turn: Turn) -> None:
+    def _register(self, turn: BrokerTurn) -> None:
         self._attempts += 1
         self._registering = True
         command = RegisterBroker(
@@ -112,7 +112,7 @@ class Registration:
         )
         self._proposals.propose(command, self._registered, turn)
 
-    def _registered(self, result: Result, turn: Turn) -> None:
+    def _registered(self, result: CommandResult, turn: BrokerTurn) -> None:
         self._registering = False
         if result.code or not isinstance(result.value, int):
             self.refusal = result.text or result.code
@@ -125,7 +125,7 @@ class Registration:
         self._on_registered(turn)
         self.step(turn)
 
-    def _beat(self, turn: Turn) -> None:
+    def _beat(self, turn: BrokerTurn) -> None:
         self._asking = True
         sent_at, epoch = turn.mono, self.instance_epoch
         endpoint = self._servers.leader()
@@ -140,7 +140,9 @@ class Registration:
             turn.mono + HEARTBEAT,
         )
 
-    def _beaten(self, endpoint: str, sent_at: float, epoch: int, reply: Reply, turn: Turn) -> None:
+    def _beaten(
+        self, endpoint: str, sent_at: float, epoch: int, reply: Reply, turn: BrokerTurn
+    ) -> None:
         self._asking = False
         if epoch != self.instance_epoch:
             return

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from logboom.nodes.disk.storage import Storage
+from logboom.nodes.log.storage import Storage
 from logboom.wire.actor import Synced, SyncFailed
 
 

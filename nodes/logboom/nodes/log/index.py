@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from logboom.nodes.disk.opening import after_entry
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log import index_rows
 from logboom.nodes.log.keys import Position, log_key, position_of
-from logboom.wire.batch import BatchHead, check, open_batch
+from logboom.nodes.log.recovery import after_entry
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.wire.batch import BatchHead, open_batch, validate_batch
 from logboom.wire.errors import Unavailable
 
 BLOCK_ENTRIES: Final = 256
@@ -33,7 +33,7 @@ _NOTED: Final = 65_536
 """Entries remembered above the HW; those beyond are read from the log when they are due."""
 
 
-class _Note(NamedTuple):
+class _UnindexedEntry(NamedTuple):
     """What the index wants to know of one entry."""
 
     start: Position
@@ -44,8 +44,8 @@ class _Note(NamedTuple):
     key_summary: int
 
 
-def _note(position: Position, head: BatchHead) -> _Note:
-    return _Note(
+def _note(position: Position, head: BatchHead) -> _UnindexedEntry:
+    return _UnindexedEntry(
         position,
         after_entry(position, head),
         head.length,
@@ -63,11 +63,11 @@ class QueueIndex:
         self._storage = storage
         self._ids = (topic_id, queue)
         at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
-        self._noted: deque[_Note] = deque()
+        self._noted: deque[_UnindexedEntry] = deque()
         self._begin(max(at, log_start))
 
     def _begin(self, offset: int) -> None:
-        self._open: list[_Note] = []
+        self._open: list[_UnindexedEntry] = []
         """Entries below the HW that fill no block yet."""
         self._open_bytes = 0
         self._block_start = offset
@@ -117,20 +117,20 @@ class QueueIndex:
     def _read_back(self, hw: Position) -> int:
         """Note entries again that were not noted, or no longer; bytes read."""
         size = 0
-        again: list[_Note] = []
+        again: list[_UnindexedEntry] = []
         first = log_key(*self._ids, *self.reach)
         for key, entry in self._storage.scan("log", first, log_key(*self._ids, *hw)):
             position = position_of(key)
             if position != (again[-1].end if again else self.reach):
                 break
-            again.append(_note(position, check(entry)))
+            again.append(_note(position, validate_batch(entry)))
             size += len(entry)
             if size >= READ_BYTES or (self._noted and again[-1].end >= self._noted[0].start):
                 break
         self._noted.extendleft(reversed(again))
         return size
 
-    def _take(self, writes: WriteSet, note: _Note) -> int:
+    def _take(self, writes: WriteSet, note: _UnindexedEntry) -> int:
         """One entry below the HW; 1 if it filled a block."""
         if self._open and note.end.side and self._open[-1].end.side:
             # Of control entries in a row, which may be a million parked batches, one note is kept.
@@ -146,7 +146,7 @@ class QueueIndex:
         if not full or note.end.side:
             return 0
         self._greatest_ms = max(self._greatest_ms, *(n.max_timestamp_ms for n in self._open))
-        block = index_rows.Block(note.end.offset, self._open_bytes, note.append_time_ms)
+        block = index_rows.IndexBlock(note.end.offset, self._open_bytes, note.append_time_ms)
         keyed = [(n.start.offset, n.key_summary) for n in self._open if n.key_summary]
         index_rows.put_block(writes, *self._ids, self._block_start, block, keyed, self._greatest_ms)
         self._begin(note.end.offset)
@@ -187,7 +187,7 @@ class QueueIndex:
             controls = 0
             jump = b""
             for key, entry in self._storage.scan("log", first, end):
-                head = check(entry)
+                head = validate_batch(entry)
                 yield key, entry, head
                 controls = 0 if head.count else controls + 1
                 if controls == CONTROLS:

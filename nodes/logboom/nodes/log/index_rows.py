@@ -19,8 +19,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.keys import log_key, queue_end, queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
 
 LOWEST_MS: Final = -(1 << 63)
 """Before every timestamp."""
@@ -35,7 +35,7 @@ _ROW: Final = struct.Struct(">QQ")
 _OFFSET: Final = struct.Struct(">Q")
 
 
-class Block(NamedTuple):
+class IndexBlock(NamedTuple):
     """What a block says of the entries that it covers, control entries included."""
 
     next_offset: int
@@ -54,10 +54,10 @@ def _block_key(topic_id: int, queue: int, offset: int) -> bytes:
     return queue_key(topic_id, queue, b"b" + _OFFSET.pack(offset))
 
 
-def block_at(storage: Storage, topic_id: int, queue: int, offset: int) -> Block | None:
+def block_at(storage: Storage, topic_id: int, queue: int, offset: int) -> IndexBlock | None:
     """The block that begins exactly at `offset`."""
     stored = storage.get("index", _block_key(topic_id, queue, offset))
-    return None if stored is None else Block(*_BLOCK.unpack_from(stored))
+    return None if stored is None else IndexBlock(*_BLOCK.unpack_from(stored))
 
 
 def put_block(
@@ -65,7 +65,7 @@ def put_block(
     topic_id: int,
     queue: int,
     first_offset: int,
-    block: Block,
+    block: IndexBlock,
     keyed: Iterable[tuple[int, int]],
     greatest_ms: int,
 ) -> None:
@@ -143,7 +143,7 @@ def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_star
     last = next(storage.scan("index", first, end, reverse=True), None)
     if last is not None:
         key, stored = last
-        block = Block(*_BLOCK.unpack_from(stored))
+        block = IndexBlock(*_BLOCK.unpack_from(stored))
         if block.next_offset > log_start:
             gone = _size(storage, topic_id, queue, _OFFSET.unpack(key[-8:])[0], log_start)
             if gone is None:

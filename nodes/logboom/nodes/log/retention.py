@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from logboom.nodes.disk.opening import after_entry
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_key
-from logboom.nodes.log.records import QueueRecord, put_record
-from logboom.wire.batch import check
+from logboom.nodes.log.log_state import LogState, put_record
+from logboom.nodes.log.recovery import after_entry
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.wire.batch import validate_batch
 
 STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
@@ -27,7 +27,7 @@ CONTROLS: Final = 4096
 """Control entries that are removed along with the batch behind them, without its block."""
 
 
-class Retention(NamedTuple):
+class RetentionPolicy(NamedTuple):
     """A topic's retention; None: no limit."""
 
     max_age_ms: int | None
@@ -36,7 +36,7 @@ class Retention(NamedTuple):
     """Per queue; as much is always kept."""
 
 
-class _Piece(NamedTuple):
+class _RemovableRun(NamedTuple):
     """Something that is removed whole."""
 
     next_offset: int
@@ -44,17 +44,17 @@ class _Piece(NamedTuple):
     append_time_ms: int
 
 
-def expired(
+def plan_removal(
     storage: Storage,
     topic_id: int,
     queue: int,
-    record: QueueRecord,
+    record: LogState,
     *,
-    keep: Retention,
+    keep: RetentionPolicy,
     limit: int,
     wall_ms: int,
     uncertain: int = 0,
-) -> QueueRecord | None:
+) -> LogState | None:
     """What the queue's record would be without what has expired; None if nothing has.
 
     Args:
@@ -79,8 +79,8 @@ def expired(
     return msgspec.structs.replace(record, start=start, size=max(0, size + uncertain))
 
 
-def remove(
-    writes: WriteSet, topic_id: int, queue: int, record: QueueRecord, index: QueueIndex
+def stage_removal(
+    writes: WriteSet, topic_id: int, queue: int, record: LogState, index: QueueIndex
 ) -> None:
     """Stage the removal of all before the start of `record`, and the record."""
     start = record.start
@@ -89,16 +89,18 @@ def remove(
     put_record(writes, topic_id, queue, record)
 
 
-def _expired(piece: _Piece, size: int, keep: Retention, wall_ms: int) -> bool:
+def _expired(piece: _RemovableRun, size: int, keep: RetentionPolicy, wall_ms: int) -> bool:
     if keep.max_age_ms is not None and piece.append_time_ms < wall_ms - keep.max_age_ms:
         return True
     return keep.max_bytes is not None and size - piece.size >= keep.max_bytes
 
 
-def _block(storage: Storage, topic_id: int, queue: int, start: int, limit: int) -> _Piece | None:
+def _block(
+    storage: Storage, topic_id: int, queue: int, start: int, limit: int
+) -> _RemovableRun | None:
     """The index block that begins at the log's start, if it lies whole below `limit`."""
     block = block_at(storage, topic_id, queue, start)
-    return _Piece(*block) if block is not None and block.next_offset <= limit else None
+    return _RemovableRun(*block) if block is not None and block.next_offset <= limit else None
 
 
 def _batch(
@@ -107,8 +109,8 @@ def _batch(
     queue: int,
     start: int,
     limit: int,
-    expired: Callable[[_Piece], bool],
-) -> _Piece | None:
+    expired: Callable[[_RemovableRun], bool],
+) -> _RemovableRun | None:
     """The first batch with the control entries before it, if it has expired and lies whole below
     `limit`.
 
@@ -121,10 +123,10 @@ def _batch(
         if entries > CONTROLS and _has_block(storage, topic_id, queue, start):
             return None
         # Checked: a flipped bit in the time would remove the batch before its time.
-        head = check(entry)
+        head = validate_batch(entry)
         at = after_entry(at, head)
         size += len(entry)
-        piece = _Piece(at.offset, size, head.append_time_ms)
+        piece = _RemovableRun(at.offset, size, head.append_time_ms)
         if not expired(piece):
             # Nor has what follows: it is younger, and more. There may be a whole transaction of it.
             return None

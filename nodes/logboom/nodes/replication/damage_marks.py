@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.keys import Position, queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.wire.errors import DataDamaged
 
 DAMAGE: Final = b"d"
@@ -20,7 +20,7 @@ DAMAGE: Final = b"d"
 _MARK: Final = struct.Struct(">BQI")
 
 
-class Mark(NamedTuple):
+class DamageMark(NamedTuple):
     """What was found, and how far its mending had come."""
 
     mending: bool
@@ -29,7 +29,7 @@ class Mark(NamedTuple):
     """Where the log is damaged, or was cut."""
 
 
-def read_mark(storage: Storage, key: tuple[int, int]) -> Mark | None:
+def read_mark(storage: Storage, key: tuple[int, int]) -> DamageMark | None:
     """A queue's mark, or None.
 
     Raises:
@@ -41,10 +41,10 @@ def read_mark(storage: Storage, key: tuple[int, int]) -> Mark | None:
     if len(stored) != _MARK.size:
         raise DataDamaged("the note of its damage cannot be read")
     mending, offset, side = _MARK.unpack(stored)
-    return Mark(bool(mending), Position(offset, side))
+    return DamageMark(bool(mending), Position(offset, side))
 
 
-def put_mark(writes: WriteSet, key: tuple[int, int], mark: Mark) -> None:
+def put_mark(writes: WriteSet, key: tuple[int, int], mark: DamageMark) -> None:
     """Stage a queue's mark."""
     writes.put("state", queue_key(*key, DAMAGE), _MARK.pack(mark.mending, *mark.at))
 

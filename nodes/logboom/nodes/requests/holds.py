@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from logboom.wire.actor import Inbound
+from logboom.wire.actor import PeerAddress
+from logboom.wire.base import WireMessage
 from logboom.wire.errors import Unavailable
 from logboom.wire.frames import encode
-from logboom.wire.message import Message
 
 MAX_HOLDS: Final = 100_000
 """Requests of one kind that may wait; more are refused, and asked again."""
@@ -21,13 +21,13 @@ MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 """The same in bytes, as they came."""
 
 K = TypeVar("K", bound=Hashable)
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
 
 class Hold(NamedTuple, Generic[M]):
     """One request that waits."""
 
-    address: Inbound
+    address: PeerAddress
     message: M
     deadline: float
     moved: bool = False
@@ -40,8 +40,8 @@ class Holds(Generic[K, M]):
     """Waiting requests by what they wait for; a request sent again replaces its older self."""
 
     def __init__(self) -> None:
-        self._by_key: dict[K, dict[tuple[Inbound, int], Hold[M]]] = {}
-        self._deadlines: list[tuple[float, int, K, tuple[Inbound, int]]] = []
+        self._by_key: dict[K, dict[tuple[PeerAddress, int], Hold[M]]] = {}
+        self._deadlines: list[tuple[float, int, K, tuple[PeerAddress, int]]] = []
         self._count = 0
         self._pushed = 0
         self._bytes = 0

@@ -8,16 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from logboom.nodes.salvage.blobs import blob_rows
-from logboom.nodes.salvage.held import Finds, Value
-from logboom.nodes.salvage.rows import Row
-from logboom.nodes.salvage.tables import table_rows
-from logboom.nodes.salvage.write_ahead import write_ahead_rows
+from logboom.nodes.salvage.blob_files import blob_rows
+from logboom.nodes.salvage.found_queues import FoundQueues, Value
+from logboom.nodes.salvage.store_rows import StoreRow
+from logboom.nodes.salvage.table_files import table_rows
+from logboom.nodes.salvage.write_ahead_logs import write_ahead_rows
 from logboom.wire.errors import StartError
 
 PIECE: Final = 1024 * 1024
 """Bytes read at once: where the disk refuses one, no more than that is lost."""
-_READERS: Final[dict[str, Callable[[bytes], Iterator[Row] | Iterator[Row | None]]]] = {
+_READERS: Final[dict[str, Callable[[bytes], Iterator[StoreRow] | Iterator[StoreRow | None]]]] = {
     ".sst": table_rows,
     ".blob": blob_rows,
     ".log": write_ahead_rows,
@@ -68,9 +68,9 @@ class StoreFiles:
         file, at, size = value
         return _read(self._files[file][0], at, size)
 
-    def find(self, progress: Callable[[int], None]) -> Finds:
+    def find(self, progress: Callable[[int], None]) -> FoundQueues:
         """Read everything; `progress` is told of the bytes of each file that was read."""
-        finds = Finds(self.value)
+        finds = FoundQueues(self.value)
         for number, (handle, suffix) in enumerate(self._files):
             size = os.fstat(handle).st_size
             content = b"".join(

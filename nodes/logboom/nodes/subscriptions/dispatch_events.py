@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from logboom.nodes.key_ranges import Range
-from logboom.nodes.subscriptions.offset_set import Span, spans_of
+from logboom.nodes.replica.offset_set import Span, spans_of
+from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.batch import open_batch
 from logboom.wire.columns import Columns
 from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
-from logboom.wire.subscription_messages import KINDS, Hashing, Kind, SubscriptionConfig
+from logboom.wire.subscription_messages import KINDS, Hashing, SubscriptionConfig, SubscriptionType
 
 Settings = SubscriptionConfig
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         return len(self.frame)
 
 
-class Source(Protocol):
+class EntrySource(Protocol):
     """Where a dispatcher reads: one queue's log below the HW."""
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
@@ -59,7 +59,7 @@ class Source(Protocol):
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Attach(NamedTuple):
+class AttachConsumer(NamedTuple):
     """A consumer comes. One that is here under the same name is replaced: what it held is
     delivered again, and its permits are gone.
 
@@ -76,14 +76,14 @@ class Attach(NamedTuple):
     """Of key_shared with sticky hashing."""
 
 
-class Detach(NamedTuple):
+class DetachConsumer(NamedTuple):
     """A consumer goes, or its session ended: what it holds is delivered again."""
 
     consumer: str
     session: int
 
 
-class Grant(NamedTuple):
+class GrantPermits(NamedTuple):
     """Permits, and with them the word that the last delivery has arrived."""
 
     consumer: str
@@ -119,7 +119,7 @@ class Nack(NamedTuple):
     delay_s: float = 0.0
 
 
-class Grown(NamedTuple):
+class LogAdvanced(NamedTuple):
     """Messages below `end` can be read; those before `start` are gone."""
 
     start: int
@@ -130,13 +130,15 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
-DispatchEvent: TypeAlias = Attach | Detach | Grant | Ack | AckCumulative | Nack | Grown | Tick
+DispatchEvent: TypeAlias = (
+    AttachConsumer | DetachConsumer | GrantPermits | Ack | AckCumulative | Nack | LogAdvanced | Tick
+)
 
 
 # ── effects ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Parcel(NamedTuple):
+class DispatchedBatch(NamedTuple):
     """A batch for a consumer, whole, and which of its messages are meant."""
 
     entry: Entry
@@ -151,7 +153,7 @@ class Delivery(NamedTuple):
 
     consumer: str
     session: int
-    parcels: list[Parcel]
+    parcels: list[DispatchedBatch]
     messages: int
     size: int
 
@@ -180,19 +182,19 @@ __all__ = [
     "KINDS",
     "Ack",
     "AckCumulative",
-    "Attach",
+    "AttachConsumer",
     "Delivery",
-    "Detach",
+    "DetachConsumer",
     "DispatchEffects",
     "DispatchEvent",
+    "DispatchedBatch",
     "Entry",
-    "Grant",
-    "Grown",
+    "EntrySource",
+    "GrantPermits",
     "Hashing",
-    "Kind",
+    "LogAdvanced",
     "Nack",
-    "Parcel",
     "Settings",
-    "Source",
+    "SubscriptionType",
     "Tick",
 ]

@@ -3,39 +3,231 @@
 Pure: `handle(event, now)` returns what to send and what to write down. What is here is the same for
 all types of subscription: who is attached, permits, what is sent. What consumers hold, acknowledge
 and give back is in `dispatch_custody`. The types are in `dispatch_single`, `dispatch_shared` and `dispatch_keys`; `dispatchers.made` makes one.
+
+What the consumers of a subscription hold: until it is acknowledged, or comes again.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.nodes.subscriptions.ack_set import AckSet
-from logboom.nodes.subscriptions.dispatch_consumers import Consumer, Lent
-from logboom.nodes.subscriptions.dispatch_custody import Custody
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import (
+    BLOCK_BITS,
+    OffsetSet,
+    Span,
+    blocks_of,
+    offsets_of,
+    pieces,
+    spans_of,
+)
+from logboom.nodes.stats import Statistics
+from logboom.nodes.subscriptions.attached_consumer import (
+    MAX_GRANT,
+    AttachedConsumer,
+    DispatchRateLimiter,
+    PendingAck,
+)
 from logboom.nodes.subscriptions.dispatch_events import (
     Ack,
     AckCumulative,
-    Attach,
+    AttachConsumer,
     Delivery,
-    Detach,
+    DetachConsumer,
+    DispatchedBatch,
     DispatchEffects,
     DispatchEvent,
     Entry,
-    Grant,
-    Grown,
+    EntrySource,
+    GrantPermits,
+    LogAdvanced,
     Nack,
-    Parcel,
     Settings,
-    Source,
 )
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
-from logboom.nodes.subscriptions.offset_set import (
-    spans_of,
-)
-from logboom.nodes.subscriptions.permits import MOST, DispatchRate
-from logboom.wire.errors import GroupError
+from logboom.wire.errors import GroupError, InvalidRequest
+
+LONGEST_SPAN: Final = 1 << 20
+"""Offsets that one span of an ack may cover."""
+
+
+class UnackedTracker(ABC):
+    """The half of a dispatcher that takes back."""
+
+    def __init__(
+        self, settings: Settings, acks: AckSet, counts: dict[int, int], stats: Statistics
+    ) -> None:
+        """Begin where `acks` and `counts` (offset → earlier deliveries) say."""
+        self.settings = settings
+        self.acks = acks
+        self.counts = counts
+        self.consumers: dict[str, AttachedConsumer] = {}
+        self.full = False
+        """All consumers together hold too much."""
+        self.unacked = 0
+        """Messages that consumers hold."""
+        self.read_at = acks.floor
+        """What was never read for delivery begins here."""
+        self._stats = stats
+        self._waiting: list[tuple[float, int, int]] = []
+        """(due, start, stop): what comes again later."""
+        self.postponed = OffsetSet()
+        """The offsets of these."""
+        self._out = DispatchEffects()
+        self._now = float("-inf")
+
+    # ── the type's own ──────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _again(self, base: int, bits: int) -> None:
+        """Messages are to be delivered again now."""
+
+    @abstractmethod
+    def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
+        """A consumer holds these no longer; called before `_again` for those that come again."""
+
+    @abstractmethod
+    def _forget_below(self, offset: int) -> None:
+        """Messages below are gone for good."""
+
+    # ── acknowledgements ────────────────────────────────────────────────────────────────────────
+
+    def _held(
+        self, consumer: AttachedConsumer, spans: Sequence[Span], *, again: bool = False
+    ) -> list[tuple[int, int]]:
+        """(start, bits) of what the consumer holds of spans; the rest is refused, unless it is
+        acknowledged already and not to come `again`."""
+        found = []
+        for start, stop in spans:
+            if not 0 <= start < stop or stop - start > LONGEST_SPAN:
+                text = f"{start} to {stop} is no span of at most {LONGEST_SPAN} offsets"
+                raise InvalidRequest(text)
+        for number, asked in sorted(blocks_of(spans).items()):
+            start = number << BLOCK_BITS
+            stop = start + asked.bit_length()
+            bits = consumer.held.bits(start, stop) & asked
+            rest = asked & ~bits if again else self.acks.missing(start, stop) & asked & ~bits
+            if rest:
+                self._out.refused += spans_of(rest, start)
+            if bits:
+                found.append((start, bits))
+        return found
+
+    def _ack(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
+        for start, bits in self._held(consumer, spans):
+            self._returned(consumer, start, bits)
+            self._acked(start, bits)
+
+    def _ack_cumulative(self, consumer: AttachedConsumer, offset: int) -> None:
+        if self.settings.kind not in ("exclusive", "failover"):
+            text = f"ack_cumulative is for exclusive and failover, not for {self.settings.kind}"
+            raise InvalidRequest(f"{text}: acknowledge each message")
+        if offset < self.acks.floor:
+            return
+        last = consumer.held.first()
+        if last is None or offset not in consumer.held:
+            if offset not in self.acks:
+                self._out.refused.append((offset, offset + 1))
+            return
+        for start, stop in [s for s in consumer.held.spans() if s[0] <= offset]:
+            stop = min(stop, offset + 1)
+            bits = (1 << (stop - start)) - 1
+            self._returned(consumer, start, bits)
+            self._acked(start, bits)
+
+    def _acked(self, start: int, bits: int) -> None:
+        if self.acks.add_bits(start, bits):
+            self._out.done.append((start, bits))
+        if self.counts:
+            for offset in offsets_of(bits, start):
+                self.counts.pop(offset, None)
+
+    def _returned(self, consumer: AttachedConsumer, start: int, bits: int) -> None:
+        """A consumer holds these no longer."""
+        consumer.held.discard_bits(start, bits)
+        self.unacked -= bits.bit_count()
+        if consumer.full and consumer.held.count <= self.settings.most_unacked // 2:
+            consumer.full = False
+        if self.full and self.unacked <= self.settings.most_unacked_all // 2:
+            self.full = False
+        self._done(consumer, start, bits)
+
+    # ── what comes again ────────────────────────────────────────────────────────────────────────
+
+    def _nack(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
+        if not 0 <= delay_s < float("inf"):
+            raise InvalidRequest(f"a delay is 0 or more seconds, not {delay_s!r}")
+        found = self._held(consumer, spans, again=True)
+        held = [span for start, bits in found for span in spans_of(bits, start)]
+        if held:
+            self._take_back(consumer, held, delay_s)
+
+    def _take_back(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
+        """What a consumer held goes to somebody again; one more delivery came to nothing."""
+        for start, stop in spans:
+            self._count(start, stop)
+        for start, stop in spans:
+            if delay_s > 0:
+                self._postpone(start, stop, delay_s)
+            self._returned(consumer, start, (1 << (stop - start)) - 1)
+        if delay_s <= 0:
+            for start, stop in spans:
+                self._again(start, (1 << (stop - start)) - 1)
+
+    def _count(self, start: int, stop: int) -> None:
+        counts = self.counts
+        for offset in range(start, stop):
+            counts[offset] = self._out.counts[offset] = counts.get(offset, 0) + 1
+
+    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
+        heapq.heappush(self._waiting, (self._now + delay_s, start, stop))
+        self.postponed.add(start, stop)
+
+    def _tick(self) -> None:
+        now = self._now
+        while self._waiting and self._waiting[0][0] <= now:
+            _, start, stop = heapq.heappop(self._waiting)
+            bits = self.postponed.bits(start, stop)
+            self.postponed.discard_bits(start, bits)
+            if bits:
+                self._due(start, bits)
+        if self.settings.ack_timeout_s:
+            for consumer in list(self.consumers.values()):
+                for base, bits in consumer.overdue(now):
+                    self._stats.count("dispatch_timed_out", bits.bit_count())
+                    self._overdue(consumer, list(spans_of(bits, base)))
+
+    def _due(self, start: int, bits: int) -> None:
+        """What was postponed is to be delivered now."""
+        self._again(start, bits)
+
+    def _overdue(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
+        """A consumer held these for too long."""
+        self._take_back(consumer, spans, 0.0)
+
+    def _trim(self, start: int) -> None:
+        """Retention removed everything below `start`, acknowledged or not."""
+        for consumer in self.consumers.values():
+            for first, stop in [s for s in consumer.held.spans() if s[0] < start]:
+                bits = (1 << (min(stop, start) - first)) - 1
+                self._returned(consumer, first, bits)
+        self._forget_below(start)
+        self.postponed.discard(self.acks.floor, start)
+        # Written down like any other: whoever acknowledges it now is told that this is safe, and
+        # the next leader may have these messages still.
+        for number, at, length in pieces(self.acks.floor, start):
+            first = (number << BLOCK_BITS) + at
+            if missing := self.acks.missing(first, first + length):
+                self._out.done.append((first, missing))
+        expired = self.acks.raise_to(start)
+        self._stats.count("dispatch_expired", expired)
+        for offset in [offset for offset in self.counts if offset < start]:
+            del self.counts[offset]
+        self.read_at = max(self.read_at, start)
+
 
 READ_BATCHES: Final = 100
 """Batches of one read."""
@@ -45,17 +237,17 @@ RESCHEDULED_S: Final = 1.0
 """Seconds until a batch is asked about again that a plug-in did not want yet."""
 
 
-class Dispatcher(Custody):
+class Dispatcher(UnackedTracker):
     """One subscription of one queue."""
 
     def __init__(
         self,
         settings: Settings,
-        source: Source,
+        source: EntrySource,
         acks: AckSet,
         counts: dict[int, int] | None = None,
         entry_filter: EntryFilter | None = None,
-        rates: Sequence[DispatchRate] = (),
+        rates: Sequence[DispatchRateLimiter] = (),
     ) -> None:
         """Begin where `acks` and `counts` (offset → earlier deliveries) say. `rates`: those of the
         topic, shared with its other subscriptions; the subscription's own is made here.
@@ -71,16 +263,16 @@ class Dispatcher(Custody):
         self.halted = False
         """Somebody else may serve this by now: nothing is sent."""
         self._filter = judge
-        self._rates = [DispatchRate(settings.messages_per_s, settings.bytes_per_s), *rates]
+        self._rates = [DispatchRateLimiter(settings.messages_per_s, settings.bytes_per_s), *rates]
 
     # ── the type's own ──────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def _attached(self, consumer: Consumer) -> None:
+    def _attached(self, consumer: AttachedConsumer) -> None:
         """A consumer came; raises what refuses it, and then has changed nothing."""
 
     @abstractmethod
-    def _detached(self, consumer: Consumer) -> None:
+    def _detached(self, consumer: AttachedConsumer) -> None:
         """A consumer went; what it held was handed to `_again` before."""
 
     @abstractmethod
@@ -103,13 +295,13 @@ class Dispatcher(Custody):
         self._now = now
         self._out = DispatchEffects()
         match event:
-            case Attach():
+            case AttachConsumer():
                 self._attach(event)
-            case Detach(name, session):
+            case DetachConsumer(name, session):
                 consumer = self.consumers.get(name)
                 if consumer is not None and consumer.session == session:
                     self._detach(consumer)
-            case Grant():
+            case GrantPermits():
                 consumer = self._known(event.consumer, event.session)
                 consumer.permits.grant(event.messages, event.size)
                 consumer.ready, consumer.blocked = True, event.blocked
@@ -119,7 +311,7 @@ class Dispatcher(Custody):
                 self._ack_cumulative(self._known(name, session), offset)
             case Nack(name, session, spans, delay_s):
                 self._nack(self._known(name, session), spans, delay_s)
-            case Grown(start, end):
+            case LogAdvanced(start, end):
                 self.end = max(self.end, end)
                 if start > self.acks.floor:
                     self._trim(start)
@@ -143,37 +335,37 @@ class Dispatcher(Custody):
         return when
 
     def unready(self, name: str) -> None:
-        """A consumer waits no longer: send it nothing before its next `Grant`."""
+        """A consumer waits no longer: send it nothing before its next `GrantPermits`."""
         consumer = self.consumers.get(name)
         if consumer is not None:
             consumer.ready = False
 
-    def _known(self, name: str, session: int) -> Consumer:
+    def _known(self, name: str, session: int) -> AttachedConsumer:
         consumer = self.consumers.get(name)
         if consumer is None or consumer.session != session:
             text = f"consumer {name!r} is not attached in this session: subscribe again"
             raise GroupError(text, "UNKNOWN_CONSUMER")
         return consumer
 
-    def _attach(self, event: Attach) -> None:
+    def _attach(self, event: AttachConsumer) -> None:
         old = self.consumers.get(event.consumer)
         if old is not None:
             if event.session <= old.session:
                 text = f"consumer {event.consumer!r} is attached in a newer session"
                 raise GroupError(text, "UNKNOWN_CONSUMER")
             self._detach(old)
-        consumer = Consumer(event.consumer, event.session, event.priority, event.ranges)
+        consumer = AttachedConsumer(event.consumer, event.session, event.priority, event.ranges)
         self._attached(consumer)
         self.consumers[event.consumer] = consumer
 
-    def _detach(self, consumer: Consumer) -> None:
+    def _detach(self, consumer: AttachedConsumer) -> None:
         self._take_back(consumer, list(consumer.held.spans()), 0.0)
         del self.consumers[consumer.name]
         self._detached(consumer)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    def may_take(self, consumer: Consumer) -> bool:
+    def may_take(self, consumer: AttachedConsumer) -> bool:
         """Whether anything may be sent to a consumer now."""
         if self.halted or self.full or consumer.full:
             return False
@@ -181,13 +373,13 @@ class Dispatcher(Custody):
 
     def _room(self) -> tuple[int, int]:
         """Messages and bytes that the rates allow now."""
-        messages = size = MOST
+        messages = size = MAX_GRANT
         for rate in self._rates:
             allowed = rate.room(self._now)
             messages, size = min(messages, allowed[0]), min(size, allowed[1])
         return messages, size
 
-    def _budget(self, consumer: Consumer) -> tuple[int, int, int] | None:
+    def _budget(self, consumer: AttachedConsumer) -> tuple[int, int, int] | None:
         """(messages, bytes, batches) to read for a consumer; None: nothing now."""
         if not self.may_take(consumer):
             return None
@@ -210,17 +402,17 @@ class Dispatcher(Custody):
             self._postpone(first, stop, RESCHEDULED_S)
         return verdict.deliver
 
-    def _send(self, consumer: Consumer, chosen: Sequence[tuple[Entry, int]]) -> None:
+    def _send(self, consumer: AttachedConsumer, chosen: Sequence[tuple[Entry, int]]) -> None:
         """Send messages of batches to a consumer: one delivery."""
         parcels, messages, size = [], 0, 0
         timeout = self.settings.ack_timeout_s
         for entry, bits in chosen:
-            parcels.append(Parcel(entry, bits, self._attempts(entry, bits)))
+            parcels.append(DispatchedBatch(entry, bits, self._attempts(entry, bits)))
             messages += bits.bit_count()
             size += entry.size
             consumer.held.add_bits(entry.base, bits)
             if timeout:
-                consumer.lend(Lent(self._now + timeout, entry.base, bits))
+                consumer.lend(PendingAck(self._now + timeout, entry.base, bits))
         consumer.permits.spend(messages, size)
         consumer.ready = False
         self.unacked += messages

@@ -3,20 +3,32 @@
 damaged → control → not due → acknowledged already → plug-ins → tags and properties. What is
 damaged (stored as its producer sent it, and no reader can open it) or rejected counts as
 acknowledged, so that it never holds a subscription's floor back.
+
+Dispatch plug-ins: functions of the operator's that judge batches before they are delivered.
+
+A broker's setting `dispatch_filters` names them as `package.module:function`. They are loaded when
+the broker starts, from where Python finds modules, and are called in this order with the topic, the
+subscription and the batch:
+
+    def judge(topic: str, subscription: str, entry: Entry) -> Said: ...
+
+"accept" delivers it, "reject" counts it as acknowledged, "reschedule" asks again a second later. One
+that raises, or says anything else, is counted (`dispatch_plug_in_errors`), and is asked again too.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.wire.batch import open_batch
-from logboom.wire.errors import DamagedBatch
-from logboom.wire.filters import Filter
-from logboom.wire.head import Kind
+from logboom.wire.errors import DamagedBatch, StartError
+from logboom.wire.filters.filter import Filter
+from logboom.wire.head import ControlKind
 
 LOG = logging.getLogger("logboom.nodes")
 
@@ -25,7 +37,7 @@ PlugIn: TypeAlias = Callable[[Entry], Said]
 """Judges a whole batch: deliver it, count it as acknowledged, or ask again later."""
 
 
-class Verdict(NamedTuple):
+class FilterResult(NamedTuple):
     """Bits of one batch, each in at most one of them."""
 
     deliver: int = 0
@@ -33,7 +45,7 @@ class Verdict(NamedTuple):
     later: int = 0
 
 
-_NOTHING: Final = Verdict()
+_NOTHING: Final = FilterResult()
 
 
 class EntryFilter:
@@ -51,17 +63,17 @@ class EntryFilter:
         self._plug_ins = tuple(plug_ins)
         self.stats = Statistics() if stats is None else stats
 
-    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> Verdict:
+    def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult:
         """What to do with the messages of an entry that are not acknowledged (`missing`, bits).
 
         `damaged`: the dispatcher needs the columns, and they do not hold together.
         """
         head = entry.head
-        if damaged or head.kind == Kind.LOST:
+        if damaged or head.kind == ControlKind.LOST:
             self.stats.count("dispatch_damaged", missing.bit_count())
-            return Verdict(acked=missing)
+            return FilterResult(acked=missing)
         if head.is_control:
-            due = head.kind != Kind.PARKED
+            due = head.kind != ControlKind.PARKED
             self.stats.count("dispatch_control" if due else "dispatch_not_due")
             return _NOTHING
         if not missing:
@@ -70,10 +82,10 @@ class EntryFilter:
         said = self._ask(entry)
         if said == "reject":
             self.stats.count("dispatch_rejected", missing.bit_count())
-            return Verdict(acked=missing)
+            return FilterResult(acked=missing)
         if said == "reschedule":
             self.stats.count("dispatch_rescheduled", missing.bit_count())
-            return Verdict(later=missing)
+            return FilterResult(later=missing)
         return self._match(entry, missing)
 
     def _ask(self, entry: Entry) -> Said:
@@ -93,9 +105,9 @@ class EntryFilter:
             return said
         return "accept"
 
-    def _match(self, entry: Entry, missing: int) -> Verdict:
+    def _match(self, entry: Entry, missing: int) -> FilterResult:
         if self._matcher is None:
-            return Verdict(deliver=missing)
+            return FilterResult(deliver=missing)
         try:
             passed = 0
             if self._matcher.may_match(entry.head):
@@ -103,7 +115,41 @@ class EntryFilter:
                 passed = int.from_bytes(found.bitmap, "little")
         except DamagedBatch:
             self.stats.count("dispatch_damaged", missing.bit_count())
-            return Verdict(acked=missing)
+            return FilterResult(acked=missing)
         rest = missing & ~passed
         self.stats.count("dispatch_filtered", rest.bit_count())
-        return Verdict(missing & passed, rest)
+        return FilterResult(missing & passed, rest)
+
+
+DispatchFilter: TypeAlias = Callable[[str, str, Entry], Said]
+
+_SETTING: Final = "dispatch_filters"
+
+
+def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:
+    """The functions that these names mean.
+
+    Raises:
+        StartError: BAD_CONFIG: one is not there, or cannot be imported.
+    """
+    return tuple(_load(name) for name in names)
+
+
+def _load(name: str) -> DispatchFilter:
+    module_name, _, function = name.partition(":")
+    if not module_name or not function.isidentifier():
+        raise _bad(name, "write package.module:function")
+    try:
+        module = importlib.import_module(module_name)
+    # A module of somebody else's: whatever it raises is said in one line, and the node ends.
+    except Exception as error:
+        raise _bad(name, f"module {module_name!r} cannot be imported: {error!r}") from error
+    found: Any = getattr(module, function, None)
+    if not callable(found):
+        raise _bad(name, f"module {module_name!r} has no function {function!r}")
+    judge: DispatchFilter = found
+    return judge
+
+
+def _bad(name: str, why: str) -> StartError:
+    return StartError(f"{_SETTING}: {name!r}: {why}", "BAD_CONFIG")

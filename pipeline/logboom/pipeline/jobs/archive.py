@@ -16,9 +16,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from logboom.pipeline.clients import client
-from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs.running import OnRows, Run, run_stream
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, run_stream
+from logboom.pipeline.spark_options import TIMEOUT_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,7 +96,7 @@ def archive(
     gather: bool = False,
     every: str = "",
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Archive what is there now, or with `every` ("1 minute") go on until it is stopped.
 
     Args:
@@ -131,7 +131,7 @@ def compacted_among(servers: str, topics: Iterable[str]) -> set[str]:
 
 
 def audit(
-    spark: SparkSession, folder: Path, run: Run | None = None, compacted: Collection[str] = ()
+    spark: SparkSession, folder: Path, run: JobReport | None = None, compacted: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """What `audited` finds in an archive; nothing in an empty one.
 
@@ -151,7 +151,7 @@ def audit(
     return rows
 
 
-def _with_ends(rows: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+def _with_ends(rows: list[dict[str, Any]], run: JobReport) -> list[dict[str, Any]]:
     """What an audit found, held against where a run began and ended."""
     known = {(row["topic"], row["partition"]): row for row in rows}
     for topic, ends in run.offsets.items():

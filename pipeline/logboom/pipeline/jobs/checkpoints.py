@@ -26,7 +26,7 @@ _NUMBERED: Final = re.compile(r"(\d+)(\.compact)?")
 T = TypeVar("T", bound=Struct)
 
 
-class Stream(Struct, frozen=True):
+class StreamState(Struct, frozen=True):
     """Of a stream whose micro-batches we publish ourselves."""
 
     app_id: str
@@ -74,9 +74,9 @@ def new_app_id(job: str) -> str:
 
 def stream_app_id(folder: Path, job: str) -> str:
     """The name of a stream's transactions: the same as long as its checkpoint is."""
-    known = read(folder, Stream)
+    known = read(folder, StreamState)
     if known is None:
-        known = Stream(new_app_id(job))
+        known = StreamState(new_app_id(job))
         write(folder, known)
     return known.app_id
 

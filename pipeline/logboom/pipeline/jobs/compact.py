@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.clients import client
-from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs import message_frames as rows
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, finished
 from logboom.pipeline.jobs.publishing import Target, write
-from logboom.pipeline.jobs.running import OnRows, Run, finished
-from logboom.pipeline.offsets import EARLIEST, to_json
+from logboom.pipeline.queue_offsets import EARLIEST, to_json
+from logboom.pipeline.spark_options import TIMEOUT_MS
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ KEPT: Final = 2
 SNAPSHOT_FOLDER: Final = re.compile(r"snapshot-\d{6,}")
 
 
-class State(Struct, frozen=True):
+class CompactJobState(Struct, frozen=True):
     """What is remembered between runs."""
 
     app_id: str
@@ -83,7 +83,7 @@ def read_snapshot(spark: SparkSession, folder: Path) -> DataFrame:
     Raises:
         InvalidRequest: there is none yet.
     """
-    known = checkpoints.read(folder, State)
+    known = checkpoints.read(folder, CompactJobState)
     if known is None or not known.number:
         raise InvalidRequest(
             f"there is no snapshot in {folder}: `logboom pipeline compact` makes one"
@@ -99,7 +99,7 @@ def compact(
     target: Target | None = None,
     *,
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Make a new snapshot of a topic, and publish it.
 
     Args:
@@ -126,7 +126,7 @@ def compact(
     without_tombstones(latest(whole)).write.mode("overwrite").parquet(str(place))
     made = spark.read.parquet(str(place))
     offsets = to_json({(topic, queue): end for queue, end in state.planned.items()})
-    run = Run("compact", rows=made.count(), batches=1, offsets=offsets)
+    run = JobReport("compact", rows=made.count(), batches=1, offsets=offsets)
     if target is not None:
         write(as_snapshot(made, number), target, state.app_id, number)
     done = structs.replace(state, number=number, ends=state.planned, planned={})
@@ -146,11 +146,11 @@ def _folder(folder: Path, number: int) -> Path:
     return folder / f"snapshot-{number:06}"
 
 
-def _planned(servers: str, topic: str, folder: Path) -> State:
+def _planned(servers: str, topic: str, folder: Path) -> CompactJobState:
     """What is remembered, and where the next snapshot ends."""
-    known = checkpoints.read(folder, State)
+    known = checkpoints.read(folder, CompactJobState)
     if known is None:
-        known = State(checkpoints.new_app_id("compact"), topic)
+        known = CompactJobState(checkpoints.new_app_id("compact"), topic)
     if known.topic != topic:
         text = f"{folder} has snapshots of topic {known.topic!r}: say another --to for {topic!r}"
         raise InvalidRequest(text)

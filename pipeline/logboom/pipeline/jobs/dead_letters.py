@@ -17,13 +17,13 @@ from msgspec import Struct, structs
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from logboom.client.groups.retries import ATTEMPT, CAUSE, ORIGIN
+from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, CAUSE, ORIGIN
 from logboom.pipeline.clients import client
-from logboom.pipeline.given_options import TIMEOUT_MS
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs import message_frames as rows
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, finished
 from logboom.pipeline.jobs.publishing import Target, write
-from logboom.pipeline.jobs.running import OnRows, Run, finished
+from logboom.pipeline.spark_options import TIMEOUT_MS
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.names import DLQ_PREFIX
 
@@ -37,7 +37,7 @@ NUMBERS: Final = r"\b(0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b"
 _ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
 
 
-class State(Struct, frozen=True):
+class RedriveState(Struct, frozen=True):
     """What redriving remembers."""
 
     app_id: str
@@ -51,7 +51,7 @@ class State(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DeadLetterFilter:
     """Which dead letters; what is not said chooses all."""
 
     cause: str = ""
@@ -81,14 +81,14 @@ def opened(letters: DataFrame) -> DataFrame:
     return letters.select(
         "*",
         rows.header(CAUSE).cast("string").alias("cause"),
-        rows.header(ATTEMPT).cast("string").try_cast("int").alias("attempts"),
+        rows.header(ATTEMPT_HEADER).cast("string").try_cast("int").alias("attempts"),
         part(1).alias("origin_topic"),
         part(2).try_cast("int").alias("origin_queue"),
         part(3).try_cast("bigint").alias("origin_offset"),
     )
 
 
-def chosen(letters: DataFrame, wanted: Choice) -> DataFrame:
+def chosen(letters: DataFrame, wanted: DeadLetterFilter) -> DataFrame:
     """Those of opened dead letters that are wanted."""
     found = letters
     if wanted.cause:
@@ -140,7 +140,7 @@ def triaged(
 def redriven(letters: DataFrame, topic: str = "") -> DataFrame:
     """Opened dead letters as messages for the topics that they came from, or for one: without the
     headers of their failures. Those that do not say where they come from need the one topic."""
-    ours = [ATTEMPT, ORIGIN, CAUSE]
+    ours = [ATTEMPT_HEADER, ORIGIN, CAUSE]
     headers = sf.filter("headers", lambda each: ~each["key"].isin(ours))
     kept = sf.when(sf.size(headers) > 0, headers).alias("headers")
     where = sf.lit(topic) if topic else sf.col("origin_topic")
@@ -149,7 +149,12 @@ def redriven(letters: DataFrame, topic: str = "") -> DataFrame:
 
 
 def triage(
-    spark: SparkSession, servers: str, group: str, wanted: Choice, by: Sequence[str], width: str
+    spark: SparkSession,
+    servers: str,
+    group: str,
+    wanted: DeadLetterFilter,
+    by: Sequence[str],
+    width: str,
 ) -> list[dict[str, object]]:
     """What `triaged` finds in the dead letters of a group."""
     letters = chosen(opened(read_letters(spark, servers, group)), wanted)
@@ -157,7 +162,7 @@ def triage(
 
 
 def open_letters(
-    spark: SparkSession, servers: str, group: str, wanted: Choice, checkpoint: Path
+    spark: SparkSession, servers: str, group: str, wanted: DeadLetterFilter, checkpoint: Path
 ) -> DataFrame:
     """The chosen dead letters that were not redriven yet, as the checkpoint remembers."""
     letters = chosen(opened(read_letters(spark, servers, group)), wanted)
@@ -173,11 +178,11 @@ def redrive(
     spark: SparkSession,
     target: Target,
     group: str,
-    wanted: Choice,
+    wanted: DeadLetterFilter,
     checkpoint: Path,
     *,
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Send the chosen dead letters that were not redriven yet back, in one transaction.
 
     Args:
@@ -189,7 +194,7 @@ def redrive(
         InvalidRequest: the checkpoint is of another group; or letters come from topics that do not
             exist (any more), and then nothing is planned.
     """
-    began, run = time.monotonic(), Run("redrive")
+    began, run = time.monotonic(), JobReport("redrive")
     state = _state(checkpoint, group)
     if state.planned:
         _leave_out_gone(spark, target, state, checkpoint)
@@ -229,7 +234,9 @@ def _topics(target: Target) -> set[str]:
     return {topic.name for topic in client(target.servers, TIMEOUT_MS / 1000).admin.topics()}
 
 
-def _leave_out_gone(spark: SparkSession, target: Target, state: State, checkpoint: Path) -> None:
+def _leave_out_gone(
+    spark: SparkSession, target: Target, state: RedriveState, checkpoint: Path
+) -> None:
     """Take out of a planned run what cannot be published, since its topic was deleted meanwhile. If
     the run was published before that, its number says so, and nothing comes twice."""
     if target.options.get("queues"):
@@ -273,10 +280,10 @@ def _rest(checkpoint: Path, number: int) -> Path:
     return checkpoint / f"redriven-{number:06}-rest"
 
 
-def _state(checkpoint: Path, group: str) -> State:
-    known = checkpoints.read(checkpoint, State)
+def _state(checkpoint: Path, group: str) -> RedriveState:
+    known = checkpoints.read(checkpoint, RedriveState)
     if known is None:
-        return State(checkpoints.new_app_id("redrive"), group)
+        return RedriveState(checkpoints.new_app_id("redrive"), group)
     if known.group != group:
         text = f"{checkpoint} remembers group {known.group!r}: say another --checkpoint"
         raise InvalidRequest(text)

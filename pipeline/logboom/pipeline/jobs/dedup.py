@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs import message_frames as rows
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, run_stream
 from logboom.pipeline.jobs.publishing import Target, batch_writer
-from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def dedup(
     within: str = "10 minutes",
     every: str = "",
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Write the messages that are there now, or with `every` those that come, without doubles.
 
     Args:

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs import message_frames as rows
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, run_stream
 from logboom.pipeline.jobs.publishing import Target, stream_writer
-from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def enrich(
     source: Mapping[str, str] | None = None,
     every: str = "",
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Write what `by_sql` or `by_lookup` made of a stream: all there is now, or with `every` what
     comes.
 

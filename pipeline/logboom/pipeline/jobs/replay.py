@@ -22,10 +22,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs import messages as rows
+from logboom.pipeline.jobs import message_frames as rows
 from logboom.pipeline.jobs.archive import utc_day
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, finished, interrupts
 from logboom.pipeline.jobs.publishing import Target, write_counted
-from logboom.pipeline.jobs.running import OnRows, Run, finished, interrupts
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ SCHEMA: Final = f"{rows.SCHEMA}, date date"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ReplayFilter:
     """Which messages of an archive; what is not said selects all."""
 
     topic: str = ""
@@ -62,7 +62,7 @@ class Selection:
     """The first key that is left out; "": none."""
 
 
-class Span(Struct, frozen=True, array_like=True):
+class ReplayRange(Struct, frozen=True, array_like=True):
     """What a piece takes of a queue of the archive: offsets from `first` below `end`."""
 
     topic: str
@@ -71,7 +71,7 @@ class Span(Struct, frozen=True, array_like=True):
     end: int
 
 
-class Plan(Struct, frozen=True):
+class ReplayState(Struct, frozen=True):
     """What a replay remembers."""
 
     app_id: str
@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True):
     """Pieces that are published."""
 
 
-def selected(archive: DataFrame, wanted: Selection) -> DataFrame:
+def selected(archive: DataFrame, wanted: ReplayFilter) -> DataFrame:
     """The messages of an archive that are wanted."""
     found = archive
     for condition in _conditions(wanted):
@@ -91,7 +91,7 @@ def selected(archive: DataFrame, wanted: Selection) -> DataFrame:
     return found
 
 
-def _conditions(wanted: Selection) -> list[Column]:
+def _conditions(wanted: ReplayFilter) -> list[Column]:
     offset, key = sf.col("offset"), sf.col("key")
     found = []
     if wanted.topic:
@@ -128,7 +128,7 @@ def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
     return rows.in_order(chosen).select(*kept)
 
 
-def piece_of(chosen: DataFrame, spans: Iterable[Span]) -> DataFrame:
+def piece_of(chosen: DataFrame, spans: Iterable[ReplayRange]) -> DataFrame:
     """One piece: of each queue the offsets that are its turn."""
     wanted = []
     for span in spans:
@@ -166,10 +166,10 @@ def cut(chosen: DataFrame, most: int) -> Any:
     return found.set_column(0, "piece", order)
 
 
-def spans_of(pieces: Any, piece: int) -> list[Span]:
+def spans_of(pieces: Any, piece: int) -> list[ReplayRange]:
     """The spans of one of the pieces."""
     rows = pieces.filter(pc.equal(pieces["piece"], piece)).to_pylist()
-    return [Span(row["topic"], row["partition"], row["first"], row["end"]) for row in rows]
+    return [ReplayRange(row["topic"], row["partition"], row["first"], row["end"]) for row in rows]
 
 
 def _bytes() -> Column:
@@ -199,14 +199,14 @@ def read_archive(spark: SparkSession, folder: Path) -> DataFrame:
 def replay(
     spark: SparkSession,
     folder: Path,
-    wanted: Selection,
+    wanted: ReplayFilter,
     target: Target,
     checkpoint: Path | None = None,
     *,
     rate: int = 0,
     keep_queues: bool = False,
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Publish what is wanted of an archive.
 
     Args:
@@ -216,7 +216,7 @@ def replay(
     Raises:
         InvalidRequest: the checkpoint is of another replay, or there is no archive.
     """
-    run, begun = Run("replay"), time.monotonic()
+    run, begun = JobReport("replay"), time.monotonic()
     chosen = selected(read_archive(spark, folder), wanted)
     asked = f"{folder.resolve()} {wanted} to {target.topic}"
     if keep_queues:
@@ -239,9 +239,11 @@ def replay(
     return finished(run, begun)
 
 
-def _planned(chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int) -> tuple[Plan, Any]:
+def _planned(
+    chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int
+) -> tuple[ReplayState, Any]:
     """As remembered, or a new one; and its pieces."""
-    known = checkpoints.read(checkpoint, Plan) if checkpoint is not None else None
+    known = checkpoints.read(checkpoint, ReplayState) if checkpoint is not None else None
     if known is not None and checkpoint is not None:
         if known.asked != asked:
             text = (
@@ -255,7 +257,7 @@ def _planned(chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int) 
             raise InvalidRequest(text) from None
     pieces = cut(chosen, min(PIECE_ROWS, rate or PIECE_ROWS))
     count = pc.max(pieces["piece"]).as_py()
-    plan = Plan(checkpoints.new_app_id("replay"), asked, 0 if count is None else count + 1)
+    plan = ReplayState(checkpoints.new_app_id("replay"), asked, 0 if count is None else count + 1)
     if checkpoint is not None:
         checkpoint.mkdir(parents=True, exist_ok=True)
         with (checkpoint / PIECES).open("wb") as file:

@@ -15,9 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from logboom.pipeline.jobs import checkpoints
-from logboom.pipeline.jobs.messages import field_names, joined_key, json_of, observed, with_fields
+from logboom.pipeline.jobs.job_runs import JobReport, OnRows, run_stream
+from logboom.pipeline.jobs.message_frames import (
+    field_names,
+    joined_key,
+    json_of,
+    observed,
+    with_fields,
+)
 from logboom.pipeline.jobs.publishing import Target, batch_writer
-from logboom.pipeline.jobs.running import OnRows, Run, run_stream
 from logboom.wire.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ SCHEMA: Final = "value binary, timestamp timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowAggregation:
     """What to count, and how."""
 
     schema: str
@@ -53,7 +59,7 @@ class Windows:
     """How late a message may come."""
 
 
-def parsed(messages: DataFrame, wanted: Windows) -> DataFrame:
+def parsed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
     """The fields of the values, and `event_time`. What does not fit has nulls for fields, and counts
     if it is the message time that decides. A stream tells of how many values that is."""
     told = observed(with_fields(messages, wanted.schema))
@@ -62,7 +68,7 @@ def parsed(messages: DataFrame, wanted: Windows) -> DataFrame:
     return told.select(*fields, time.alias("event_time"))
 
 
-def windowed(messages: DataFrame, wanted: Windows) -> DataFrame:
+def windowed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
     """One row a window and group: begin, end, the fields of `by`, count, and the measures.
 
     Raises:
@@ -87,7 +93,7 @@ def _measures(names: Sequence[str]) -> list[Column]:
     return [kind(name).alias(f"{name}_{word}") for name in names for word, kind in KINDS.items()]
 
 
-def columns(wanted: Windows) -> list[str]:
+def columns(wanted: WindowAggregation) -> list[str]:
     """The columns of windows, in their order."""
     measures = [f"{name}_{word}" for name in wanted.measures for word in KINDS]
     return ["begin", "end", *wanted.by, "count", *measures]
@@ -96,13 +102,13 @@ def columns(wanted: Windows) -> list[str]:
 def window(
     spark: SparkSession,
     source: dict[str, str],
-    wanted: Windows,
+    wanted: WindowAggregation,
     folder: Path,
     checkpoint: Path | None = None,
     *,
     every: str = "",
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Write windows to Parquet: those that are over now, or with `every` as they end.
 
     Args:
@@ -126,7 +132,7 @@ def window(
     return run_stream("window", writer, every=every, on_rows=on_rows)
 
 
-def as_values(windows: DataFrame, wanted: Windows) -> DataFrame:
+def as_values(windows: DataFrame, wanted: WindowAggregation) -> DataFrame:
     """Windows as messages: a JSON object each, with the fields of `by` as key and the last
     millisecond of the window as message time, so that windows of windows come out right."""
     return windows.select(
@@ -136,7 +142,7 @@ def as_values(windows: DataFrame, wanted: Windows) -> DataFrame:
     )
 
 
-def outgoing(windows: DataFrame, wanted: Windows) -> DataFrame:
+def outgoing(windows: DataFrame, wanted: WindowAggregation) -> DataFrame:
     """The same of a micro-batch: those of a key follow each other by time."""
     found = as_values(windows, wanted)
     return found.repartition("key").sortWithinPartitions("timestamp")
@@ -145,13 +151,13 @@ def outgoing(windows: DataFrame, wanted: Windows) -> DataFrame:
 def window_to_topic(
     spark: SparkSession,
     source: dict[str, str],
-    wanted: Windows,
+    wanted: WindowAggregation,
     target: Target,
     checkpoint: Path,
     *,
     every: str = "",
     on_rows: OnRows | None = None,
-) -> Run:
+) -> JobReport:
     """Write windows to a topic, each once: those that are over now, or with `every` as they end.
 
     Args:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.intake import GroupIntake
-from logboom.client.groups.member import Member, MemberOptions
-from logboom.client.reading.inbox import Inbox
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.group_collector import GroupFetchCollector
+from logboom.client.groups.member import MemberOptions, MemberState
 from logboom.client.results import Message as Read
-from logboom.wire.batch import check, encode_batch
+from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.frames import Frame
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import (
@@ -29,7 +29,7 @@ from logboom.wire.group_messages import (
     GroupRelease,
 )
 from logboom.wire.group_view import GroupConfig, OwnedQueue
-from logboom.wire.messages import AnyMessage, Failure, Message
+from logboom.wire.messages import AnyMessage, Failure, WireMessage
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
 
 
@@ -89,7 +89,7 @@ class GroupCluster(Cluster):
 
     def _reply(
         self, endpoint: str, message: AnyMessage, batches: Sequence[Frame]
-    ) -> tuple[Message | None, Sequence[Frame]]:
+    ) -> tuple[WireMessage | None, Sequence[Frame]]:
         kinds = (GroupJoin, GroupHeartbeat, GroupCommit, GroupRelease, GroupLeave)
         if not isinstance(message, kinds):
             return super()._reply(endpoint, message, batches)
@@ -119,7 +119,7 @@ class GroupCluster(Cluster):
                 self.owned.clear()
                 return GroupCommitted(0, codes), ()
 
-    def _join(self, message: GroupJoin) -> Message:
+    def _join(self, message: GroupJoin) -> WireMessage:
         self.joins.append(message)
         if message.replace:
             self.subscription = message.subscription
@@ -174,7 +174,7 @@ class GroupCluster(Cluster):
         for item in list(self._held):
             when, endpoint, message = item
             if message.epoch != self.epoch:
-                answer: Message = Failure(message.id, "STALE_EPOCH", "fenced", retryable=True)
+                answer: WireMessage = Failure(message.id, "STALE_EPOCH", "fenced", retryable=True)
             elif self.assigned_version > message.seen or when <= self.now:
                 answer = self._assigned()
                 answer.id = message.id
@@ -203,9 +203,9 @@ class Reader:
         assert cluster.run(5, lambda: found.outcome.done)
         self.rings = 0
         given = MemberOptions("g", "m-1", options.pop("subscription", {"t": "*"}), **options)
-        self.member = Member(given, Inbox(1 << 25, self._ring), contextlib.nullcontext())
-        failures = Failures(self.member, lambda: cluster.now)
-        self.intake = GroupIntake(self.member, cluster.call, failures)
+        self.member = MemberState(given, FetchBuffer(1 << 25, self._ring), contextlib.nullcontext())
+        failures = FailedMessages(self.member, lambda: cluster.now)
+        self.intake = GroupFetchCollector(self.member, cluster.call, failures)
         self.opened = OpenMember(self.member, 5.0)
         if join:
             cluster.call(self.opened)
@@ -247,7 +247,7 @@ def fill(cluster: Cluster, queue: int, first: int, count: int, batch: int = 3, *
         stop = min(start + batch, first + count)
         values = [b"%06d" % n for n in range(start, stop)]
         entry = encode_batch(values, now_ms=WALL_MS, **more)
-        cluster.log("t", queue).append(entry, check(entry, stamped=False))
+        cluster.log("t", queue).append(entry, validate_batch(entry, stamped=False))
     cluster.wake_pulls()
 
 

@@ -8,15 +8,19 @@ from typing import Any, TypeVar
 
 import pytest
 
-from logboom.client.calls import AskLeader, AskNode, FindTopic, ProposeCommand, WholeView
+from logboom.client.admin_flows.group_flows import alter_group, delete_group, describe_group, groups
+from logboom.client.admin_flows.group_lag import COUNTED_PULLS, OffsetReset
+from logboom.client.admin_flows.offset_resets import (
+    ResetRequest,
+    Target,
+    parse_offsets,
+    reset_offsets,
+)
+from logboom.client.calls import AskLeader, AskNode, FindTopic, LoadMetadata, ProposeCommand
 from logboom.client.flows import Flow, run_flow
-from logboom.client.groups.flows import alter_group, delete_group, describe_group, groups
-from logboom.client.groups.lag import COUNTED_PULLS
-from logboom.client.groups.progress import Progress
-from logboom.client.groups.resets import Reset, Target, parse_offsets, reset_offsets
-from logboom.client.groups.results import OffsetReset
+from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.wire.batch import encode_batch, open_batch, stamp
-from logboom.wire.commands import AnyCommand, Barrier, Result
+from logboom.wire.commands import AnyCommand, Barrier, CommandResult
 from logboom.wire.errors import (
     InvalidFilter,
     InvalidRequest,
@@ -25,9 +29,9 @@ from logboom.wire.errors import (
     TimedOut,
     UnknownResource,
 )
-from logboom.wire.filters import Filter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
-from logboom.wire.group_messages import GroupStatus, GroupStatusTold, MemberStatus, QueueStatus
+from logboom.wire.group_messages import GroupStatus, GroupStatusResult, MemberStatus, QueueStatus
 from logboom.wire.group_view import (
     UNKNOWN_START,
     GroupConfig,
@@ -43,7 +47,6 @@ from logboom.wire.messages import (
     GroupDescribed,
     GroupsListed,
     ListGroups,
-    Message,
     OffsetForTime,
     OffsetForTimeResult,
     Offsets,
@@ -51,6 +54,7 @@ from logboom.wire.messages import (
     Pull,
     Pulled,
     PullStatus,
+    WireMessage,
 )
 from logboom.wire.view import BrokerView, NameServerView, QueueView, TopicConfig, TopicView, View
 
@@ -75,7 +79,7 @@ class Words:
         self.others: dict[str, list[GroupOffsets]] = {}
         self.status: list[MemberStatus] | LogboomError = []
         self.proposed: list[AnyCommand] = []
-        self.result = Result(9)
+        self.result = CommandResult(9)
         self.down: set[tuple[str, int]] = set()
         self.leader = "name-1"
         self.asked: list[str] = []
@@ -101,7 +105,7 @@ class Words:
     def answer(self, call: Any) -> Any:
         """One call."""
         match call:
-            case WholeView():
+            case LoadMetadata():
                 return self.view()
             case FindTopic(topic=name) if name in self.topics:
                 return self.topic(name)
@@ -131,7 +135,7 @@ class Words:
         topics = [self.topic(name) for name in self.topics]
         return View(9, True, "c", brokers, topics, [], [], servers, self.leader)
 
-    def node(self, endpoint: str, message: Message) -> Message:
+    def node(self, endpoint: str, message: WireMessage) -> WireMessage:
         """A name server or the coordinator."""
         if endpoint == "n1:1" and self.leader != "name-1":
             raise NotLeader("ask another")
@@ -146,7 +150,7 @@ class Words:
             case DescribeGroup(group=name):
                 raise UnknownResource(f"no group {name}", "UNKNOWN_GROUP")
             case GroupStatus() if isinstance(self.status, list):
-                return GroupStatusTold(0, self.status)
+                return GroupStatusResult(0, self.status)
             case GroupStatus() if isinstance(self.status, LogboomError):
                 raise self.status
         raise AssertionError(message)
@@ -167,7 +171,7 @@ class Words:
             for name, at in self.committed.items()
         ]
 
-    def queue(self, call: AskLeader) -> tuple[Message, list[bytes]]:
+    def queue(self, call: AskLeader) -> tuple[WireMessage, list[bytes]]:
         """A queue's leader."""
         message = call.message(500)
         topic, queue = call.topic, call.queue
@@ -219,7 +223,7 @@ def test_the_lag_is_what_is_not_finished(words: Words) -> None:
     words.store("orders", 0, values(10, NOW - 9_000), values(10))
     words.store("orders", 1, values(4))
     words.store("orders", 2, values(3), first=7)
-    finished = Progress(10)
+    finished = OffsetTracker(10)
     finished.finish(12, 15)
     words.committed["orders"] = [10, 4, 0]
     words.ranges["orders"] = [(0, finished.encode())]
@@ -349,7 +353,7 @@ def test_a_broadcasting_group_has_no_offsets_of_its_own(words: Words) -> None:
 
 def plan(words: Words, *, dry_run: bool = True, **asked: Any) -> list[OffsetReset]:
     """A reset of group billing."""
-    return words.drive(reset_offsets(Reset("billing", **asked), NOW, 5.0, dry_run=dry_run))
+    return words.drive(reset_offsets(ResetRequest("billing", **asked), NOW, 5.0, dry_run=dry_run))
 
 
 @pytest.fixture
@@ -387,7 +391,7 @@ def test_a_plan(two: Words, asked: dict[str, Any], targets: dict[int, int]) -> N
 
 
 def test_a_plan_is_carried_out_and_told_queue_by_queue(two: Words) -> None:
-    two.result = Result(9, value=["", "UNKNOWN_QUEUE"])
+    two.result = CommandResult(9, value=["", "UNKNOWN_QUEUE"])
     done = plan(two, to="first", dry_run=False)
     assert two.proposed == [ResetOffsets("billing", [(1, 0, 5), (1, 1, 0)], NOW)]
     assert [line.code for line in done] == ["", "UNKNOWN_QUEUE"]

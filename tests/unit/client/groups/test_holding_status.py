@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.groups.holdings import STILL_S, GroupFetch, Holding, Matching
-from logboom.client.reading.inbox import Inbox
-from logboom.wire.filters import Filter
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.groups.assigned_queue import STILL_S, AssignedQueue, GroupFetch, TopicFilter
+from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import OwnedQueue
 
-ALL = Matching(Filter())
+ALL = TopicFilter(Filter())
 
 
 @pytest.fixture
-def holding() -> Holding:
+def holding() -> AssignedQueue:
     """A queue that is read, from offset 5 on."""
-    made = Holding("billing", "orders", OwnedQueue(1, 0, 7, 5), ALL, 100.0)
-    made.fetch = GroupFetch(made, 5, Inbox(1 << 20, lambda: None), 1_000, ALL)
+    made = AssignedQueue("billing", "orders", OwnedQueue(1, 0, 7, 5), ALL, 100.0)
+    made.fetch = GroupFetch(made, 5, FetchBuffer(1 << 20, lambda: None), 1_000, ALL)
     return made
 
 
-def told(holding: Holding, now: float, quiet_s: float = 0.0) -> tuple[str, int] | None:
+def told(holding: AssignedQueue, now: float, quiet_s: float = 0.0) -> tuple[str, int] | None:
     """State and milliseconds of it."""
     status = holding.status(now, now - quiet_s)
     return None if status is None else (status.state, status.since_ms)
 
 
-def test_a_queue_that_is_simply_read_says_nothing(holding: Holding) -> None:
+def test_a_queue_that_is_simply_read_says_nothing(holding: AssignedQueue) -> None:
     assert told(holding, 1_000.0) is None
     holding.running = 3
     holding.progress.finish(5, 6)
@@ -35,7 +35,7 @@ def test_a_queue_that_is_simply_read_says_nothing(holding: Holding) -> None:
 
 
 def test_a_handler_that_runs_for_long_is_named_from_when_the_commit_point_stood(
-    holding: Holding,
+    holding: AssignedQueue,
 ) -> None:
     holding.running = 1
     holding.progress.finish(5, 6)
@@ -46,7 +46,7 @@ def test_a_handler_that_runs_for_long_is_named_from_when_the_commit_point_stood(
     assert told(holding, 291.0) is None
 
 
-def test_a_pause_failing_pulls_and_a_full_cache_are_named_at_once(holding: Holding) -> None:
+def test_a_pause_failing_pulls_and_a_full_cache_are_named_at_once(holding: AssignedQueue) -> None:
     assert holding.fetch is not None
     holding.fetch.paused = True
     assert told(holding, 101.0) == ("paused", 1_000)
@@ -64,7 +64,7 @@ def test_a_pause_failing_pulls_and_a_full_cache_are_named_at_once(holding: Holdi
 
 
 def test_a_caller_that_asks_for_nothing_is_named_before_the_cache_that_fills(
-    holding: Holding,
+    holding: AssignedQueue,
 ) -> None:
     assert holding.fetch is not None
     assert told(holding, 200.0, STILL_S - 0.1) is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from logboom.client.calls import CloseMember, CommitMember
-from logboom.client.groups import committing
-from logboom.client.groups.progress import Progress
+from logboom.client.groups import offset_committer
+from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.group_messages import (
     GroupCommit,
@@ -113,7 +113,7 @@ def test_a_drain_that_takes_too_long_is_released_unfinished(cluster: GroupCluste
     assert not cluster.releases
     cluster.run(3)  # 0.7 of the drain time of 30 s
     release = cluster.releases[0]
-    assert (release.offset, Progress(1, release.ranges).ranges) == (1, [(2, 3)])
+    assert (release.offset, OffsetTracker(1, release.ranges).ranges) == (1, [(2, 3)])
 
 
 def test_a_lost_answer_to_a_release_changes_nothing(cluster: GroupCluster) -> None:
@@ -348,7 +348,7 @@ def test_pause_keeps_and_seek_moves(cluster: GroupCluster) -> None:
 
 def test_columns_are_handed_out_without_what_was_finished(cluster: GroupCluster) -> None:
     reader = Reader(cluster)
-    done = Progress(2)
+    done = OffsetTracker(2)
     done.finish(4, 7)
     cluster.give(0, 2, done.encode())
     cluster.run(2)
@@ -457,7 +457,7 @@ def test_a_member_that_nobody_polls_commits_all_before_it_leaves(
     cluster: GroupCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its last commits are more than the farewell holds."""
-    monkeypatch.setattr(committing, "MAX_ROUND_BYTES", 1)
+    monkeypatch.setattr(offset_committer, "MAX_ROUND_BYTES", 1)
     reader = Reader(cluster, max_poll_interval_ms=5_000)
     cluster.give(0)
     cluster.give(1)

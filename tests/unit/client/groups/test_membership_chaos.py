@@ -12,15 +12,15 @@ from typing import Final
 
 import pytest
 
-from logboom.client.groups.progress import decode_ranges
-from logboom.client.pushing.work import Work
+from logboom.client.groups.offset_tracker import decode_ranges
+from logboom.client.push.listener_task import ListenerTask
 from logboom.client.results import Message
 from logboom.wire.group_commands import QueueCommit
 from logboom.wire.group_messages import GroupHeartbeat
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.messages import AnyMessage, Failure
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill
-from tests.unit.client.pushing.test_dispatching import Push
+from tests.unit.client.push.test_push_dispatcher import Push
 from tests.unit.client.scripted import BROKERS
 
 QUEUES: Final = 3
@@ -182,7 +182,7 @@ def test_who_listens(seed: int, orderly: bool, violent: bool) -> None:
         retry="exponential", retry_first_ms=500, retry_last_ms=1_000
     )
     push = Push(cluster, listener, orderly=orderly)
-    works: list[Work] = []
+    works: list[ListenerTask] = []
     chaos.begin()
 
     def step() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.groups.failures import Failures
-from logboom.client.groups.intake import GroupIntake
-from logboom.client.groups.progress import Progress, trying_of
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.group_collector import GroupFetchCollector
+from logboom.client.groups.offset_tracker import OffsetTracker, trying_of
 from logboom.client.groups.trials import SAY_S, STEP_S
 from logboom.client.results import ColumnBatch
 from logboom.wire.group_messages import GroupCommit
@@ -28,15 +28,15 @@ def cluster() -> GroupCluster:
 
 def trying(count: int) -> bytes:
     """What an owner has said that began with the message as the `count`th, and then ended."""
-    return Progress(TRIED).encode(count)
+    return OffsetTracker(TRIED).encode(count)
 
 
 def sinking(cluster: GroupCluster, most: int = 3) -> tuple[Reader, Sink]:
     """A reader of a group with few attempts, and where its copies go."""
     cluster.config_of_group = GroupConfig(max_attempts=most)
     reader, sink = Reader(cluster), Sink()
-    failures = Failures(reader.member, lambda: cluster.now, sink)
-    reader.intake = GroupIntake(reader.member, cluster.call, failures)
+    failures = FailedMessages(reader.member, lambda: cluster.now, sink)
+    reader.intake = GroupFetchCollector(reader.member, cluster.call, failures)
     return reader, sink
 
 

@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from logboom.client.sending.parcels import NOBODY
+from logboom.client.send.producer_batch import NOBODY
 from logboom.wire.batch import set_producer
-from logboom.wire.commands import Result
+from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.head import peek
-from logboom.wire.messages import Done, Failure, Message, Produce, Produced
+from logboom.wire.messages import Failure, Ok, Produce, Produced, WireMessage
 from logboom.wire.transactions import (
     HALF,
     AwaitDecided,
     CheckHalves,
     CheckParked,
-    Consumed,
     Decide,
     EndHalf,
+    EntryPosition,
     HalfEnded,
     HalvesToCheck,
-    OpenTransaction,
+    OpenApplication,
+    ParkedBatches,
     ParkedChecked,
-    ParkedIn,
-    Place,
-    Transaction,
-    Unended,
+    TransactionId,
+    TransactionOffsetCommit,
+    UndecidedBatch,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Decisions:
     once."""
 
     def __init__(self) -> None:
-        self.parked: dict[tuple[Queue, Place], tuple[Transaction, bytes, str]] = {}
+        self.parked: dict[tuple[Queue, EntryPosition], tuple[TransactionId, bytes, str]] = {}
         """Where → whose, the batch, its topic's name."""
         self.closed: set[tuple[Queue, int, int, int]] = set()
         """(queue, producer id, epoch, sequence) of parked batches, against duplicates."""
@@ -51,7 +51,7 @@ class Decisions:
         self.aborted: set[tuple[str, int, int]] = set()
         self.decided: list[Decide] = []
         """All that were taken, in order."""
-        self.consumed: list[Consumed] = []
+        self.consumed: list[TransactionOffsetCommit] = []
         self.refusal: LogboomError | None = None
         """Refuses every commit."""
         self.older = False
@@ -61,15 +61,15 @@ class Decisions:
         self.late = False
         """Whether no queue carries anything out in time."""
         self.ended: list[tuple[EndHalf, bool]] = []
-        self.in_doubt: list[tuple[Unended, bytes]] = []
+        self.in_doubt: list[tuple[UndecidedBatch, bytes]] = []
         """To be handed to whoever asks for checks."""
         self._places = count()
         self._numbers = count(100)
-        self._known: dict[tuple[Queue, int, int, int], Place] = {}
+        self._known: dict[tuple[Queue, int, int, int], EntryPosition] = {}
 
     # Parking.
 
-    def park(self, cluster: Cluster, message: Produce, batch: Frame) -> Message:
+    def park(self, cluster: Cluster, message: Produce, batch: Frame) -> WireMessage:
         """Park a batch, or answer the first time's place."""
         whose = message.transaction
         assert whose is not None
@@ -92,22 +92,22 @@ class Decisions:
 
     # The name server.
 
-    def apply(self, cluster: Cluster, command: OpenTransaction | Decide) -> Result:
+    def apply(self, cluster: Cluster, command: OpenApplication | Decide) -> CommandResult:
         """What the name server says, and what the queues then do."""
         app_id = command.app_id
-        if isinstance(command, OpenTransaction):
+        if isinstance(command, OpenApplication):
             epoch = self.epochs[app_id] = self.epochs.get(app_id, 0) + 1
-            return Result(1, value=[str(epoch), str(self.committed.get(app_id, -1))])
+            return CommandResult(1, value=[str(epoch), str(self.committed.get(app_id, -1))])
         if 0 <= command.epoch != self.epochs.get(app_id, 0):
-            return Result(1, "FENCED", "another producer has opened it since")
+            return CommandResult(1, "FENCED", "another producer has opened it since")
         attempt = (app_id, command.sequence, command.attempt)
         if command.commit and self.refusal is not None:
-            return Result(1, self.refusal.code, self.refusal.text)
+            return CommandResult(1, self.refusal.code, self.refusal.text)
         if command.sequence <= self.committed.get(app_id, -1):
             self._drop(command)
-            return Result(1, value=["commit", str(next(self._numbers)), "again"])
+            return CommandResult(1, value=["commit", str(next(self._numbers)), "again"])
         if command.commit and attempt in self.aborted:
-            return Result(1, "TRANSACTION_ABORTED", "it was aborted")
+            return CommandResult(1, "TRANSACTION_ABORTED", "it was aborted")
         self.decided.append(command)
         if command.commit:
             self.committed[app_id] = command.sequence
@@ -117,9 +117,9 @@ class Decisions:
             self.aborted.add(attempt)
         self._drop(command)
         word = "commit" if command.commit else "abort"
-        return Result(1, value=[word, str(next(self._numbers)), "first"])
+        return CommandResult(1, value=[word, str(next(self._numbers)), "first"])
 
-    def _release(self, cluster: Cluster, parked: list[ParkedIn]) -> None:
+    def _release(self, cluster: Cluster, parked: list[ParkedBatches]) -> None:
         for each in parked:
             for place in each.places:
                 _, batch, topic = self.parked.pop(((each.topic_id, each.queue), place))
@@ -140,12 +140,12 @@ class Decisions:
 
     def answer(
         self, cluster: Cluster, message: AwaitDecided | CheckParked | EndHalf
-    ) -> Message | None:
+    ) -> WireMessage | None:
         """What a queue's leader says; None: nothing, in time."""
         queue = (cluster.topic_ids[message.topic], message.queue)
         match message:
             case AwaitDecided():
-                return None if self.late else Done(0)
+                return None if self.late else Ok(0)
             case CheckParked(transaction=whose, places=places):
                 known = {place for at, place in self.parked if at == queue}
                 mine = {p for p in known if self.parked[queue, p][0] == whose}
@@ -167,7 +167,7 @@ class Decisions:
             found.append(self.parked[queue, place][1])
         return found
 
-    def _end_half(self, cluster: Cluster, message: EndHalf, queue: Queue) -> Message:
+    def _end_half(self, cluster: Cluster, message: EndHalf, queue: Queue) -> WireMessage:
         self.ended.append((message, message.commit))
         found = self.parked.pop((queue, (message.offset, message.side)), None)
         if found is None:
@@ -178,7 +178,7 @@ class Decisions:
 
     def halves(
         self, cluster: Cluster, endpoint: str, message: CheckHalves
-    ) -> tuple[Message | None, Sequence[Frame]]:
+    ) -> tuple[WireMessage | None, Sequence[Frame]]:
         """The first broker hands out all that is in doubt; others have nothing to say."""
         mine = [h for h in self.in_doubt if h[0].transaction.app_id == message.producer_group]
         if not mine:
@@ -190,7 +190,7 @@ class Decisions:
         """Every half message that is parked is in doubt now."""
         for (queue, place), (whose, batch, topic) in self.parked.items():
             if whose.sequence == HALF:
-                half = Unended(topic, *queue, *place, whose, 0, 1, 1, len(batch))
+                half = UndecidedBatch(topic, *queue, *place, whose, 0, 1, 1, len(batch))
                 self.in_doubt.append((half, batch))
 
 
@@ -200,5 +200,5 @@ def publish(cluster: Cluster, topic: str, queue: int, batch: bytes) -> None:
     cluster.log(topic, queue).append(unnumbered, peek(unnumbered))
 
 
-def _tuple(place: Place) -> Place:
+def _tuple(place: EntryPosition) -> EntryPosition:
     return (place[0], place[1])

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.client.flows import Flow
-from logboom.client.sending.send_buffer import SendBuffer
-from logboom.client.transactions.transacting import Work
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.transactions.transaction_work import TransactionWork
 from logboom.wire.errors import LogboomError, TimedOut
 from logboom.wire.messages import AnyMessage, Failure, Produce, Propose
 from logboom.wire.transactions import AwaitDecided
 from tests.unit.client.scripted import BROKERS, WALL_MS, Cluster
-from tests.unit.client.sending.test_sending import Sent
+from tests.unit.client.send.test_queue_sender import Sent
 from tests.unit.client.transactions.test_transactions import Desk, drive, published
 
 QUEUES = 3
@@ -35,7 +35,7 @@ class Storm:
         self.loss = 0.0
         self.sent: dict[int, list[bytes]] = {}
         """What each transaction sent, by the place in `works`."""
-        self.works: list[Work] = []
+        self.works: list[TransactionWork] = []
         self.ends: dict[int, str] = {}
         self.cluster.intercept = self._meet
 
@@ -75,7 +75,7 @@ class Storm:
             if self.rng.random() < 0.1:
                 self.cluster.move("t", self.rng.randrange(QUEUES), self.rng.choice(BROKERS))
 
-    def _end(self, number: int, work: Work) -> None:
+    def _end(self, number: int, work: TransactionWork) -> None:
         commits = self.rng.random() < 0.7
         flow: Flow[None] = work.commit(WALL_MS, 15) if commits else work.abort(WALL_MS, 15)
         caught: LogboomError | None = None

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from logboom.client.calls import FindTopic, OpenFetch
+from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.message_flows import EVERYTHING, pull
+from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.group_options import member_options
-from logboom.client.options import reads_uncommitted
-from logboom.client.reading.inbox import Inbox
-from logboom.client.reading.message_flows import EVERYTHING, pull
-from logboom.client.reading.subscription import Subscription
+from logboom.client.producer_options import reads_uncommitted
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.messages import Pull
 from tests.unit.client.groups.scripted_group import GroupCluster, Reader, fill, numbers
@@ -31,8 +31,8 @@ def test_consumers_and_pulls_pass_it_on(uncommitted: bool) -> None:
     find = FindTopic("t", 5.0)
     cluster.call(find)
     assert cluster.run(5, lambda: find.outcome.done)
-    subscription = Subscription(["t"], None, "first", EVERYTHING, uncommitted=uncommitted)
-    inbox = Inbox(1 << 20, lambda: None)
+    subscription = TopicSelection(["t"], None, "first", EVERYTHING, uncommitted=uncommitted)
+    inbox = FetchBuffer(1 << 20, lambda: None)
     for _, call in subscription.new_fetches(cluster.core.watching.routes, inbox):
         assert isinstance(call, OpenFetch)
         cluster.call(call)

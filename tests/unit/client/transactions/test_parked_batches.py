@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from logboom.client.transactions.applications import take_over
-from logboom.client.transactions.deciding import (
+from logboom.client.transactions.decisions import (
     Decision,
     ParkedHandle,
     decide_handles,
@@ -20,7 +20,7 @@ from logboom.wire.batch import encode_batch, open_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused, TransactionError
 from tests.unit.client.scripted import WALL_MS, Cluster
-from tests.unit.client.sending.test_sending import producer
+from tests.unit.client.send.test_queue_sender import producer
 from tests.unit.client.transactions.test_transactions import drive, published
 
 

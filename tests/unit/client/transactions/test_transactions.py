@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from logboom.client.flows import Flow
-from logboom.client.outcome import Outcome
-from logboom.client.sending.piles import ignored
-from logboom.client.sending.send_buffer import SendBuffer
+from logboom.client.promise import Promise
+from logboom.client.send.producer_batch import ignored
+from logboom.client.send.send_buffer import SendBuffer
 from logboom.client.transactions.applications import (
     FRESH_MS,
     Application,
+    ApplicationIdPool,
     Applications,
-    OwnNames,
     check_chosen,
     opened,
 )
-from logboom.client.transactions.transacting import Work
+from logboom.client.transactions.transaction_work import TransactionWork
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, TransactionError
 from logboom.wire.messages import AnyMessage, Failure, Propose
-from logboom.wire.transactions import Decide, OpenTransaction
+from logboom.wire.transactions import Decide, OpenApplication
 from tests.unit.client.scripted import WALL_MS, Cluster
-from tests.unit.client.sending.test_sending import Sent, producer
+from tests.unit.client.send.test_queue_sender import Sent, producer
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def drive(cluster: Cluster, flow: Flow[Any]) -> Any:
         return end.value
 
 
-def _is_done(outcome: Outcome[Any]) -> bool:
+def _is_done(outcome: Promise[Any]) -> bool:
     return outcome.done
 
 
@@ -65,10 +65,10 @@ class Desk:
 
     def begin(
         self, sequence: int | None = None, app_id: str = "app"
-    ) -> tuple[Work, SendBuffer[Sent]]:
+    ) -> tuple[TransactionWork, SendBuffer[Sent]]:
         application = self.open(app_id)
         buffer = producer(self.cluster, linger_ms=1_000, **self.options)
-        return Work(application, sequence, buffer), buffer
+        return TransactionWork(application, sequence, buffer), buffer
 
     def open(self, app_id: str = "app") -> Application:
         application = self.applications.take(app_id)
@@ -76,10 +76,10 @@ class Desk:
         self.applications.give_back(application)
         return application
 
-    def commit(self, work: Work, timeout: float = 10) -> None:
+    def commit(self, work: TransactionWork, timeout: float = 10) -> None:
         drive(self.cluster, work.commit(WALL_MS, timeout))
 
-    def abort(self, work: Work) -> None:
+    def abort(self, work: TransactionWork) -> None:
         drive(self.cluster, work.abort(WALL_MS, 10))
 
 
@@ -152,7 +152,7 @@ def test_an_aborted_sequence_is_tried_again(cluster: Cluster, desk: Desk) -> Non
     desk.commit(work)
     assert published(cluster) == [b"second"]
     commands = [message.command for message in cluster.seen if isinstance(message, Propose)]
-    assert commands.count(OpenTransaction("app", WALL_MS)) == 1
+    assert commands.count(OpenApplication("app", WALL_MS)) == 1
 
 
 def test_a_sequence_is_committed_once_by_whoever(cluster: Cluster, desk: Desk) -> None:
@@ -169,7 +169,7 @@ def test_a_sequence_is_committed_once_by_whoever(cluster: Cluster, desk: Desk) -
     late = Application("app")
     late.epoch, late.committed = desk.open().epoch, 2
     buffer = producer(cluster)
-    other = Work(late, 3, buffer)
+    other = TransactionWork(late, 3, buffer)
     buffer.send("t", b"twice", queue=1)
     desk.commit(other)
     assert (other.state, other.duplicate) == ("committed", True)
@@ -361,7 +361,7 @@ def test_too_many_batches_abort(cluster: Cluster, desk: Desk) -> None:
 def test_too_many_bytes_abort(
     cluster: Cluster, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("logboom.client.transactions.transacting.MAX_TRANSACTION_BYTES", 100)
+    monkeypatch.setattr("logboom.client.transactions.transaction_work.MAX_TRANSACTION_BYTES", 100)
     work, buffer = desk.begin()
     work.check_room()
     buffer.send("t", b"x" * 200)
@@ -374,7 +374,7 @@ def test_too_many_bytes_abort(
 
 def test_batches_fill_longer_the_more_there_are(cluster: Cluster) -> None:
     buffer = producer(cluster)
-    work = Work(Desk(cluster).open(), None, buffer)
+    work = TransactionWork(Desk(cluster).open(), None, buffer)
     work.parks.limit = 50
     for n in range(10):
         buffer.send("t", b"x", queue=0)
@@ -407,7 +407,7 @@ def test_an_empty_transaction_closes_its_sequence(cluster: Cluster, desk: Desk) 
     work, _ = desk.begin(sequence=4)
     desk.commit(work)
     assert cluster.decisions.committed == {"app": 4}
-    own = Work(desk.open("own"), None, producer(cluster), own=True)
+    own = TransactionWork(desk.open("own"), None, producer(cluster), own=True)
     desk.commit(own)
     assert "own" not in cluster.decisions.committed
 
@@ -419,7 +419,7 @@ def test_what_is_ignored_is_done_at_once() -> None:
 
 def test_names_of_ones_own_are_used_again_while_they_are_fresh() -> None:
     made = iter("abcdef")
-    names = OwnNames(lambda: next(made))
+    names = ApplicationIdPool(lambda: next(made))
     first, gone = names.take(0)
     second, _ = names.take(0)
     assert (first, second, gone) == ("%OWN%a", "%OWN%b", [])

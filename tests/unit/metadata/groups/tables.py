@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from logboom.metadata.groups.groups import Group, Member
-from logboom.metadata.groups.targets import targets_of
-from logboom.wire.commands import Result
+from logboom.metadata.groups.group_targets import targets_of
+from logboom.metadata.tables.consumer_groups import ConsumerGroup, ConsumerGroupMember
+from logboom.wire.commands import CommandResult
 from logboom.wire.group_commands import (
     CommitOffsets,
     ExpireMembers,
@@ -37,11 +37,11 @@ class GroupTables(Tables):
         self.create(queues=queues)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         """Group g."""
         return self.state.cluster.groups.by_name["g"]
 
-    def member(self, member: str) -> Member:
+    def member(self, member: str) -> ConsumerGroupMember:
         """A member of g."""
         return self.group.members[member]
 
@@ -148,7 +148,7 @@ class GroupTables(Tables):
         return self.group.topics[topic_id].committed[number]
 
 
-def codes(result: Result) -> list[str]:
+def codes(result: CommandResult) -> list[str]:
     """The codes per item."""
     assert isinstance(result.value, list)
     return result.value

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from logboom.metadata.groups.groups import Group
-from logboom.metadata.groups.targets import targets_of
+from logboom.metadata.groups.group_targets import targets_of
 from logboom.metadata.raft.log_commands import (
     ENTRY_FORMAT,
     AnyLogCommand,
@@ -25,16 +24,17 @@ from logboom.metadata.raft.log_commands import (
     decode_result,
     encode_entry,
 )
-from logboom.metadata.state.cluster import Cluster
-from logboom.metadata.state.state import State
-from logboom.metadata.watch.views import view_since
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.consumer_groups import ConsumerGroup
+from logboom.metadata.watch.watch_views import view_since
 from logboom.wire.commands import (
     AlterTopic,
+    CommandResult,
     CreateTopic,
     DeleteTopic,
     FenceBroker,
     RegisterBroker,
-    Result,
     StepDown,
 )
 from logboom.wire.group_commands import (
@@ -80,7 +80,7 @@ class Before:
     committed: dict[Key, int] = field(default_factory=dict)
 
 
-def look(state: State) -> Before:
+def look(state: StateMachine) -> Before:
     """The owners and offsets of all groups."""
     found = Before()
     for group in state.cluster.groups.by_name.values():
@@ -95,18 +95,18 @@ def look(state: State) -> Before:
     return found
 
 
-def restored(state: State) -> State:
+def restored(state: StateMachine) -> StateMachine:
     """Another name server's state, from a snapshot of this one."""
-    twin = State()
+    twin = StateMachine()
     twin.restore(state.snapshot())
     assert twin.snapshot() == state.snapshot()
     return twin
 
 
-def derived(state: State) -> list[Any]:
+def derived(state: StateMachine) -> list[Any]:
     """Every index of the groups, in an order of its own."""
     groups = state.cluster.groups
-    indexes: list[dict[Any, dict[Group, None]]] = [
+    indexes: list[dict[Any, dict[ConsumerGroup, None]]] = [
         dict(groups.subscribers),
         dict(groups.keepers),
         dict(groups.coordinated),
@@ -137,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.twin = restored(self.tables.state)
         self.epochs: dict[tuple[str, str], list[int]] = {}
         """(group, member) → every epoch it was ever told."""
-        self.sent: list[tuple[AnyLogCommand, str, int, Result]] = []
+        self.sent: list[tuple[AnyLogCommand, str, int, CommandResult]] = []
         self.holders: dict[tuple[Key, int], tuple[str, int]] = {}
         self.last_epochs: dict[Key, int] = {}
         self.mirrors = [GroupRoutes(), GroupRoutes("a")]
@@ -145,17 +145,17 @@ class GroupMachine(RuleBasedStateMachine):
 
     # ── the world ───────────────────────────────────────────────────────────────────────────────
 
-    def group(self, name: str) -> Group | None:
+    def group(self, name: str) -> ConsumerGroup | None:
         return self.tables.state.cluster.groups.by_name.get(name)
 
-    def send(self, command: AnyLogCommand) -> Result:
+    def send(self, command: AnyLogCommand) -> CommandResult:
         """Propose a command, keep it for later, and judge what it did."""
         self.numbers += 1
         result = self.apply(command, "broker", self.numbers)
         self.sent.append((command, "broker", self.numbers, result))
         return result
 
-    def apply(self, command: AnyLogCommand, proposer: str, number: int) -> Result:
+    def apply(self, command: AnyLogCommand, proposer: str, number: int) -> CommandResult:
         before = look(self.tables.state)
         entry = encode_entry(LogEntry(ENTRY_FORMAT, proposer, number, 0, command))
         answer = self.tables.state.apply(entry)
@@ -382,7 +382,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert self.apply(command, proposer, number) == result
             assert self.tables.state.snapshot() == before
 
-    def learn(self, command: AnyLogCommand, result: Result) -> None:
+    def learn(self, command: AnyLogCommand, result: CommandResult) -> None:
         if isinstance(command, JoinGroup) and isinstance(result.value, int):
             self.epochs.setdefault((command.group, command.member), []).append(result.value)
         if isinstance(command, RegisterBroker) and isinstance(result.value, int):
@@ -444,7 +444,7 @@ class GroupMachine(RuleBasedStateMachine):
             if group is not None:
                 self.converge(group)
 
-    def converge(self, group: Group) -> None:
+    def converge(self, group: ConsumerGroup) -> None:
         name = group.name
         starts = [(*key, 5) for key in group.unstarted]
         self.tables.done(SetStart(name, group.coordinator_epoch, starts, 0))
@@ -473,7 +473,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert max(sizes) - min(sizes) <= 1
 
 
-def follow(mirror: GroupRoutes, cluster: Cluster, broker: str) -> None:
+def follow(mirror: GroupRoutes, cluster: ClusterState, broker: str) -> None:
     """Take a delta, or the whole."""
     mirror.update(view_since(cluster, mirror.version, None, [], None, None, broker))
 

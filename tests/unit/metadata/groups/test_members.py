@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logboom.metadata.state.names import MAX_MEMBERS
+from logboom.metadata.tables.name_rules import MAX_MEMBERS
 from logboom.wire.commands import CreateTopic, DeleteTopic
 from logboom.wire.group_commands import DeleteGroup, ExpireMembers, LeaveGroup, ReleaseQueues
 from logboom.wire.group_view import GroupConfig, StrategyOptions

@@ -10,7 +10,7 @@ import pytest
 
 from logboom.metadata.raft.journal_store import JournalError
 from logboom.metadata.raft.log_commands import ENTRY_FORMAT, entry_of
-from logboom.metadata.state.state import State
+from logboom.metadata.state.state_machine import StateMachine
 from logboom.wire.commands import Barrier
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_view import GroupConfig
@@ -38,7 +38,7 @@ def busy() -> GroupTables:
 
 
 def test_a_restored_state_is_the_same() -> None:
-    tables, twin = busy(), State()
+    tables, twin = busy(), StateMachine()
     snapshot = tables.state.snapshot()
     twin.restore(snapshot)
     assert twin.snapshot() == snapshot
@@ -60,14 +60,14 @@ def test_machines_of_either_byte_order_write_the_same(monkeypatch: pytest.Monkey
     other = tables.state.snapshot()
     assert msgspec.msgpack.decode(other) != own
     assert topic.committed == column, "what is served is left alone"
-    twin = State()
+    twin = StateMachine()
     twin.restore(other)
     assert twin.cluster.groups.by_name["g"].topics[topic.id].committed == column
 
 
 def test_a_snapshot_of_before_there_were_groups_is_read() -> None:
     stored = FORMAT_1.read_bytes()
-    state = State()
+    state = StateMachine()
     state.restore(stored)
     cluster = state.cluster
     assert sorted(cluster.topics) == ["flights", "late", "t"]
@@ -92,7 +92,7 @@ def test_where_a_group_was_once_its_id_is_remembered() -> None:
     tables = GroupTables()
     tables.done(AlterGroup("g", None, None, True, 0))
     tables.done(DeleteGroup("g", 0))
-    twin = State()
+    twin = StateMachine()
     twin.restore(tables.state.snapshot())
     assert twin.cluster.groups.next_id == 2
 
@@ -110,4 +110,4 @@ def test_a_damaged_column_is_malformed(column: str, damage: bytes) -> None:
     assert isinstance(topic[2], bytes)
     topic[{"targets": 2, "owners": 3, "owner_epochs": 4, "committed": 5}[column]] = damage
     with pytest.raises(JournalError, match="malformed"):
-        State().restore(msgspec.msgpack.encode(rows))
+        StateMachine().restore(msgspec.msgpack.encode(rows))

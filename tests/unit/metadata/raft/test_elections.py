@@ -9,10 +9,10 @@ from pathlib import Path
 import pysyncobj.syncobj
 import pytest
 
-from logboom.metadata.raft.config import RaftError
 from logboom.metadata.raft.engine import REPLACED, engine_class
-from logboom.metadata.raft.hashes import StateHashes
 from logboom.metadata.raft.journal_store import StoredJournal
+from logboom.metadata.raft.raft_config import RaftError
+from logboom.metadata.raft.state_hashes import StateHashes
 from tests.sim.world.raft_group import STEP_S, Group
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from logboom.metadata.raft.config import RaftConfig, SubmitOutcome
 from logboom.metadata.raft.journal import RocksJournal
-from logboom.metadata.raft.raft import RaftNode
+from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome
+from logboom.metadata.raft.raft_node import RaftNode
 
 
 class Alone:

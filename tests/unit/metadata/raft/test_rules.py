@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from logboom.metadata.raft.config import (
+from logboom.metadata.raft.journal_store import JournalError, StoredJournal
+from logboom.metadata.raft.raft_config import (
     RaftConfig,
     RaftDivergedError,
     RaftError,
@@ -15,10 +16,10 @@ from logboom.metadata.raft.config import (
     SubmitOutcome,
     SubmitStatus,
 )
-from logboom.metadata.raft.entries import pack_commands
-from logboom.metadata.raft.frames import (
-    Answer,
-    Append,
+from logboom.metadata.raft.raft_entries import pack_commands
+from logboom.metadata.raft.raft_frames import (
+    AppendEntries,
+    AppendResponse,
     Frame,
     SnapshotChunk,
     Vote,
@@ -27,8 +28,7 @@ from logboom.metadata.raft.frames import (
     decode,
     encode,
 )
-from logboom.metadata.raft.journal_store import JournalError, StoredJournal
-from logboom.metadata.raft.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from logboom.metadata.raft.raft_snapshot import RaftSnapshot, decode_snapshot, encode_snapshot
 from tests.sim.world.raft_disk import PowerLossError
 from tests.sim.world.raft_group import Group
 
@@ -39,7 +39,7 @@ def follower_of(term: int = 1, entries: int = 5, config: RaftConfig | None = Non
     """Members a, b, c; b holds entries 2..entries of a's term, a is only imitated by frames."""
     group = Group("a", "b", "c", config=config)
     made = [command(index, term) for index in range(2, entries + 1)]
-    group.say("a", "b", Append(term, 1.0, 1, 1, 0, made))
+    group.say("a", "b", AppendEntries(term, 1.0, 1, 1, 0, made))
     return group
 
 
@@ -53,7 +53,7 @@ def last_index(group: Group, name: str) -> int:
     return value
 
 
-def chunked(snapshot: Snapshot, term: int) -> list[SnapshotChunk]:
+def chunked(snapshot: RaftSnapshot, term: int) -> list[SnapshotChunk]:
     return chunks(encode_snapshot(snapshot), 24, term, 1.0)
 
 
@@ -98,8 +98,8 @@ def test_r1_nothing_on_wire_or_disk_is_pickled() -> None:
 def test_r2_an_overlapping_append_cuts_nothing() -> None:
     group = follower_of(entries=8)
     syncs = group["b"].disk.syncs
-    answers = group.say("a", "b", Append(1, 2.0, 8, 2, 1, [command(3, 1), command(4, 1)]))
-    assert answers == [Answer(1, 2.0, matched=4)]
+    answers = group.say("a", "b", AppendEntries(1, 2.0, 8, 2, 1, [command(3, 1), command(4, 1)]))
+    assert answers == [AppendResponse(1, 2.0, matched=4)]
     assert last_index(group, "b") == 8
     assert group["b"].node.status()["log_cuts"] == 0
     assert group["b"].disk.syncs == syncs, "nothing was journalled again"
@@ -108,25 +108,27 @@ def test_r2_an_overlapping_append_cuts_nothing() -> None:
 
 def test_r2_only_the_new_end_of_an_overlapping_append_is_added() -> None:
     group = follower_of(entries=4)
-    answers = group.say("a", "b", Append(1, 2.0, 0, 2, 1, [command(i, 1) for i in (3, 4, 5, 6)]))
-    assert answers == [Answer(1, 2.0, matched=6)]
+    answers = group.say(
+        "a", "b", AppendEntries(1, 2.0, 0, 2, 1, [command(i, 1) for i in (3, 4, 5, 6)])
+    )
+    assert answers == [AppendResponse(1, 2.0, matched=6)]
     assert last_index(group, "b") == 6
 
 
 def test_r2_a_conflict_is_cut_from_the_first_entry_that_differs() -> None:
     group = follower_of(entries=6)
     fresh = [command(3, 1), command(4, 1), command(5, 3)]
-    answers = group.say("a", "b", Append(3, 2.0, 0, 2, 1, fresh))
-    assert answers == [Answer(3, 2.0, matched=5)]
+    answers = group.say("a", "b", AppendEntries(3, 2.0, 0, 2, 1, fresh))
+    assert answers == [AppendResponse(3, 2.0, matched=5)]
     assert last_index(group, "b") == 5
     assert group["b"].disk.durable.entries[-1] == command(5, 3)
 
 
 def test_r2_what_is_committed_is_never_cut() -> None:
     group = follower_of(entries=6)
-    group.say("a", "b", Append(1, 2.0, 6, 6, 1, []))
+    group.say("a", "b", AppendEntries(1, 2.0, 6, 6, 1, []))
     with pytest.raises(RaftDivergedError, match="entry 5 was to be cut, but 6 is committed"):
-        group.say("a", "b", Append(3, 3.0, 6, 4, 1, [command(5, 3)]))
+        group.say("a", "b", AppendEntries(3, 3.0, 6, 4, 1, [command(5, 3)]))
     with pytest.raises(RaftDivergedError):
         group["b"].node.tick(group.time)
 
@@ -175,19 +177,19 @@ def test_r5_a_command_is_committed_by_one_exchange_without_a_heartbeat() -> None
 
 def test_r6_an_older_snapshot_is_acknowledged_and_not_installed() -> None:
     group = follower_of(entries=6)
-    group.say("a", "b", Append(1, 2.0, 6, 6, 1, []))
+    group.say("a", "b", AppendEntries(1, 2.0, 6, 6, 1, []))
     group.turn("b")
     assert group["b"].node.applied_index == 6
-    state = Snapshot(command(2, 1), command(3, 1), ["a", "b", "c"], b"\x90")
-    assert say_all(group, chunked(state, 1)) == Answer(1, 1.0, matched=3)
+    state = RaftSnapshot(command(2, 1), command(3, 1), ["a", "b", "c"], b"\x90")
+    assert say_all(group, chunked(state, 1)) == AppendResponse(1, 1.0, matched=3)
     assert group["b"].restores == 0
     assert last_index(group, "b") == 6
 
 
 def test_r6_a_snapshot_that_the_log_already_reaches_keeps_the_log() -> None:
     group = follower_of(entries=6)
-    state = Snapshot(command(3, 1), command(4, 1), ["a", "b", "c"], b"\x90")
-    assert say_all(group, chunked(state, 1)) == Answer(1, 1.0, matched=4)
+    state = RaftSnapshot(command(3, 1), command(4, 1), ["a", "b", "c"], b"\x90")
+    assert say_all(group, chunked(state, 1)) == AppendResponse(1, 1.0, matched=4)
     assert group["b"].restores == 0
     assert group["b"].node.commit_index == 4
     assert last_index(group, "b") == 6
@@ -195,10 +197,10 @@ def test_r6_a_snapshot_that_the_log_already_reaches_keeps_the_log() -> None:
 
 def test_r6_a_newer_snapshot_replaces_log_and_state_at_once() -> None:
     group = follower_of(entries=6)
-    state = Snapshot(command(40, 2), command(41, 2), ["a", "b", "c"], b"\x91\xc4\x01x")
+    state = RaftSnapshot(command(40, 2), command(41, 2), ["a", "b", "c"], b"\x91\xc4\x01x")
     frames = chunked(state, 2)
     assert len(frames) > 1
-    assert say_all(group, frames) == Answer(2, 1.0, matched=41)
+    assert say_all(group, frames) == AppendResponse(2, 1.0, matched=41)
     assert group["b"].items == [b"x"]
     assert (group["b"].node.applied_index, group["b"].node.commit_index) == (41, 41)
     group.crash("b")
@@ -208,18 +210,20 @@ def test_r6_a_newer_snapshot_replaces_log_and_state_at_once() -> None:
 
 def test_r6_a_damaged_or_torn_snapshot_is_dropped_and_asked_for_again() -> None:
     group = follower_of(entries=6)
-    state = Snapshot(command(40, 2), command(41, 2), ["a", "b", "c"], b"\x90")
+    state = RaftSnapshot(command(40, 2), command(41, 2), ["a", "b", "c"], b"\x90")
     frames = chunked(state, 2)
     data = bytearray(frames[-1].data)
     data[-1] ^= 1
     damaged = [*frames[:-1], SnapshotChunk(2, 1.0, len(frames) - 1, len(frames), bytes(data))]
     group.time += 1
-    assert say_all(group, damaged) == Answer(2, 1.0, wanted=2)
+    assert say_all(group, damaged) == AppendResponse(2, 1.0, wanted=2)
     assert group["b"].disk.snapshot is None
     group.say("a", "b", frames[0])
     group.connect("a", "b")
-    assert say_all(group, frames[1:]) == Answer(2, 1.0), "its first chunk was of another session"
-    assert say_all(group, frames) == Answer(2, 1.0, matched=41)
+    assert say_all(group, frames[1:]) == AppendResponse(2, 1.0), (
+        "its first chunk was of another session"
+    )
+    assert say_all(group, frames) == AppendResponse(2, 1.0, matched=41)
 
 
 def _submit_until_power_fails(group: Group, count: int) -> None:
@@ -256,10 +260,10 @@ def test_r6_the_last_test_met_compactions_on_its_way() -> None:
     assert 2 * (member.disk.syncs - syncs) + 2 * taken <= 60
 
 
-def compacted(kept: int) -> tuple[Snapshot, list[tuple[bytes, int, int]]]:
+def compacted(kept: int) -> tuple[RaftSnapshot, list[tuple[bytes, int, int]]]:
     """A snapshot of entries up to 20, and a journal as it was before the trim."""
     entries = [command(index, 1) for index in range(1, 21 + kept)]
-    return Snapshot(entries[18], entries[19], ["a", "b", "c"], b"\x90"), entries
+    return RaftSnapshot(entries[18], entries[19], ["a", "b", "c"], b"\x90"), entries
 
 
 def test_r7_a_kill_between_snapshot_and_trim_keeps_what_follows_the_snapshot() -> None:
@@ -290,7 +294,7 @@ def test_r7_a_snapshot_beyond_the_journal_replaces_it() -> None:
 def test_r8_nothing_leaves_before_the_sync() -> None:
     group = follower_of(entries=3)
     node = group["b"].node
-    assert node.receive("a", encode(Append(1, 2.0, 1, 3, 1, [command(4, 1)])))
+    assert node.receive("a", encode(AppendEntries(1, 2.0, 1, 3, 1, [command(4, 1)])))
     assert node.needs_sync
     with pytest.raises(RaftError, match=r"sync\(\) comes before take_outbox\(\)"):
         node.take_outbox()
@@ -343,11 +347,11 @@ def test_r10_an_answer_of_another_term_is_dropped() -> None:
     leader.submit(b"x")
     group.turn("a")
     for peer in ("b", "c"):
-        group.say(peer, "a", Answer(term - 1, group.time, matched=end + 1))
+        group.say(peer, "a", AppendResponse(term - 1, group.time, matched=end + 1))
     group.turn("a")
     assert leader.node.commit_index == end
     for peer in ("b", "c"):
-        group.say(peer, "a", Answer(term, group.time, matched=end + 1))
+        group.say(peer, "a", AppendResponse(term, group.time, matched=end + 1))
     group.turn("a")
     assert leader.node.commit_index == end + 1
 
@@ -383,7 +387,7 @@ def test_r10_a_new_session_empties_the_outbox_and_old_frames_are_dropped() -> No
     leader.node.peer_up("b", 99)
     assert {peer for peer, _ in leader.node.take_outbox()} == {"c"}
     end = last_index(group, "a")
-    old = encode(Answer(leader.node.term, group.time, matched=end))
+    old = encode(AppendResponse(leader.node.term, group.time, matched=end))
     assert leader.node.receive("b", old, session=98)
     group.turn("a")
     assert leader.node.commit_index == end - 1
@@ -394,17 +398,17 @@ def test_r10_a_new_session_empties_the_outbox_and_old_frames_are_dropped() -> No
 
 def test_r11_a_hint_names_what_is_surely_missing_at_most_once_a_heartbeat() -> None:
     group = follower_of(entries=6)
-    group.say("a", "b", Append(1, 2.0, 4, 6, 1, []))
-    ahead = Append(1, 3.0, 4, 30, 1, [command(31, 1)])
-    assert group.say("a", "b", ahead) == [Answer(1, 3.0, wanted=5)]
-    assert group.say("a", "b", ahead) == [Answer(1, 3.0)], "alive, but no second hint"
+    group.say("a", "b", AppendEntries(1, 2.0, 4, 6, 1, []))
+    ahead = AppendEntries(1, 3.0, 4, 30, 1, [command(31, 1)])
+    assert group.say("a", "b", ahead) == [AppendResponse(1, 3.0, wanted=5)]
+    assert group.say("a", "b", ahead) == [AppendResponse(1, 3.0)], "alive, but no second hint"
     group.time += 1.01 * group.config.heartbeat_s
-    assert group.say("a", "b", ahead) == [Answer(1, 3.0, wanted=5)]
+    assert group.say("a", "b", ahead) == [AppendResponse(1, 3.0, wanted=5)]
 
 
 def test_r11_the_commit_index_survives_a_restart() -> None:
     group = follower_of(entries=6)
-    group.say("a", "b", Append(1, 2.0, 5, 6, 1, [command(7, 1)]))
+    group.say("a", "b", AppendEntries(1, 2.0, 5, 6, 1, [command(7, 1)]))
     group.turn("b")
     group.crash("b")
     assert group["b"].node.commit_index == 5
@@ -430,7 +434,7 @@ def test_r11_a_command_too_long_is_refused_and_a_full_turn_is_split() -> None:
 
 def test_r11_an_entry_in_pieces_is_no_frame_of_ours() -> None:
     assert not Group("a", "b", "c")["b"].node.receive(
-        "a", encode(Append(1, 1.0, 1, 1, 0, [])).replace(b"append", b"transm")
+        "a", encode(AppendEntries(1, 1.0, 1, 1, 0, [])).replace(b"append", b"transm")
     )
 
 
@@ -499,7 +503,7 @@ def test_r12_what_counts_is_taken_from_members_only() -> None:
     leader.submit(b"x")
     group.turn("a")
     end = last_index(group, "a")
-    group.say("x", "a", Answer(leader.node.term, group.time, matched=end))
+    group.say("x", "a", AppendResponse(leader.node.term, group.time, matched=end))
     group.turn("a")
     assert leader.outcomes == []
     assert leader.node.commit_index == end - 1
@@ -549,7 +553,7 @@ def test_r13_what_was_submitted_in_a_lost_term_is_refused_and_what_waited_is_unk
     leader.submit(b"waits")
     group.turn("a")
     leader.submit(b"not shipped")
-    assert leader.node.receive("b", encode(Append(9, 1.0, 1, 1, 0, [])))
+    assert leader.node.receive("b", encode(AppendEntries(9, 1.0, 1, 1, 0, [])))
     group.turn("a")
     assert [outcome.status for outcome in leader.outcomes] == [
         SubmitStatus.UNKNOWN,

@@ -11,10 +11,11 @@ from logboom.metadata.raft.log_commands import (
     decode_result,
     encode_entry,
 )
-from logboom.metadata.state.cluster import Queue
-from logboom.metadata.state.state import State
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.cluster_state import Queue
 from logboom.wire.commands import (
     AlterIsr,
+    CommandResult,
     CreateTopic,
     FenceBroker,
     IsrChange,
@@ -24,7 +25,6 @@ from logboom.wire.commands import (
     ReportDamage,
     ReportRoom,
     ReportTails,
-    Result,
     StepDown,
 )
 from logboom.wire.view import TopicConfig
@@ -34,18 +34,18 @@ class Tables:
     """A state, and what each broker was told of its registration."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self.state = StateMachine()
         self.epochs: dict[str, int] = {}
         self.incarnations = 0
 
     def apply(
         self, command: AnyLogCommand, proposer: str = "", number: int = 0, time_ms: int = 0
-    ) -> Result:
+    ) -> CommandResult:
         """Apply a command."""
         entry = LogEntry(ENTRY_FORMAT, proposer, number, time_ms, command)
         return decode_result(self.state.apply(encode_entry(entry)))
 
-    def done(self, command: AnyLogCommand) -> Result:
+    def done(self, command: AnyLogCommand) -> CommandResult:
         """Apply a command that must not be refused."""
         result = self.apply(command)
         assert result.code == "", result.text

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from logboom.metadata.groups.targets import targets_of
+from logboom.metadata.groups.group_targets import targets_of
 from logboom.metadata.raft.log_commands import AnyLogCommand
-from logboom.metadata.state.state import State
-from logboom.metadata.transactions.commands import MAX_WAITING
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.transactions.decision_commands import MAX_WAITING
 from logboom.wire.commands import DeleteTopic
 from logboom.wire.group_view import GroupConfig
 from logboom.wire.transactions import MAX_HANDLES
@@ -120,6 +120,6 @@ def test_ending_all_decisions_that_may_be_open_stays_below_the_limit() -> None:
 def test_a_snapshot_of_it_is_small_and_equal_when_restored(large: Tables) -> None:
     snapshot = large.state.snapshot()
     assert len(snapshot) < 1_000_000
-    twin = State()
+    twin = StateMachine()
     twin.restore(snapshot)
     assert twin.snapshot() == snapshot

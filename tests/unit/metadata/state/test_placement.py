@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logboom.metadata.state.placement import Candidate, place
+from logboom.metadata.state.placement import Candidate, place_replicas
 
 
 def brokers(zones: list[str], held: list[int] | None = None) -> list[Candidate]:
@@ -27,7 +27,7 @@ def test_replicas_are_distinct_and_in_as_many_zones_as_there_are(
 ) -> None:
     replicas = data.draw(st.integers(1, len(zones)))
     zone_of = {f"b{n}": zone for n, zone in enumerate(zones)}
-    for placed in place(brokers(zones), queues, replicas):
+    for placed in place_replicas(brokers(zones), queues, replicas):
         assert len(set(placed)) == replicas
         assert len({zone_of[b] for b in placed}) == min(replicas, len(set(zones)))
 
@@ -37,7 +37,7 @@ def test_leaders_of_a_topic_are_spread_evenly_whatever_brokers_hold_already(
     zones: list[str], queues: int, data: st.DataObject
 ) -> None:
     held = data.draw(st.lists(st.integers(0, 50), min_size=len(zones), max_size=len(zones)))
-    leaders = Counter(placed[0] for placed in place(brokers(zones, held), queues, 1))
+    leaders = Counter(placed[0] for placed in place_replicas(brokers(zones, held), queues, 1))
     counts = [leaders[f"b{n}"] for n in range(len(zones))]
     assert max(counts) - min(counts) <= 1
 
@@ -47,14 +47,16 @@ def test_replicas_are_spread_evenly_within_one_zone(
     size: int, queues: int, data: st.DataObject
 ) -> None:
     replicas = data.draw(st.integers(1, size))
-    held = Counter(b for placed in place(brokers(["x"] * size), queues, replicas) for b in placed)
+    held = Counter(
+        b for placed in place_replicas(brokers(["x"] * size), queues, replicas) for b in placed
+    )
     counts = [held[f"b{n}"] for n in range(size)]
     # Even leaders come first: with 5 brokers, 35 queues and 2 replicas one holds 15, another 13.
     assert max(counts) - min(counts) <= 2
 
 
 def test_the_load_of_a_dead_leader_is_shared() -> None:
-    placed = place(brokers(["x"] * 3), 12, 3)
+    placed = place_replicas(brokers(["x"] * 3), 12, 3)
     seconds = Counter((p[0], p[1]) for p in placed)
     assert set(seconds.values()) == {2}, "each of the six pairs leads and follows twice"
 
@@ -64,7 +66,7 @@ def test_many_small_topics_are_spread_too() -> None:
     held: Counter[str] = Counter()
     for _ in range(30):
         candidates = [Candidate(b, "", leaders[b], held[b]) for b in "abc"]
-        for placed in place(candidates, 1, 2):
+        for placed in place_replicas(candidates, 1, 2):
             leaders[placed[0]] += 1
             held.update(placed)
     assert set(leaders.values()) == {10}
@@ -74,4 +76,4 @@ def test_many_small_topics_are_spread_too() -> None:
 def test_placement_does_not_depend_on_the_order_of_brokers() -> None:
     there = brokers(["x", "y", "x", "z"])
     back = brokers(["x", "y", "x", "z"])[::-1]
-    assert place(there, 9, 3) == place(back, 9, 3)
+    assert place_replicas(there, 9, 3) == place_replicas(back, 9, 3)

@@ -22,18 +22,18 @@ from logboom.metadata.raft.log_commands import (
     decode_result,
     encode_entry,
 )
-from logboom.metadata.state.state import State
-from logboom.metadata.watch.views import view_since
-from logboom.wire.commands import CreateTopic, DeleteTopic, Result
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.watch.watch_views import view_since
+from logboom.wire.commands import CommandResult, CreateTopic, DeleteTopic
 from logboom.wire.group_view import QueueKey
 from logboom.wire.routes import Routes
 from logboom.wire.transactions import (
-    CarriedOut,
+    AppliedDecision,
     Decide,
     DecisionView,
-    OpenTransaction,
-    ParkedIn,
-    Place,
+    EntryPosition,
+    OpenApplication,
+    ParkedBatches,
     ReportDecided,
 )
 from logboom.wire.view import TopicConfig
@@ -51,8 +51,8 @@ TRIES = st.tuples(st.sampled_from(APPS), st.integers(0, 2), st.integers(1, 2))
 class Log:
     """One queue, as its leader knows it."""
 
-    parked: dict[Place, Try] = field(default_factory=dict)
-    released: dict[Place, Try] = field(default_factory=dict)
+    parked: dict[EntryPosition, Try] = field(default_factory=dict)
+    released: dict[EntryPosition, Try] = field(default_factory=dict)
     last: int = -1
     """Number of the decision that was carried out last."""
     closed: dict[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Log:
         self.next_place += 1
         return True
 
-    def carry_out(self, decision: DecisionView, places: list[Place]) -> None:
+    def carry_out(self, decision: DecisionView, places: list[EntryPosition]) -> None:
         """Release and drop, as an apply below the HW does."""
         self.last = decision.number
         whose = (decision.app_id, decision.sequence, decision.attempt)
@@ -98,7 +98,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.tables.register("a")
         self.tables.create("t", queues=3, replicas=1)
         self.tables.create("u", queues=1, replicas=1)
-        self.twin = State()
+        self.twin = StateMachine()
         self.twin.restore(self.tables.state.snapshot())
         self.routes = Routes()
         """As the broker knows it, some time ago or now."""
@@ -111,7 +111,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.aborted: set[Try] = set()
         self._logs()
 
-    def apply(self, command: AnyLogCommand) -> Result:
+    def apply(self, command: AnyLogCommand) -> CommandResult:
         """Apply a command here and at the twin: both answer the same."""
         entry = encode_entry(LogEntry(ENTRY_FORMAT, "", 0, 0, command))
         answer = self.tables.state.apply(entry)
@@ -125,7 +125,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(app=st.sampled_from(APPS))
     def open(self, app: str) -> None:
-        epoch, committed = values(self.apply(OpenTransaction(app, 0)))
+        epoch, committed = values(self.apply(OpenApplication(app, 0)))
         self.epochs[app] += 1
         highest = max((s for a, s in self.won if a == app), default=-1)
         assert (int(epoch), int(committed)) == (self.epochs[app], highest)
@@ -144,15 +144,15 @@ class TransactionMachine(RuleBasedStateMachine):
         known |= {(app, s, w.attempt) for (app, s), w in self.won.items()} | self.aborted
         whose = data.draw(st.sampled_from(sorted(known)) if known else TRIES)
         epoch = -1 if back < 0 else max(0, self.epochs[whose[0]] - back)
-        parked: list[ParkedIn] = []
+        parked: list[ParkedBatches] = []
         for key, log in self.logs.items():
             mine = [place for place, of in log.parked.items() if of == whose]
             if mine and not (partly and data.draw(st.booleans())):
-                parked.append(ParkedIn(*key, data.draw(st.permutations(mine))))
+                parked.append(ParkedBatches(*key, data.draw(st.permutations(mine))))
         command = Decide(whose[0], epoch, *whose[1:], commit, parked, [], 0)
         self.judge(command, self.apply(command))
 
-    def judge(self, command: Decide, result: Result) -> None:
+    def judge(self, command: Decide, result: CommandResult) -> None:
         """Hold an answer against all that were given before."""
         app, sequence = command.app_id, command.sequence
         whose = (app, sequence, command.attempt)
@@ -194,7 +194,7 @@ class TransactionMachine(RuleBasedStateMachine):
             if places:
                 if decision.number > log.last:
                     log.carry_out(decision, places[0])
-                done.append(CarriedOut(decision.number, *key))
+                done.append(AppliedDecision(decision.number, *key))
         if told and done:
             self.done(ReportDecided("a", self.tables.epochs["a"], done))
 
@@ -213,7 +213,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule()
     def restore(self) -> None:
-        self.twin = State()
+        self.twin = StateMachine()
         self.twin.restore(self.tables.state.snapshot())
 
     @invariant()
@@ -252,7 +252,7 @@ class TransactionMachine(RuleBasedStateMachine):
                 self._carry_out(key, told=True)
             left = {(w, key) for key, log in self.logs.items() for w in log.parked.values()}
             for (app, sequence, attempt), key in sorted(left):
-                parked = [ParkedIn(*key, [])]
+                parked = [ParkedBatches(*key, [])]
                 command = Decide(app, -1, sequence, attempt, False, parked, [], 0)
                 self.judge(command, self.apply(command))
         self.watch()

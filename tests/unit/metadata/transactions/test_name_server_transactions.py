@@ -6,10 +6,10 @@ from logboom.wire.commands import CreateTopic
 from logboom.wire.errors import LogboomError
 from logboom.wire.messages import Propose, Watch, WatchResult
 from logboom.wire.transactions import (
-    CarriedOut,
+    AppliedDecision,
     Decide,
-    OpenTransaction,
-    ParkedIn,
+    OpenApplication,
+    ParkedBatches,
     ReportDecided,
 )
 from logboom.wire.view import TopicConfig
@@ -28,7 +28,7 @@ def founded() -> tuple[Group, int, int]:
 
 def commit(topic_id: int, sequence: int, attempt: int = 1) -> Decide:
     """Of one batch in queue 1."""
-    parked = [ParkedIn(topic_id, 1, [(0, 0)])]
+    parked = [ParkedBatches(topic_id, 1, [(0, 0)])]
     return Decide("app", -1, sequence, attempt, True, parked, [], 0)
 
 
@@ -47,7 +47,7 @@ def test_a_decision_wakes_who_wants_decisions_and_nobody_else() -> None:
     assert [decision.number for decision in answer.view.decisions] == [number]
     asking = Watch(0, 9_000, answer.view.version, [], 8_000, decisions=True)
     mine = group.begin(name, asking, "broker")
-    done = ReportDecided("broker-1", epoch, [CarriedOut(number, topic_id, 1)])
+    done = ReportDecided("broker-1", epoch, [AppliedDecision(number, topic_id, 1)])
     assert group.propose(done, "broker").code == ""
     answer = group.wait(mine)
     assert isinstance(answer, WatchResult)
@@ -56,7 +56,7 @@ def test_a_decision_wakes_who_wants_decisions_and_nobody_else() -> None:
 
 def test_clients_may_decide_and_not_report() -> None:
     group, epoch, topic_id = founded()
-    assert values(group.propose(OpenTransaction("app", 0))) == ["1", "-1"]
+    assert values(group.propose(OpenApplication("app", 0))) == ["1", "-1"]
     assert values(group.propose(commit(topic_id, 0)))[2] == "first"
     report = ReportDecided("broker-1", epoch, [])
     answer = group.ask(group.leader(), Propose(0, 1_000, "me", 1, report))

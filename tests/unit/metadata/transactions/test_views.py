@@ -9,11 +9,11 @@ import pytest
 
 from logboom.metadata.raft.journal_store import JournalError
 from logboom.metadata.raft.log_commands import ENTRY_FORMAT, entry_of
-from logboom.metadata.state import recency
-from logboom.metadata.state.state import State
-from logboom.metadata.watch.views import view_since
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables import change_index
+from logboom.metadata.watch.watch_views import view_since
 from logboom.wire.commands import Barrier, DeleteTopic
-from logboom.wire.transactions import OpenTransaction, ParkedIn
+from logboom.wire.transactions import OpenApplication, ParkedBatches
 from logboom.wire.view import View
 from tests.unit.metadata.transactions.tables import TransactionTables
 
@@ -56,7 +56,7 @@ def test_the_whole_holds_what_is_open_and_a_delta_what_came_and_ended() -> None:
     tables, first, second = busy()
     whole = watch(tables)
     assert (whole.full, numbers(whole), whole.ended_decisions) == (True, [first, second], [])
-    assert whole.decisions[0].queues == [ParkedIn(*tables.key(0), [(4, 1)])]
+    assert whole.decisions[0].queues == [ParkedBatches(*tables.key(0), [(4, 1)])]
     since = tables.state.version
     third = int(tables.commit_txn(4, tables.parked(0))[1])
     fourth = int(tables.commit_txn(5, tables.parked(0))[1])
@@ -77,7 +77,7 @@ def test_what_came_and_went_meanwhile_is_only_told_as_ended() -> None:
 
 
 def test_who_is_too_far_behind_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recency, "MAX_TOMBSTONES", 1)
+    monkeypatch.setattr(change_index, "MAX_TOMBSTONES", 1)
     tables, first, second = busy()
     since = tables.state.version
     tables.report(second, 2)
@@ -91,7 +91,7 @@ def test_who_is_too_far_behind_gets_the_whole(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_restored_state_is_the_same() -> None:
     tables, first, second = busy()
-    twin = State()
+    twin = StateMachine()
     twin.restore(tables.state.snapshot())
     assert twin.snapshot() == tables.state.snapshot()
     table = twin.cluster.transactions
@@ -124,7 +124,7 @@ def test_a_snapshot_of_before_there_were_transactions_is_read(number: int) -> No
     tables.state.restore(stored)
     assert tables.state.cluster.transactions.apps == {}
     # Nothing but transactions makes it another format.
-    again, twin = tables.state.snapshot(), State()
+    again, twin = tables.state.snapshot(), StateMachine()
     assert msgspec.msgpack.decode(again)[0] == number
     twin.restore(again)
     assert twin.snapshot() == again
@@ -133,7 +133,7 @@ def test_a_snapshot_of_before_there_were_transactions_is_read(number: int) -> No
 
 
 def test_transactions_need_no_groups() -> None:
-    tables, twin = TransactionTables(), State()
+    tables, twin = TransactionTables(), StateMachine()
     tables.open()
     twin.restore(tables.state.snapshot())
     assert twin.cluster.groups.next_id == 1
@@ -150,9 +150,9 @@ def test_a_decision_that_cannot_be_is_malformed(damage: str) -> None:
     else:
         rows[18] = []
     with pytest.raises(JournalError, match="malformed"):
-        State().restore(msgspec.msgpack.encode(rows))
+        StateMachine().restore(msgspec.msgpack.encode(rows))
 
 
 def test_commands_of_transactions_stop_a_name_server_that_does_not_know_them() -> None:
-    assert entry_of("", 0, 0, OpenTransaction("a", 0)).format == 3 <= ENTRY_FORMAT
+    assert entry_of("", 0, 0, OpenApplication("a", 0)).format == 3 <= ENTRY_FORMAT
     assert entry_of("", 0, 0, Barrier()).format == 1

@@ -9,18 +9,18 @@ import random
 
 import msgspec
 
-from logboom.nodes.compaction import copies as compact_copies
-from logboom.nodes.compaction.passing import advance
-from logboom.nodes.compaction.reading import collect
-from logboom.nodes.disk.opening import open_queue
-from logboom.nodes.disk.storage import WriteSet
-from logboom.nodes.log.epochs import EpochTable
+from logboom.nodes.compaction import survivor_copies as compact_copies
+from logboom.nodes.compaction.compacted_reader import read_survivors
+from logboom.nodes.compaction.compaction_pass import advance_pass
+from logboom.nodes.log.epoch_table import EpochTable
 from logboom.nodes.log.index import QueueIndex
-from logboom.nodes.log.reading import collect as collect_log
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.log.retention import remove
-from logboom.wire.batch import check, encode_batch, open_batch
-from logboom.wire.head import Kind
+from logboom.nodes.log.recovery import open_queue
+from logboom.nodes.log.retention import stage_removal
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.replica.entry_reader import read_batches as collect_log
+from logboom.nodes.replica.replica import Replica
+from logboom.wire.batch import encode_batch, open_batch, validate_batch
+from logboom.wire.head import ControlKind
 from tests.unit.nodes.log.replica_logs import Log
 
 Row = tuple[int, bytes | None, bytes | None]
@@ -41,13 +41,15 @@ class CompactedLog(Log):
         """Append a batch."""
         batch = encode_batch(values, keys, now_ms=7, codec=codec)
         writes = WriteSet()
-        self.replica.append_batch(batch, check(batch, stamped=False), 7, writes, self.cache)
+        self.replica.append_batch(
+            batch, validate_batch(batch, stamped=False), 7, writes, self.cache
+        )
         self.commit(writes)
 
     def control(self) -> None:
         """Append a control entry."""
         writes = WriteSet()
-        self.replica.append_control(Kind.PRODUCER_EXPIRY, b"\x90", 7, writes, self.cache)
+        self.replica.append_control(ControlKind.PRODUCER_EXPIRY, b"\x90", 7, writes, self.cache)
         self.commit(writes)
 
     def apply(self) -> None:
@@ -58,7 +60,7 @@ class CompactedLog(Log):
     def compact(self, units: int) -> int:
         """One step of the pass."""
         writes = WriteSet()
-        spent = advance(self.replica, self.storage, writes, units)
+        spent = advance_pass(self.replica, self.storage, writes, units)
         self.commit(writes)
         return spent
 
@@ -75,14 +77,16 @@ class CompactedLog(Log):
             return
         until = min(until, compact_copies.window(replica, storage, until)[0])
         found = [*collect_log(replica, storage, replica.start, 1 << 30, 0).batches]
-        ends = [head.next_offset for head in map(check, found) if head.next_offset <= until]
+        ends = [
+            head.next_offset for head in map(validate_batch, found) if head.next_offset <= until
+        ]
         if not ends:
             return
         writes = WriteSet()
-        assert compact_copies.keep(replica, storage, writes, ends[-1])
+        assert compact_copies.stage_survivors(replica, storage, writes, ends[-1])
         size = sum(len(batch) for batch in found[len(ends) :])
         record = msgspec.structs.replace(replica.record(), start=ends[-1], size=size)
-        remove(writes, *replica.key, record, replica.index)
+        stage_removal(writes, *replica.key, record, replica.index)
         replica.trimmed(record.start, record.size)
         self.commit(writes)
 
@@ -103,14 +107,14 @@ class CompactedLog(Log):
             lacks = replica.compaction.lacks
             if lacks is None:
                 return
-            page = compact_copies.page(
+            page = compact_copies.read_copy_page(
                 leader.replica, leader.storage, (lacks, replica.start), 1 << 20
             )
             if page is None:
                 return
             writes = WriteSet()
             args = (page.frames, page.bits, page.next_offset)
-            compact_copies.take(replica, self.storage, writes, *args)
+            compact_copies.stage_copy_page(replica, self.storage, writes, *args)
             self.commit(writes)
 
     def read(self, offset: int, most: int = 0) -> tuple[list[Row], int]:
@@ -120,7 +124,7 @@ class CompactedLog(Log):
         stop = min(replica.compaction.horizon(replica.start), limit.offset)
         rows: list[Row] = []
         if offset < stop:
-            found = collect(replica, self.storage, offset, stop, limit, 1 << 20, most)
+            found = read_survivors(replica, self.storage, offset, stop, limit, 1 << 20, most)
             for batch, bits in zip(found.batches, found.bits, strict=True):
                 shown = int.from_bytes(bits, "little") if bits else -1
                 rows += [row for at, row in enumerate(_rows(batch)) if shown >> at & 1]

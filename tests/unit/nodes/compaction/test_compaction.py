@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes.compaction import copies as compact_copies
-from logboom.nodes.disk.storage import WriteSet
+from logboom.nodes.compaction import survivor_copies as compact_copies
 from logboom.nodes.log.keys import Position
+from logboom.nodes.log.storage import WriteSet
 from logboom.wire.batch import open_batch
 from tests.unit.nodes.compaction.model import CompactedLog, Row, table_of
 
@@ -265,6 +265,6 @@ def test_a_follower_merges_copies_with_what_it_knows_better() -> None:
     follower.fetch_copies(leader, 100)
     assert follower.replica.compaction.lacks is None
     assert follower.read_all(0) == leader.read_all(0)
-    page = compact_copies.page(leader.replica, leader.storage, (0, 8), 1)
+    page = compact_copies.read_copy_page(leader.replica, leader.storage, (0, 8), 1)
     assert page is not None
     assert open_batch(page.frames[0]).base_offset == 4

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import queue_end, queue_key
 from tests.chaos.machine import Machine
 
@@ -15,8 +15,8 @@ NODE = "broker-1"
 PRELUDE = """
 import random, sys
 from pathlib import Path
-from logboom.nodes.disk.storage import WriteSet
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import log_key
 
 def opened():

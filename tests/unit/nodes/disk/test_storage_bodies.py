@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.nodes.disk.storage import Storage, WriteSet
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
+from logboom.nodes.log.storage import Storage, WriteSet
 from tests.sim.world.storage import SimulatedStorage
 
 KEYS = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 6 for byte in key))

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from logboom.metadata.groups.groups import Group
-from logboom.metadata.groups.targets import targets_of
+from logboom.metadata.groups.group_targets import targets_of
 from logboom.metadata.raft.log_commands import ENTRY_FORMAT, LogEntry, decode_result, encode_entry
-from logboom.metadata.state.state import State
-from logboom.metadata.watch.views import view_since
+from logboom.metadata.state.state_machine import StateMachine
+from logboom.metadata.tables.consumer_groups import ConsumerGroup
+from logboom.metadata.watch.watch_views import view_since
 from logboom.wire.commands import (
     AnyCommand,
+    CommandResult,
     CreateTopic,
     FenceBroker,
     NewTerm,
     RegisterBroker,
-    Result,
 )
 from logboom.wire.errors import Refused
 from logboom.wire.frames import Frame
@@ -57,7 +57,7 @@ class GroupRig(Rig):
     """The broker, the tables, and words for members."""
 
     def __init__(self, queues: int = 4, brokers: int = 3) -> None:
-        self.state = State()
+        self.state = StateMachine()
         self.telling = True
         """Whether the broker hears of changes."""
         self.deciding = True
@@ -72,7 +72,7 @@ class GroupRig(Rig):
 
     # ── the name server ─────────────────────────────────────────────────────────────────────────
 
-    def apply(self, command: Any, proposer: str = "", number: int = 0) -> Result:
+    def apply(self, command: Any, proposer: str = "", number: int = 0) -> CommandResult:
         """Apply a command, from anybody; targets of groups follow as a raft leader makes them."""
         entry = LogEntry(ENTRY_FORMAT, proposer, number, 0, command)
         result = decode_result(self.state.apply(encode_entry(entry)))
@@ -82,7 +82,7 @@ class GroupRig(Rig):
                 self.state.apply(encode_entry(LogEntry(ENTRY_FORMAT, "", 0, 0, part)))
         return result
 
-    def done(self, command: Any) -> Result:
+    def done(self, command: Any) -> CommandResult:
         """Apply a command that must not be refused, and tell the broker."""
         result = self.apply(command)
         assert not result.code, result
@@ -172,7 +172,7 @@ class GroupRig(Rig):
             self.reply(watch, WatchResult(0, view))
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         """The group, as decided."""
         return self.state.cluster.groups.by_name[GROUP]
 
@@ -205,7 +205,7 @@ class GroupRig(Rig):
     def answer_refused(self, message: Propose, code: str) -> None:
         """Answer a proposal as if the log had refused it."""
         version = self.state.cluster.version
-        self.reply(message, Proposed(0, Result(version, code, "refused by the test")))
+        self.reply(message, Proposed(0, CommandResult(version, code, "refused by the test")))
 
     def member(self, name: str) -> Member:
         """A member that has not joined."""

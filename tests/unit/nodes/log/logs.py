@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from logboom.nodes.disk.opening import after_entry
-from logboom.nodes.disk.storage import Storage, WriteSet
 from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.keys import Position, log_key
-from logboom.nodes.log.records import QueueRecord, put_epochs, put_record
-from logboom.wire.batch import Kind, encode_batch, encode_control, peek, stamp
+from logboom.nodes.log.log_state import LogState, put_epochs, put_record
+from logboom.nodes.log.recovery import after_entry
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.wire.batch import ControlKind, encode_batch, encode_control, peek, stamp
 
 TOPIC, QUEUE = 3, 1
 
@@ -20,7 +20,7 @@ class Log:
     def __init__(self, storage: Storage, index: QueueIndex | None = None) -> None:
         self.storage = storage
         self.index = index
-        self.record = QueueRecord()
+        self.record = LogState()
         self.epochs: list[tuple[int, Position]] = []
 
     def append(
@@ -44,7 +44,7 @@ class Log:
 
     def control(self, time_ms: int = 0, epoch: int = 1) -> Position:
         """Append a control entry; where it stands."""
-        return self._append(encode_control(Kind.PRODUCER_EXPIRY, b"\x90"), time_ms, epoch)
+        return self._append(encode_control(ControlKind.PRODUCER_EXPIRY, b"\x90"), time_ms, epoch)
 
     def _append(self, batch: bytes, time_ms: int, epoch: int) -> Position:
         at = self.record.end

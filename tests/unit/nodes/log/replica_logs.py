@@ -7,19 +7,19 @@ from typing import Protocol
 
 import msgspec
 
-from logboom.nodes.disk.opening import open_queue
-from logboom.nodes.disk.storage import WriteSet
-from logboom.nodes.log.epochs import EpochTable
+from logboom.nodes.log.epoch_table import EpochTable
 from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.keys import Position, log_key, queue_key
-from logboom.nodes.log.reading import entries
-from logboom.nodes.log.records import QueueRecord
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.log.tail import TailCache
-from logboom.nodes.replication.feeding import difference
-from logboom.wire.batch import check, encode_lost, stamp
-from logboom.wire.head import Kind
-from logboom.wire.messages import QueueFetch
+from logboom.nodes.log.log_state import LogState
+from logboom.nodes.log.recovery import open_queue
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.log.tail_cache import TailCache
+from logboom.nodes.replica.entry_reader import entries
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replication.replicate_handler import compare_position
+from logboom.wire.batch import encode_lost, stamp, validate_batch
+from logboom.wire.head import ControlKind
+from logboom.wire.messages import FollowerPosition
 from tests.sim.world.storage import SimulatedStorage
 from tests.unit.nodes.rig import batch
 
@@ -30,7 +30,7 @@ class Log:
     def __init__(self, cache_bytes: int = 1 << 20) -> None:
         self.storage = SimulatedStorage("store")
         self.cache = TailCache(cache_bytes)
-        self.replica = Replica(1, 0, QueueRecord(), EpochTable(), QueueIndex(self.storage, 1, 0, 0))
+        self.replica = Replica(1, 0, LogState(), EpochTable(), QueueIndex(self.storage, 1, 0, 0))
         self.commit(WriteSet())
 
     def commit(self, writes: WriteSet) -> None:
@@ -52,10 +52,14 @@ class Log:
                 self.replica.append_entry(lost, writes, self.cache)
             elif count:
                 data = batch(count, producer, epoch, sequence, b"%d" % epoch)
-                self.replica.append_batch(data, check(data, stamped=False), 7, writes, self.cache)
+                self.replica.append_batch(
+                    data, validate_batch(data, stamped=False), 7, writes, self.cache
+                )
             else:
                 nobody = msgspec.msgpack.encode([1_000_000 + epoch])
-                self.replica.append_control(Kind.PRODUCER_EXPIRY, nobody, 7, writes, self.cache)
+                self.replica.append_control(
+                    ControlKind.PRODUCER_EXPIRY, nobody, 7, writes, self.cache
+                )
             self.commit(writes)
 
     def trim(self, offset: int) -> None:
@@ -72,10 +76,10 @@ class Log:
             replica.trimmed(start, 0)
             self.commit(writes)
 
-    def asked(self, epoch: int) -> QueueFetch:
+    def asked(self, epoch: int) -> FollowerPosition:
         """What this replica says to a leader."""
         at = self.replica.synced
-        return QueueFetch(1, 0, epoch, *at, self.replica.epochs.before(at))
+        return FollowerPosition(1, 0, epoch, *at, self.replica.epochs.before(at))
 
     def follow(self, leader: Log, epoch: int, rounds: int, most: int = 2) -> int:
         """Fetch from a leader for so many rounds; how many there were until nothing was missing."""
@@ -83,7 +87,7 @@ class Log:
         replica.leader_epoch = epoch
         for number in range(rounds):
             asked = self.asked(epoch)
-            answer = difference(theirs, asked)
+            answer = compare_position(theirs, asked)
             writes = WriteSet()
             if answer is None:
                 at = Position(asked.offset, asked.side)
@@ -94,7 +98,7 @@ class Log:
                     replica.append_entry(entry, writes, self.cache)
             elif answer.status == "CUT":
                 end = Position(answer.cut_offset, answer.cut_side)
-                replica.heed_cut(answer.cut_epoch, end, writes, self.storage)
+                replica.truncate_to_leader(answer.cut_epoch, end, writes, self.storage)
             else:
                 assert answer.status == "RESET"
                 replica.reset(answer.state, writes)

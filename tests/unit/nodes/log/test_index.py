@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log import index as index_module
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
-from logboom.nodes.log.index_rows import LOOKUP_BLOCKS, Block, block_at, checkpoint
+from logboom.nodes.log.index_rows import LOOKUP_BLOCKS, IndexBlock, block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
+from logboom.nodes.log.storage import WriteSet
 from logboom.wire.batch import open_batch, peek
 from logboom.wire.errors import Unavailable
 from logboom.wire.hashing import murmur3
@@ -185,7 +185,7 @@ def test_blocks_end_behind_a_batch_and_count_control_entries() -> None:
     size = log.record.size
     log.append(time_ms=4)
     log.advance()
-    assert block_at(log.storage, TOPIC, QUEUE, 0) == Block(BLOCK_ENTRIES, size, 3)
+    assert block_at(log.storage, TOPIC, QUEUE, 0) == IndexBlock(BLOCK_ENTRIES, size, 3)
     assert block_at(log.storage, TOPIC, QUEUE, 1) is None
 
 

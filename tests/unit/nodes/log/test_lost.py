@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.disk.opening import open_queue
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import Position, log_key
-from logboom.nodes.log.reading import collect
+from logboom.nodes.log.recovery import open_queue
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.replica.entry_reader import read_batches
 from logboom.nodes.subscriptions.dispatch_events import Entry
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
-from logboom.wire.batch import MAX_COUNT, check, encode_control, encode_lost, peek, stamp
+from logboom.wire.batch import MAX_COUNT, encode_control, encode_lost, peek, stamp, validate_batch
 from logboom.wire.errors import DamagedBatch, InvalidRequest
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from tests.unit.nodes.log.replica_logs import Log
 from tests.unit.nodes.rig import Rig, pull
 
@@ -39,7 +39,7 @@ def a_log() -> Log:
 
 def offsets(log: Log, offset: int, most: int = 0) -> tuple[list[int], int]:
     """Base offsets of the batches that a pull gets, and where the next one begins."""
-    found = collect(log.replica, log.storage, offset, 1 << 20, most)
+    found = read_batches(log.replica, log.storage, offset, 1 << 20, most)
     return [peek(bytes(batch)).base_offset for batch in found.batches], found.next_offset
 
 
@@ -74,7 +74,7 @@ def test_no_time_and_no_block_of_the_index_ends_in_it() -> None:
 
 def test_a_subscription_counts_it_as_acknowledged() -> None:
     entry = stamp(encode_lost(5), 3, 1, 7)
-    verdict = EntryFilter().judge(Entry(check(entry), entry), 0b11101)
+    verdict = EntryFilter().judge(Entry(validate_batch(entry), entry), 0b11101)
     assert verdict.acked == 0b11101
     assert not verdict.deliver
 
@@ -84,13 +84,13 @@ def test_only_a_lost_entry_may_have_a_count_and_it_must() -> None:
         with pytest.raises(InvalidRequest):
             encode_lost(count)
     with pytest.raises(InvalidRequest):
-        encode_control(Kind.LOST, b"")
-    assert check(stamp(encode_lost(MAX_COUNT), 5, 1, 7)).next_offset == 5 + MAX_COUNT
+        encode_control(ControlKind.LOST, b"")
+    assert validate_batch(stamp(encode_lost(MAX_COUNT), 5, 1, 7)).next_offset == 5 + MAX_COUNT
 
 
 def test_no_producer_may_write_it() -> None:
     with pytest.raises(DamagedBatch):
-        check(encode_lost(3), stamped=False)
+        validate_batch(encode_lost(3), stamped=False)
 
 
 def test_a_pull_in_it_is_sent_behind_it() -> None:

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from logboom.nodes.disk.opening import open_queue
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log import index_rows, retention
 from logboom.nodes.log.index import BLOCK_ENTRIES, QueueIndex
 from logboom.nodes.log.index_rows import block_at, checkpoint
 from logboom.nodes.log.keys import Position, log_key, queue_end, queue_key
-from logboom.nodes.log.retention import STEPS, Retention, expired, remove
+from logboom.nodes.log.recovery import open_queue
+from logboom.nodes.log.retention import STEPS, RetentionPolicy, plan_removal, stage_removal
+from logboom.nodes.log.storage import WriteSet
 from logboom.wire.errors import DamagedBatch
 from logboom.wire.hashing import murmur3
 from tests.sim.world.storage import SimulatedStorage
@@ -23,12 +23,12 @@ def a_log() -> Log:
 
 
 def run(
-    log: Log, keep: Retention, wall_ms: int = 0, limit: int | None = None, uncertain: int = 0
+    log: Log, keep: RetentionPolicy, wall_ms: int = 0, limit: int | None = None, uncertain: int = 0
 ) -> bool:
     """One call, its writes applied; whether something was removed."""
     assert isinstance(log.index, QueueIndex)
     writes = WriteSet()
-    found = expired(
+    found = plan_removal(
         log.storage,
         TOPIC,
         QUEUE,
@@ -40,7 +40,7 @@ def run(
     )
     if found is None:
         return False
-    remove(writes, TOPIC, QUEUE, found, log.index)
+    stage_removal(writes, TOPIC, QUEUE, found, log.index)
     log.storage.write(writes)
     log.record = found
     return True
@@ -55,10 +55,10 @@ def test_what_is_older_than_the_age_goes() -> None:
     log = a_log()
     for number in range(10):
         log.append(2, time_ms=number * 100)
-    assert run(log, Retention(500, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(500, None), wall_ms=1_000)
     # Appended at 500 or later stays: exactly the age is kept.
     assert log.record.start == 10
-    assert not run(log, Retention(500, None), wall_ms=1_000)
+    assert not run(log, RetentionPolicy(500, None), wall_ms=1_000)
     assert log.record.size == stored_size(log)
     assert open_queue(log.storage, TOPIC, QUEUE).damage is None
 
@@ -68,7 +68,7 @@ def test_bytes_are_cut_down_to_no_less_than_the_bound() -> None:
     for _ in range(20):
         log.append(1, width=1_000)
     piece = log.record.size // 20
-    assert run(log, Retention(None, 5 * piece - 1))
+    assert run(log, RetentionPolicy(None, 5 * piece - 1))
     assert log.record.start == 15
     assert log.record.size == stored_size(log) == 5 * piece
 
@@ -78,7 +78,7 @@ def test_what_may_yet_be_cut_does_not_count_as_kept() -> None:
     for _ in range(20):
         log.append(1, width=1_000)
     piece = log.record.size // 20
-    assert run(log, Retention(None, 5 * piece), limit=16, uncertain=4 * piece)
+    assert run(log, RetentionPolicy(None, 5 * piece), limit=16, uncertain=4 * piece)
     assert log.record.start == 11
     assert log.record.size == stored_size(log)
 
@@ -86,14 +86,14 @@ def test_what_may_yet_be_cut_does_not_count_as_kept() -> None:
 def test_no_limit_keeps_everything() -> None:
     log = a_log()
     log.append()
-    assert not run(log, Retention(None, None), wall_ms=1 << 50)
+    assert not run(log, RetentionPolicy(None, None), wall_ms=1 << 50)
 
 
 def test_nothing_at_or_above_the_limit_goes() -> None:
     log = a_log()
     for _ in range(6):
         log.append(10)
-    assert run(log, Retention(1, 0), wall_ms=1_000, limit=35)
+    assert run(log, RetentionPolicy(1, 0), wall_ms=1_000, limit=35)
     assert log.record.start == 30
 
 
@@ -106,10 +106,10 @@ def test_what_is_parked_before_the_first_batch_is_not_read_before_it_expires() -
     writes = WriteSet()
     writes.put("log", log_key(TOPIC, QUEUE, 0, 1), b"nothing that could be read")
     log.storage.write(writes)
-    assert not run(log, Retention(1_000, None), wall_ms=900)
-    assert not run(log, Retention(None, 1 << 20), wall_ms=900)
+    assert not run(log, RetentionPolicy(1_000, None), wall_ms=900)
+    assert not run(log, RetentionPolicy(None, 1 << 20), wall_ms=900)
     with pytest.raises(DamagedBatch):
-        run(log, Retention(1_000, None), wall_ms=5_000)
+        run(log, RetentionPolicy(1_000, None), wall_ms=5_000)
 
 
 def test_q10_an_idle_queue_may_be_emptied_and_keeps_its_end() -> None:
@@ -117,7 +117,7 @@ def test_q10_an_idle_queue_may_be_emptied_and_keeps_its_end() -> None:
     for _ in range(3):
         log.append(5)
         log.control()
-    assert run(log, Retention(1, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(1, None), wall_ms=1_000)
     assert (log.record.start, log.record.end) == (15, Position(15, 1))
     found = open_queue(log.storage, TOPIC, QUEUE)
     assert found.damage is None
@@ -131,7 +131,7 @@ def test_control_entries_go_with_the_batch_behind_them() -> None:
     log.append(2)
     log.control()
     log.append(2, time_ms=5_000)
-    assert run(log, Retention(1_000, None), wall_ms=5_500)
+    assert run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
     assert log.record.start == 2
     assert log.storage.get("log", log_key(TOPIC, QUEUE, 2, 0)) is not None
     assert log.record.size == stored_size(log)
@@ -145,9 +145,9 @@ def test_very_many_control_entries_wait_for_their_block(monkeypatch: pytest.Monk
         log.control()
     for _ in range(BLOCK_ENTRIES):
         log.append()
-    assert not run(log, Retention(1_000, None), wall_ms=5_500)
+    assert not run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
     log.advance()
-    assert run(log, Retention(1_000, None), wall_ms=5_500)
+    assert run(log, RetentionPolicy(1_000, None), wall_ms=5_500)
     assert log.record.start == BLOCK_ENTRIES
     assert log.record.size == stored_size(log)
 
@@ -166,7 +166,7 @@ def in_the_middle_of_a_block(monkeypatch: pytest.MonkeyPatch) -> Log:
                 log.control(time_ms=100)
         log.append(time_ms=0 if number < 7 else 100, keys=[b"k"])
     log.advance()
-    assert run(log, Retention(50, None), wall_ms=100)
+    assert run(log, RetentionPolicy(50, None), wall_ms=100)
     assert log.record.start == 7
     return log
 
@@ -180,7 +180,7 @@ def test_very_many_control_entries_in_the_middle_of_a_block_go_with_its_rest(
     assert log.index is not None
     found, _ = log.index.find_key(murmur3(b"k"), 1 << 60, 1 << 30, 7)
     assert found == list(range(PARTED_BATCHES - 1, 6, -1))
-    assert run(log, Retention(50, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(50, None), wall_ms=1_000)
     assert log.record.start == PARTED_BATCHES
     assert log.record.size == stored_size(log) == 0
 
@@ -200,7 +200,7 @@ def test_the_rest_of_a_block_that_an_older_version_did_not_cut_goes(
     index_rows.trim(log.storage, new, TOPIC, QUEUE, 7)
     log.storage.write(new)
     assert block_at(log.storage, TOPIC, QUEUE, 0) == whole
-    assert run(log, Retention(50, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(50, None), wall_ms=1_000)
     assert log.record.start == PARTED_BATCHES
     assert log.record.size == stored_size(log) == 0
 
@@ -211,7 +211,7 @@ def test_whole_blocks_go_at_once_and_their_index_rows_with_them() -> None:
         log.append(time_ms=number, timestamps=[number], keys=[b"k"])
     log.advance()
     cut = 2 * BLOCK_ENTRIES + 10
-    while run(log, Retention(0, None), wall_ms=cut):
+    while run(log, RetentionPolicy(0, None), wall_ms=cut):
         pass
     assert log.record.start == cut
     assert log.record.size == stored_size(log)
@@ -232,7 +232,7 @@ def test_a_block_that_reaches_past_the_limit_goes_batch_by_batch() -> None:
         log.append()
     log.advance()
     limit = BLOCK_ENTRIES + 7
-    while run(log, Retention(0, None), wall_ms=1_000, limit=limit):
+    while run(log, RetentionPolicy(0, None), wall_ms=1_000, limit=limit):
         assert log.record.start <= limit
     assert log.record.start == limit
     assert log.storage.get("log", log_key(TOPIC, QUEUE, limit)) is not None
@@ -243,7 +243,7 @@ def test_removing_what_the_index_has_not_reached_moves_the_pass_on() -> None:
     log = a_log()
     for number in range(50):
         log.append(time_ms=number, timestamps=[number])
-    assert run(log, Retention(0, None), wall_ms=20)
+    assert run(log, RetentionPolicy(0, None), wall_ms=20)
     assert checkpoint(log.storage, TOPIC, QUEUE)[0] == 20
     log.advance()
     assert log.index is not None
@@ -255,9 +255,9 @@ def test_one_call_removes_a_bounded_number() -> None:
     log = a_log()
     for _ in range(STEPS + 50):
         log.append()
-    assert run(log, Retention(0, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(0, None), wall_ms=1_000)
     assert log.record.start == STEPS
-    assert run(log, Retention(0, None), wall_ms=1_000)
+    assert run(log, RetentionPolicy(0, None), wall_ms=1_000)
     assert log.record.start == STEPS + 50
 
 
@@ -275,7 +275,7 @@ def test_size_and_log_agree_after_any_mixture(seed: int) -> None:
         if rng.random() < 0.05:
             log.advance()
         if rng.random() < 0.02:
-            run(log, Retention(rng.choice((None, 300)), rng.choice((None, 40_000))), now)
+            run(log, RetentionPolicy(rng.choice((None, 300)), rng.choice((None, 40_000))), now)
         if rng.random() < 0.02:
             log.index = new_index(log.storage, log.record.start)
     assert log.record.start > 0

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logboom.nodes.requests.holds import MAX_HELD_BYTES, MAX_HOLDS, Hold, Holds
-from logboom.wire.actor import Inbound
+from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import Unavailable
 from logboom.wire.messages import Ping, Watch
 
-ME = Inbound("main", b"me")
+ME = PeerAddress("main", b"me")
 INFINITE = float("inf")
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import msgspec
 
-from logboom.nodes.disk.opening import open_queues
-from logboom.nodes.disk.storage import WriteSet
-from logboom.nodes.disk.store import RocksStorage
-from logboom.nodes.log.epochs import EpochTable
+from logboom.nodes.disk.rocks_storage import RocksStorage
+from logboom.nodes.log.epoch_table import EpochTable
 from logboom.nodes.log.index import QueueIndex
 from logboom.nodes.log.keys import Position, queue_end, queue_key
-from logboom.nodes.log.records import QueueRecord
-from logboom.nodes.log.replica import Replica
-from logboom.nodes.log.tail import TailCache
-from logboom.wire.batch import check, encode_batch, encode_control, peek, release, stamp
-from logboom.wire.head import Kind
+from logboom.nodes.log.log_state import LogState
+from logboom.nodes.log.recovery import open_queues
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.log.tail_cache import TailCache
+from logboom.nodes.replica.replica import Replica
+from logboom.wire.batch import encode_batch, encode_control, peek, release, stamp, validate_batch
+from logboom.wire.head import ControlKind
 from logboom.wire.parking import encode_parked
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 
@@ -35,7 +35,7 @@ class Writer:
         self.store = RocksStorage(path, BROKER)
         self.cache = TailCache(1 << 20)
         self.replicas = [
-            Replica(TOPIC, q, QueueRecord(), EpochTable(), QueueIndex(self.store, TOPIC, q, 0))
+            Replica(TOPIC, q, LogState(), EpochTable(), QueueIndex(self.store, TOPIC, q, 0))
             for q in range(queues)
         ]
         for replica in self.replicas:
@@ -66,17 +66,17 @@ class Writer:
 
     def _batch(self, replica: Replica, writes: WriteSet) -> None:
         batch, at = self._values(), replica.end
-        replica.append_batch(batch, check(batch, stamped=False), 7, writes, self.cache)
+        replica.append_batch(batch, validate_batch(batch, stamped=False), 7, writes, self.cache)
         self._note(replica, at)
 
     def _control(self, replica: Replica, writes: WriteSet) -> None:
         body, at = msgspec.msgpack.encode([self.rng.randrange(1 << 40)]), replica.end
-        replica.append_control(Kind.PRODUCER_EXPIRY, body, 7, writes, self.cache)
+        replica.append_control(ControlKind.PRODUCER_EXPIRY, body, 7, writes, self.cache)
         self._note(replica, at)
 
     def _parked_and_released(self, replica: Replica, writes: WriteSet) -> None:
         batch, at = self._values(), replica.end
-        parked = encode_control(Kind.PARKED, encode_parked(batch, 9))
+        parked = encode_control(ControlKind.PARKED, encode_parked(batch, 9))
         replica.append_entry(stamp(parked, at.offset, replica.leader_epoch, 7), writes, self.cache)
         self._note(replica, at)
         self._end_turn(replica, writes)
@@ -141,7 +141,7 @@ def held(path: Path) -> dict[tuple[int, Position], bytes]:
             size = 0
             scan = store.scan("log", queue_key(TOPIC, queue), queue_end(TOPIC, queue))
             for key, entry in scan:
-                head = check(entry)
+                head = validate_batch(entry)
                 place = Position(int.from_bytes(key[8:16], "big"), int.from_bytes(key[16:], "big"))
                 assert place == at
                 assert opened.epochs
@@ -162,4 +162,6 @@ def held(path: Path) -> dict[tuple[int, Position], bytes]:
 def is_filler(entry: bytes) -> bool:
     """Whether an entry stands for something that was lost."""
     head = peek(entry)
-    return head.kind == Kind.LOST or (head.kind == Kind.PRODUCER_EXPIRY and entry.endswith(b"\x90"))
+    return head.kind == ControlKind.LOST or (
+        head.kind == ControlKind.PRODUCER_EXPIRY and entry.endswith(b"\x90")
+    )

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logboom.nodes.disk.storage import FAMILIES, WriteSet
-from logboom.nodes.disk.store import RocksStorage
+from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import queue_end, queue_key
-from logboom.nodes.salvage.held import QueueFind
-from logboom.nodes.salvage.recovery import Plan, data_folder
+from logboom.nodes.log.storage import FAMILIES, WriteSet
+from logboom.nodes.salvage.found_queues import FoundQueue
+from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 from logboom.wire.batch import encode_batch, stamp
 from logboom.wire.view import QueueView, TopicConfig, TopicView
 from tests.unit.nodes.compaction.model import CompactedLog, Row, table_of
@@ -85,7 +85,7 @@ def set_aside_and_recovered(folder: Path, *, compaction: bool = True) -> Compact
     RocksStorage(folder, BROKER).close()
     queue = QueueView([BROKER], None, 3, 9, [BROKER], [])
     topic = TopicView("prices", 1, TopicConfig(compaction=compaction), [queue], 9)
-    plan = Plan(data_folder(folder), {1: topic}, nothing)
+    plan = RecoveryPlan(read_store_folder(folder), {1: topic}, nothing)
     plan.carry_out(nothing)
     plan.close()
     store = RocksStorage(folder, BROKER)
@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_compacted_any_more_gets_its_log_alone(tmp_path: Pat
 
 
 def test_copies_that_are_gone_are_counted() -> None:
-    find = QueueFind()
+    find = FoundQueue()
     find.survivors = {0: 0b1011_0110, 1: 1}
     batch = encode_batch([b"1", b"2", b"3"], [b"a", b"b", b"c"], now_ms=1)
     find.take_copy(1, b"", stamp(batch, 1, 1, 1))

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logboom.nodes.key_ranges import Range
-from logboom.nodes.subscriptions.ack_set import AckSet
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import Span, offsets_of
+from logboom.nodes.subscriptions.active_subscription import make_dispatcher
+from logboom.nodes.subscriptions.attached_consumer import DispatchRateLimiter
 from logboom.nodes.subscriptions.dispatch_events import (
     Ack,
     AckCumulative,
-    Attach,
-    Detach,
+    AttachConsumer,
+    DetachConsumer,
     DispatchEffects,
     DispatchEvent,
     Entry,
-    Grant,
-    Grown,
+    GrantPermits,
+    LogAdvanced,
     Nack,
     Settings,
     Tick,
 )
-from logboom.nodes.subscriptions.dispatchers import made
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
-from logboom.nodes.subscriptions.offset_set import Span, offsets_of
-from logboom.nodes.subscriptions.permits import DispatchRate
+from logboom.nodes.subscriptions.key_ranges import Range
 from logboom.wire.batch import encode_batch, encode_control, peek, stamp
 from logboom.wire.errors import LogboomError
 from logboom.wire.hashing import slot_of
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 
 SIZE = 1 << 20
 """Bytes that a grant gives with its messages."""
@@ -63,7 +63,7 @@ class Log:
         self._put(stamp(plain, self.end, 1, 5))
         self.keys += keys
 
-    def control(self, kind: Kind) -> None:
+    def control(self, kind: ControlKind) -> None:
         """An entry that takes no offset."""
         self._put(stamp(encode_control(kind, b"x"), self.end, 1, 5))
 
@@ -102,7 +102,7 @@ class Bench:
         self,
         settings: Settings,
         entry_filter: EntryFilter | None = None,
-        rates: Sequence[DispatchRate] = (),
+        rates: Sequence[DispatchRateLimiter] = (),
         queue: int = 0,
     ) -> None:
         self.log = Log()
@@ -123,16 +123,18 @@ class Bench:
         self.granted: dict[str, int] = {}
         self.active: dict[str, bool] = {}
         self.auto_ready = True
-        self.dispatcher = made(settings, self.log, AckSet(), {}, entry_filter, rates, queue)
+        self.dispatcher = make_dispatcher(
+            settings, self.log, AckSet(), {}, entry_filter, rates, queue
+        )
 
     def fail_over(self) -> None:
         """Another leader begins with what was written down; consumers attach again."""
         counts = {o: n for o, n in self.counts.items() if o not in self.acked}
         args = (self.settings, self.log, self.acked.copy(), counts, self.entry_filter)
-        self.dispatcher = made(*args)
+        self.dispatcher = make_dispatcher(*args)
         self.held.clear()
         self.session.clear()
-        self.tell(Grown(0, self.log.end))
+        self.tell(LogAdvanced(0, self.log.end))
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
@@ -210,7 +212,7 @@ class Bench:
         granted, self.granted[name] = self.granted.get(name, 0), 0
         self.got.setdefault(name, [])
         try:
-            self.tell(Attach(name, self.sessions, priority, given))
+            self.tell(AttachConsumer(name, self.sessions, priority, given))
         except LogboomError:
             del self.held[name], self.session[name]
             if name in self.dispatcher.consumers and before[1] is not None:
@@ -228,12 +230,12 @@ class Bench:
         """A consumer goes."""
         session = self.session.pop(name)
         self.held.pop(name)
-        self.tell(Detach(name, session))
+        self.tell(DetachConsumer(name, session))
 
     def grant(self, name: str, messages: int, *, blocked: bool = False, size: int = SIZE) -> None:
         """More permits."""
         self.granted[name] += messages
-        self.tell(Grant(name, self.session[name], messages, size, blocked))
+        self.tell(GrantPermits(name, self.session[name], messages, size, blocked))
 
     def ack(self, name: str, *offsets: int) -> list[Span]:
         """Single messages are done; what was refused."""
@@ -252,7 +254,7 @@ class Bench:
     def append(self, *keys: bytes | None, tags: Sequence[str | None] | None = None) -> None:
         """A batch that can be read at once."""
         self.log.append(keys or [None], tags)
-        self.tell(Grown(0, self.log.end))
+        self.tell(LogAdvanced(0, self.log.end))
 
     def wait(self, seconds: float) -> None:
         """Time passes, with a turn whenever the dispatcher wants one."""

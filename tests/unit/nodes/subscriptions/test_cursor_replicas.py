@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import Position
-from logboom.nodes.subscriptions.ack_set import AckSet
-from logboom.nodes.subscriptions.cursors import whole_delta
-from logboom.wire.batch import check, encode_batch
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.cursors import whole_delta
+from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.cursor_deltas import CursorDelta, encode_deltas, pack_counts, pack_spans
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from tests.unit.nodes.log.replica_logs import Log, walk
 
 NAMES = ("billing", "shipping")
@@ -34,12 +34,12 @@ class Author:
         kind = self.rng.choice(("send", "send", "acked", "acked", "acked", "whole", "ended"))
         if kind == "send":
             batch = encode_batch([b"v"] * self.rng.choice((1, 3, 5_000)), now_ms=7)
-            head = check(batch, stamped=False)
+            head = validate_batch(batch, stamped=False)
             replica.append_batch(batch, head, 7, writes, self.log.cache)
         else:
             delta = self._delta(kind)
             body = encode_deltas([delta])
-            replica.append_control(Kind.CURSOR_DELTA, body, 7, writes, self.log.cache)
+            replica.append_control(ControlKind.CURSOR_DELTA, body, 7, writes, self.log.cache)
         self.log.commit(writes)
 
     def _delta(self, kind: str) -> CursorDelta:

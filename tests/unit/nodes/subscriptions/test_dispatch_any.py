@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from logboom.nodes.subscriptions.dispatch_events import KINDS, Hashing, Settings
-from logboom.nodes.subscriptions.dispatch_events import Kind as Type
+from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
 from logboom.wire.errors import LogboomError
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 STEPS = 250
@@ -46,7 +46,7 @@ def play(bench: Bench, rng: Random, steps: int) -> None:
             bench.fail_over()
         else:
             if rng.random() < 0.3:
-                bench.log.control(Kind.CURSOR_DELTA)
+                bench.log.control(ControlKind.CURSOR_DELTA)
             bench.append(*rng.choices(KEYS, k=rng.randint(1, 12)))
 
 

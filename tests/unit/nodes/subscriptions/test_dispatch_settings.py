@@ -9,12 +9,11 @@ from typing import cast
 import pytest
 
 from logboom.nodes.subscriptions.dispatch_events import Entry
-from logboom.nodes.subscriptions.entry_filter import Said
-from logboom.nodes.subscriptions.plug_ins import load
+from logboom.nodes.subscriptions.entry_filter import Said, load
 from logboom.wire.errors import StartError
 from logboom.wire.view import TopicConfig
 from tests.unit.nodes.rig import Rig
-from tests.unit.nodes.subscriptions.test_subscriptions import Reader, send, state
+from tests.unit.nodes.subscriptions.test_subscription_handler import Reader, send, state
 
 
 def limited(messages: int = 0, size: int = 0) -> TopicConfig:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from logboom.nodes.subscriptions.dispatch_events import KINDS, Ack, Nack, Settings, Tick
-from logboom.nodes.subscriptions.dispatch_keys import KeysDispatcher
+from logboom.nodes.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from logboom.wire.errors import GroupError, InvalidRequest, Refused
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench, slots
 
 
-def keys_of(bench: Bench) -> KeysDispatcher:
+def keys_of(bench: Bench) -> KeySharedDispatcher:
     """The dispatcher of a key-shared bench."""
-    assert isinstance(bench.dispatcher, KeysDispatcher)
+    assert isinstance(bench.dispatcher, KeySharedDispatcher)
     return bench.dispatcher
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.dispatch_events import Entry, Settings
 from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 
@@ -32,8 +32,8 @@ def test_tags_that_are_not_wanted_count_as_acknowledged() -> None:
 def test_control_entries_and_what_is_not_due_take_no_permits() -> None:
     stats = Statistics()
     bench = bench_of(EntryFilter("", (), stats))
-    bench.log.control(Kind.PARKED)
-    bench.log.control(Kind.CURSOR_DELTA)
+    bench.log.control(ControlKind.PARKED)
+    bench.log.control(ControlKind.CURSOR_DELTA)
     bench.append(b"a")
     assert bench.got["one"] == [0]
     assert stats.counters["dispatch_not_due"] == 1

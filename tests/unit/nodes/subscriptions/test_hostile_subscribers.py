@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logboom.wire.batch import open_batch
-from logboom.wire.messages import Message
+from logboom.wire.messages import WireMessage
 from logboom.wire.subscription_messages import (
     KINDS,
     AlterSubscription,
@@ -70,7 +70,7 @@ MESSAGES = st.one_of(
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 1), MESSAGES, st.booleans()), max_size=25))
-def test_a_healthy_consumer_gets_everything(acts: list[tuple[int, Message, bool]]) -> None:
+def test_a_healthy_consumer_gets_everything(acts: list[tuple[int, WireMessage, bool]]) -> None:
     rig = Rig()
     rig.lead()
     peers = [rig.client("x"), rig.client("y")]

@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from logboom.nodes.disk.storage import WriteSet
 from logboom.nodes.log.keys import Position
-from logboom.nodes.parked import parked
-from logboom.nodes.parked.parked import Applied, ParkedQueue
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.replica import parked_queue
+from logboom.nodes.replica.parked_queue import ApplyResult, ParkedQueue
 from logboom.wire.batch import peek, released_from
 from logboom.wire.errors import (
     InvalidRequest,
@@ -18,33 +18,33 @@ from logboom.wire.errors import (
     TransactionError,
     Unavailable,
 )
-from logboom.wire.head import Kind
+from logboom.wire.head import ControlKind
 from logboom.wire.messages import (
-    Done,
     OffsetForTime,
     OffsetForTimeResult,
     Offsets,
     OffsetsResult,
+    Ok,
     Produce,
 )
 from logboom.wire.parking import Recall
 from logboom.wire.transactions import (
+    AppliedDecision,
     AwaitDecided,
-    CarriedOut,
     CheckParked,
     Decide,
-    ListUnended,
+    EntryPosition,
+    ListUndecided,
+    ParkedBatches,
     ParkedChecked,
-    ParkedIn,
-    Place,
     ReportDecided,
-    Transaction,
-    Unended,
-    UnendedListed,
+    TransactionId,
+    UndecidedBatch,
+    UndecidedListed,
 )
 from logboom.wire.view import TopicConfig
 from tests.sim.world.storage import SimulatedStorage
-from tests.unit.nodes.parked.test_parked import pass_time
+from tests.unit.nodes.replica.test_parked_queue import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce, pull
 from tests.unit.nodes.transactions.transactions_rig import (
     abort,
@@ -67,12 +67,12 @@ def pair() -> tuple[Rig, Peer, Peer]:
     return rig, rig.client(), rig.follower()
 
 
-def synced_park(client: Peer, follower: Peer, number: int, value: bytes) -> Place:
+def synced_park(client: Peer, follower: Peer, number: int, value: bytes) -> EntryPosition:
     """Park a message and let the follower have it; where."""
     client.ask(park_request(of()), [batch(value=value)])
     follower.ask(fetch(number, (Position(0, number + 1), 1)))
     answer = client.answer()
-    place: Place = (answer.base_offset, answer.side)
+    place: EntryPosition = (answer.base_offset, answer.side)
     return place
 
 
@@ -94,15 +94,19 @@ def test_what_is_committed_is_released_in_the_listed_order_and_the_rest_dropped(
     assert (parked.count, parked.size, parked.undecided, parked.done) == (0, 0, 0, 5)
     assert parked.release is None
     assert letters(rig) == [b"c", b"n", b"x"]
-    assert kinds(rig) == [Kind.PARKED] * 4 + [Kind.DECIDED, Kind.MESSAGES, Kind.MESSAGES]
+    assert kinds(rig) == [ControlKind.PARKED] * 4 + [
+        ControlKind.DECIDED,
+        ControlKind.MESSAGES,
+        ControlKind.MESSAGES,
+    ]
 
 
 def test_other_applications_and_later_sequences_wait_on() -> None:
     rig, client = alone()
     place = park(client, b"1")
     park(client, b"2", of(sequence=1))
-    park(client, b"3", Transaction("app2", 0, 0))
-    park(client, b"4", Transaction("ap", 0, 0))
+    park(client, b"3", TransactionId("app2", 0, 0))
+    park(client, b"4", TransactionId("ap", 0, 0))
     rig.announce(commit(5, place))
     rig.settle()
     assert read(client) == [b"1"]
@@ -122,7 +126,7 @@ def test_a_commit_drops_what_older_sequences_left() -> None:
 def test_a_decision_that_drops_very_much_takes_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parked, "DROPPED_AT_ONCE", 3)
+    monkeypatch.setattr(parked_queue, "DROPPED_AT_ONCE", 3)
     rig, client = alone()
     left = [park(client, b"x", of(attempt=7)) for _ in range(10)]
     place = park(client, b"1")
@@ -130,7 +134,7 @@ def test_a_decision_that_drops_very_much_takes_several_turns(
 
     def seen(
         self: ParkedQueue, hw: Position, storage: SimulatedStorage, writes: WriteSet
-    ) -> Applied:
+    ) -> ApplyResult:
         if len(dropped) == 2:
             halfway.append(copy.deepcopy(storage))
         applied = apply(self, hw, storage, writes)
@@ -353,15 +357,15 @@ def test_who_waits_is_answered_once_it_is_below_the_hw_and_it_is_reported_once()
     assert rig.commands == []
     follower.ask(fetch(1, (Position(1), 1)))
     rig.settle()
-    assert isinstance(client.answer(), Done)
+    assert isinstance(client.answer(), Ok)
     command = rig.decide()
     assert isinstance(command, ReportDecided)
-    assert command.done == [CarriedOut(5, 1, 0)]
+    assert command.done == [AppliedDecision(5, 1, 0)]
     rig.announce(ended=[5])
     rig.settle()
     assert rig.commands == []
     client.ask(AwaitDecided(0, 5_000, "flights", 0, 5))
-    assert isinstance(client.answer(), Done)
+    assert isinstance(client.answer(), Ok)
 
 
 def test_a_refused_report_is_repeated() -> None:
@@ -387,7 +391,7 @@ def test_t3_a_new_leader_reports_again_what_it_finds_done() -> None:
     again.settle()
     command = again.decide()
     assert isinstance(command, ReportDecided)
-    assert command.done == [CarriedOut(5, 1, 0)]
+    assert command.done == [AppliedDecision(5, 1, 0)]
     assert read(again.client()) == [b"1"]
 
 
@@ -446,7 +450,7 @@ def test_t2_nobody_drops_by_its_own_clock() -> None:
     assert {
         (c.sequence, c.attempt, c.commit, c.epoch) for c in aborts if isinstance(c, Decide)
     } == {(0, 0, False, -1), (8, 4, False, -1)}
-    assert all(c.parked == [ParkedIn(1, 0, [])] for c in aborts if isinstance(c, Decide))
+    assert all(c.parked == [ParkedBatches(1, 0, [])] for c in aborts if isinstance(c, Decide))
     pass_time(rig, 3_000)
     assert rig.replica().parked.undecided == 3
     assert rig.commands == []
@@ -467,7 +471,7 @@ def test_handles_are_checked() -> None:
     mine = park(client, b"1")
     other = park(client, b"2", of(sequence=1))
     client.ask(produce(), [batch()])
-    asked: list[Place] = [mine, other, (0, 2), (1, 0), (900, 5), (0, 1 << 31)]
+    asked: list[EntryPosition] = [mine, other, (0, 2), (1, 0), (900, 5), (0, 1 << 31)]
     client.ask(CheckParked(0, 1_000, "flights", 0, of(), asked))
     answer = client.answer()
     assert isinstance(answer, ParkedChecked)
@@ -499,16 +503,16 @@ def test_what_waits_is_listed_oldest_first() -> None:
     park(client, b"12", of(app_id="other"))
     rig.wall_ms += 1_000
     park(client, b"3", of(sequence=2))
-    client.ask(ListUnended(0, 1_000))
+    client.ask(ListUndecided(0, 1_000))
     answer = client.answer()
-    assert isinstance(answer, UnendedListed)
+    assert isinstance(answer, UndecidedListed)
     found = [(u.transaction.app_id, u.transaction.sequence, u.side) for u in answer.parked]
     assert found == [("app", 0, 0), ("other", 0, 1), ("app", 2, 2)]
     assert [u.count for u in answer.parked] == [1, 1, 1]
     assert answer.parked[1].parked_ms - answer.parked[0].parked_ms == 1_000
     assert not answer.more
-    client.ask(ListUnended(0, 1_000, "app", 1))
-    assert isinstance(later := client.answer(), UnendedListed)
+    client.ask(ListUndecided(0, 1_000, "app", 1))
+    assert isinstance(later := client.answer(), UndecidedListed)
     assert [u.side for u in later.parked] == [0]
     assert later.more
 
@@ -521,13 +525,13 @@ def test_all_that_waits_is_listed_page_by_page(app_id: str, at_once: int) -> Non
         park(client, b"%d" % n, of(sequence=20 - n // 3, attempt=n % 2))
         park(client, b"%d" % n, of(app_id="other"))
         rig.wall_ms += n % 4
-    found: list[Unended] = []
+    found: list[UndecidedBatch] = []
     more = True
     while more:
         after = found[-1] if found else None
-        client.ask(ListUnended(0, 1_000, app_id, at_once, after))
+        client.ask(ListUndecided(0, 1_000, app_id, at_once, after))
         answer = client.answer()
-        assert isinstance(answer, UnendedListed)
+        assert isinstance(answer, UndecidedListed)
         assert len(answer.parked) == at_once or not answer.more
         found += answer.parked
         more = answer.more

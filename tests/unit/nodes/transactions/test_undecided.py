@@ -15,19 +15,19 @@ from logboom.wire.transactions import (
     CheckParked,
     Decide,
     EndHalf,
+    EntryPosition,
     HalfEnded,
     HalvesToCheck,
+    ParkedBatches,
     ParkedChecked,
-    ParkedIn,
-    Place,
-    Transaction,
+    TransactionId,
 )
-from tests.unit.nodes.parked.test_parked import pass_time
+from tests.unit.nodes.replica.test_parked_queue import pass_time
 from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
 from tests.unit.nodes.transactions.transactions_rig import alone, of, park, park_request
 
 PAIR = (ME, "broker-2")
-SHOP = Transaction("shop", HALF, 0)
+SHOP = TransactionId("shop", HALF, 0)
 
 
 def pair_with_half() -> tuple[Rig, Peer, Peer]:
@@ -41,7 +41,7 @@ def pair_with_half() -> tuple[Rig, Peer, Peer]:
     return rig, client, follower
 
 
-def ask(client: Peer) -> list[Place]:
+def ask(client: Peer) -> list[EntryPosition]:
     """The half messages that a group is asked for now."""
     client.ask(CheckHalves(0, 60_000, "shop", 0))
     answer = client.answer()
@@ -82,7 +82,7 @@ def test_a_half_message_that_is_being_published_is_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize("place", [(-1, 0), (0, -1), (0, 1 << 40), (0, 0)])
-def test_no_half_message_stands_where_none_can(place: Place) -> None:
+def test_no_half_message_stands_where_none_can(place: EntryPosition) -> None:
     _, client = alone()
     delayed = produce()
     delayed.due_ms = 1_700_000_600_000
@@ -150,7 +150,7 @@ def test_orphans_of_every_queue_are_found() -> None:
     client.ask(message, [batch()])
     assert isinstance(client.answer(), Produced)
     pass_time(rig, 62_000)
-    assert [each.parked for each in aborts(rig)] == [[ParkedIn(1, 2, [])]]
+    assert [each.parked for each in aborts(rig)] == [[ParkedBatches(1, 2, [])]]
 
 
 def test_many_orphans_end_in_turn() -> None:
@@ -174,7 +174,7 @@ def test_handles_that_cannot_be_are_unknown() -> None:
     _, client = alone()
     mine = park(client, b"1")
     client.ask(produce(), [batch()])
-    asked: list[Place] = [(-1, 0), (0, -1), mine, (0, 1 << 40), (1 << 60, 0)]
+    asked: list[EntryPosition] = [(-1, 0), (0, -1), mine, (0, 1 << 40), (1 << 60, 0)]
     client.ask(CheckParked(0, 1_000, "flights", 0, of(), asked))
     answer = client.answer()
     assert isinstance(answer, ParkedChecked)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from logboom.wire.batch import open_batch
 from logboom.wire.messages import Produce, Produced, Pulled
-from logboom.wire.transactions import DecisionView, ParkedIn, Place, Transaction
+from logboom.wire.transactions import DecisionView, EntryPosition, ParkedBatches, TransactionId
 from tests.unit.nodes.rig import Peer, Rig, batch, pull
 
 APP = "app"
@@ -19,17 +19,17 @@ def alone() -> tuple[Rig, Peer]:
     return rig, rig.client()
 
 
-def of(sequence: int = 0, attempt: int = 0, app_id: str = APP) -> Transaction:
+def of(sequence: int = 0, attempt: int = 0, app_id: str = APP) -> TransactionId:
     """A transaction."""
-    return Transaction(app_id, sequence, attempt)
+    return TransactionId(app_id, sequence, attempt)
 
 
-def park_request(transaction: Transaction) -> Produce:
+def park_request(transaction: TransactionId) -> Produce:
     """A PRODUCE in a transaction."""
     return Produce(0, 30_000, "flights", 0, "all", transaction=transaction)
 
 
-def park(client: Peer, value: bytes, transaction: Transaction | None = None) -> Place:
+def park(client: Peer, value: bytes, transaction: TransactionId | None = None) -> EntryPosition:
     """Park one message in a transaction; where."""
     client.ask(park_request(transaction or of()), [batch(value=value)])
     answer = client.answer()
@@ -39,16 +39,16 @@ def park(client: Peer, value: bytes, transaction: Transaction | None = None) -> 
 
 
 def commit(
-    number: int, *places: Place, sequence: int = 0, attempt: int = 0, app_id: str = APP
+    number: int, *places: EntryPosition, sequence: int = 0, attempt: int = 0, app_id: str = APP
 ) -> DecisionView:
     """A decision that releases these places of queue 0."""
-    queues = [ParkedIn(1, 0, list(places))]
+    queues = [ParkedBatches(1, 0, list(places))]
     return DecisionView(number, app_id, sequence, attempt, True, queues)
 
 
 def abort(number: int, sequence: int = 0, attempt: int = 0) -> DecisionView:
     """A decision that ends one attempt on queue 0."""
-    return DecisionView(number, APP, sequence, attempt, False, [ParkedIn(1, 0, [])])
+    return DecisionView(number, APP, sequence, attempt, False, [ParkedBatches(1, 0, [])])
 
 
 def read(client: Peer, offset: int = 0, *, uncommitted: bool = False) -> list[bytes | None]:
@@ -66,6 +66,6 @@ def letters(rig: Rig) -> list[bytes]:
     return [key[8:9] for key in rig.storage.content("parked")]
 
 
-def places_of(entries: Sequence[DecisionView]) -> list[Place]:
+def places_of(entries: Sequence[DecisionView]) -> list[EntryPosition]:
     """All places that decisions name."""
     return [place for view in entries for parked in view.queues for place in parked.places]

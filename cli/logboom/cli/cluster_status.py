@@ -1,0 +1,111 @@
+"""How a cluster stands by what its nodes say of themselves, each asked now.
+
+The metadata alone does not tell: it is replicated by the name servers, so while most of them are gone it
+names a leader that is dead, and replicas in sync that are dead too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.deploy.node_client import NodeClient
+from logboom.wire.messages import StatsResult
+from logboom.wire.view import QueueView, TopicConfig, View
+
+RAFT_LEADER: Final = "raft leader"
+"""The role of a name server that leads; one without a majority has stepped down within a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The newest metadata that any node has, and what each node answers."""
+
+    view: View
+    stats: dict[str, StatsResult]
+    """By node id; those that do not answer are left out."""
+
+    def answers(self, node: str) -> bool:
+        """Whether the node answers."""
+        return node in self.stats
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The name servers that answer."""
+        return [server.id for server in self.view.name_servers if self.answers(server.id)]
+
+    @property
+    def majority(self) -> int:
+        """How many name servers must be there."""
+        return len(self.view.name_servers) // 2 + 1
+
+    @property
+    def raft_leader(self) -> str | None:
+        """The name server that leads the raft group, as it says itself, and a majority is there."""
+        if len(self.name_servers) < self.majority:
+            return None
+        return next((name for name in self.name_servers if leads(self.stats[name])), None)
+
+    def serves(self, broker: str | None) -> bool:
+        """Whether a broker can lead queues: it answers, and has registered since it was started."""
+        stats = self.stats.get(broker or "")
+        return stats is not None and stats.counters.get("registered") != 0
+
+    def leader(self, queue: QueueView) -> str | None:
+        """The broker that leads the queue and serves it."""
+        return queue.leader if self.serves(queue.leader) else None
+
+    def in_sync(self, queue: QueueView) -> list[str]:
+        """The replicas in sync that are there."""
+        return [broker for broker in queue.isr if self.serves(broker)]
+
+    def takes_writes(self, config: TopicConfig, queue: QueueView) -> bool:
+        """Whether an acks=all write to the queue can be acknowledged."""
+        here = self.in_sync(queue)
+        if self.leader(queue) is None or len(here) < _needed(config.min_in_sync, queue):
+            return False
+        # Who is gone leaves the ISR only by the raft leader's word; until then all wait for it.
+        return len(here) == len(queue.isr) or self.raft_leader is not None
+
+
+def leads(stats: StatsResult) -> bool:
+    """Whether a name server says that it leads."""
+    return stats.role == RAFT_LEADER
+
+
+def read_cluster_status(
+    asker: NodeClient, ends: Sequence[str], timeout_s: float
+) -> tuple[ClusterStatus | None, list[str]]:
+    """Ask the nodes at these endpoints for all nodes, and then each of them.
+
+    Returns how the cluster stands (None: no node knows), and the endpoints that did not answer.
+    """
+    views = asker.views(list(ends), timeout_s, topics=[])
+    silent = [end for end in ends if end not in views]
+    known = max(views.values(), key=lambda view: view.version, default=None)
+    if known is None or not known.cluster_id:
+        return None, silent
+    nodes = _nodes(known)
+    stats = asker.stats(list(nodes), timeout_s)
+    # Whoever was asked first may be cut off: the newest metadata is any node's. Only of those that
+    # answer, so that what is dead is waited for once.
+    views |= asker.views([end for end in stats if end not in views], timeout_s, topics=[])
+    order = sorted(views, key=lambda end: views[end].version, reverse=True)
+    view = next(iter(asker.views(order[:1], timeout_s).values()), known)
+    newer = _nodes(view)
+    stats |= asker.stats([end for end in newer if end not in nodes], timeout_s)
+    answers = {newer[end]: answer for end, answer in stats.items() if end in newer}
+    return ClusterStatus(view, answers), silent
+
+
+def _nodes(view: View) -> dict[str, str]:
+    """Endpoint → id of every node."""
+    servers = {server.endpoint: server.id for server in view.name_servers}
+    return servers | {broker.endpoint: broker.id for broker in view.brokers}
+
+
+def _needed(min_in_sync: int, queue: QueueView) -> int:
+    """Copies that an acks=all write needs (SAFETY Q7)."""
+    replicas = len(queue.replicas)
+    return min(min_in_sync or replicas // 2 + 1, replicas)

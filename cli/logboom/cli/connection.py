@@ -1,0 +1,67 @@
+"""Commands connect here: at once where nodes listen, and with a clear line where none does."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+from logboom.cli.local_cluster import cluster_folder
+from logboom.cli.options import servers_or_default
+from logboom.client import Client, connect
+from logboom.client.client import parse_endpoints
+from logboom.deploy.cluster_key import read_key
+from logboom.deploy.layout import KEY_FILE
+from logboom.wire.errors import StartError, Unavailable
+
+PROBE_S: Final = 0.5
+"""How long one endpoint gets to refuse a connection."""
+
+
+def open_client(
+    servers: str | None, *, create_topics: bool = False, cluster_key: bytes = b""
+) -> Client:
+    """Connect to the nodes asked for, or to those at hand.
+
+    `create_topics`: a topic that is not there is created on first use.
+
+    Raises:
+        Unavailable: all of them refuse connections: waiting for an answer would be in vain.
+        LogboomError: as `connect` does.
+    """
+    ends = parse_endpoints(servers_or_default(servers))
+    if all(map(_refuses, ends)):
+        text = f"nothing listens at {', '.join(ends)}"
+        raise Unavailable(f"{text}: start a cluster with `logboom cluster up`, or say --servers")
+    return connect(ends, create_topics=create_topics, cluster_key=cluster_key)
+
+
+def operators_key(key_file: Path | None, servers: str | None) -> bytes:
+    """The cluster key for what needs it: of the file that is named, else of the cluster of this
+    machine, unless other nodes are named.
+
+    Raises:
+        StartError: no file is named and none is at hand, or it cannot be used.
+    """
+    if key_file is None and servers is None:
+        data = cluster_folder(None)
+        if data is not None and (data / KEY_FILE).exists():
+            key_file = data / KEY_FILE
+    if key_file is None:
+        raise StartError(
+            "this needs the cluster key: say --key-file FILE, or set LOGBOOM_KEY_FILE, with the "
+            "cluster_key_file that the nodes' configs name"
+        )
+    return read_key(key_file)
+
+
+def _refuses(endpoint: str) -> bool:
+    host, _, port = endpoint.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_S):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        # Silent or unknown for now: `connect` finds out, and says it better.
+        return False

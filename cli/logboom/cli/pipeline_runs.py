@@ -1,0 +1,198 @@
+"""How a job of `logboom pipeline` is run and told of: session, bar, report."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from logboom.cli.options import servers_or_default
+from logboom.cli.output import note, show, show_json
+from logboom.cli.pipeline_options import whole
+from logboom.cli.progress_bar import ProgressBar, progress
+from logboom.deploy.detached import DATA
+from logboom.wire.errors import InvalidRequest, LogboomError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from logboom.pipeline.jobs.publishing import Target
+
+BROKEN: Final = 1
+"""Exit code where messages are missing, doubled or wrong."""
+JVM_END_S: Final = 30.0
+"""How long a command waits for Spark's process to remove its files and end, as it then does anyway."""
+FIGURES: Final = ("job", "rows", "batches", "seconds", "rows_per_s")
+
+
+_PLAIN: Final = str.maketrans("%|", "+=")
+STREAMS: Final = ("archive", "enrich", "dedup", "window")
+_SKIP: Final = "say --skip-lost to read on without them"
+_LOST: Final = {
+    **dict.fromkeys(STREAMS, _SKIP),
+    "compact": "begin anew with another --to: keys may have changed in what is gone",
+}
+_FEWER: Final = re.compile(
+    r"Bound a stream by maxOffsetsPerTrigger[^;.(]*(\([^)]*\)[^;.(]*)?"
+    r"|Run it again with fewer rows at once"
+)
+_NEW: Final = (
+    "Say --at-once N with a new --checkpoint (and --start, if an earlier run has written): the old "
+    "one has planned this micro-batch as it is"
+)
+_AT_ONCE: Final = {
+    "enrich": "Run it once with --delivery at-least-once, since the checkpoint has planned this "
+    "micro-batch as it is, and say --at-once N from then on",
+    "dedup": _NEW,
+    "window": _NEW,
+    "compact": "Run it without --to-topic: there the snapshot is one transaction",
+    "redrive": "Choose fewer, with another --checkpoint",
+}
+
+
+@contextmanager
+def spark_for(job: str, master: str) -> Iterator[SparkSession]:
+    """A session while the block runs; what Spark says of a failure becomes one line. One that this
+    process has already is used, and left to who made it.
+
+    Raises:
+        StartError: the extra or Java is missing.
+        LogboomError: the job failed.
+    """
+    # Here and below: they import PySpark, which no other command needs.
+    from logboom.pipeline.spark_errors import job_failed
+    from logboom.pipeline.spark_session import check_spark, session
+
+    check_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.getActiveSession()
+    spark = session(f"logboom {job}", master, {} if before else {"spark.log.level": "ERROR"})
+    try:
+        yield spark
+    except PySparkException as error:
+        failed = job_failed(job, error)
+        raise type(failed)(in_flags(job, failed.text)) from None
+    except LogboomError as error:
+        error.text = in_flags(job, error.text)
+        error.args = (error.text,)
+        raise
+    finally:
+        if before is None:
+            spark.stop()
+            _end_with_jvm(spark)
+
+
+def _end_with_jvm(spark: SparkSession) -> None:
+    """Have this process end after Spark's own, which it started: that one ends with its input, and
+    would be a process, and folders, that a command leaves behind for a while."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # PySpark tells it to nobody else.
+    started: subprocess.Popen[bytes] | None = gateway.proc
+
+    def end() -> None:
+        if started is None or started.stdin is None:
+            return
+        started.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(JVM_END_S)
+
+    atexit.register(end)
+
+
+@contextmanager
+def rows_bar(job: str) -> Iterator[ProgressBar]:
+    """A bar that counts rows: how many there will be is known to nobody before."""
+    with progress(job, None) as bar:
+
+        class Rows:
+            """Says how many there are."""
+
+            def to(self, done: int) -> None:
+                """So many rows are done."""
+                bar.to(done)
+                bar.say(f"{job}: {done:,} rows")
+
+            def say(self, text: str) -> None:
+                """As the bar says it."""
+                bar.say(text)
+
+        yield Rows()
+
+
+def trigger(every: str, *, continuous: bool) -> str:
+    """How often a job looks for more; "": it ends with what is there now."""
+    if every and not continuous:
+        raise InvalidRequest("--every is how often a --continuous job looks for more: say both")
+    return (every or "1 second") if continuous else ""
+
+
+def source_of(
+    topics: str,
+    servers: str | None,
+    start: str = "",
+    at_once: int = 0,
+    *,
+    skip_lost: bool = False,
+) -> dict[str, str]:
+    """Options of the source.
+
+    Raises:
+        InvalidRequest: a number of messages below 0.
+    """
+    if at_once < 0:
+        raise InvalidRequest(f"--at-once is a number of messages, not {at_once}")
+    found = {"servers": servers_or_default(servers), "subscribe": topics}
+    if start:
+        found["startingOffsets"] = start
+    if at_once:
+        found["maxOffsetsPerTrigger"] = str(at_once)
+    if skip_lost:
+        found["failOnDataLoss"] = "false"
+    return found
+
+
+def in_flags(job: str, text: str) -> str:
+    """What went wrong, with the command's own words for options that it has, and what else to do
+    where it has none."""
+    lost, at_once = _LOST.get(job, "run it again"), _AT_ONCE.get(job, "")
+    text = re.sub(r"say failOnDataLoss[ =]false[^;.]*", lost, text)
+    return _FEWER.sub(at_once, text) if at_once else text
+
+
+def target_of(
+    topic: str, servers: str | None, queues: int = 0, delivery: str = "exactly-once"
+) -> Target:
+    """Where a job writes to."""
+    from logboom.pipeline.jobs.publishing import Target
+
+    options = {"queues": str(queues)} if queues else {}
+    if delivery != "exactly-once":
+        options["delivery"] = delivery
+    return Target(servers_or_default(servers), topic, options)
+
+
+def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
+    """The folder of a job's checkpoint: as asked, or one of its own for what it is about."""
+    if given is not None:
+        return whole(given)
+    # A folder in a folder: a name of joined ones could be that of two jobs. What topics may have in
+    # their names and folders should not becomes what topics may not have.
+    parts = (re.sub(r"[^\w.,+=-]", "_", part.translate(_PLAIN)) for part in about)
+    return DATA.joinpath("pipeline", job, *parts).resolve()
+
+
+def tell(report: dict[str, Any], output: str) -> None:
+    """Print what came of a job: everything as JSON, or its figures."""
+    if output == "json":
+        show_json(report)
+        return
+    show([report], [name for name in FIGURES if name in report], output)
+    if late := report.get("late"):
+        note(f"{late} messages were left out, since they came later than the watermark")
+    if unread := report.get("unread"):
+        note(f"{unread} values do not fit --schema: they are no JSON, or a field has another type")

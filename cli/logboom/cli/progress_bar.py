@@ -1,0 +1,70 @@
+"""Progress on standard error: a bar on a terminal, nothing in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class ProgressBar(Protocol):
+    """One bar."""
+
+    def to(self, done: int) -> None:
+        """So much is done."""
+
+    def say(self, text: str) -> None:
+        """Change the words before the bar."""
+
+
+class _NoBar:
+    def to(self, done: int) -> None:
+        """Nothing to show."""
+
+    def say(self, text: str) -> None:
+        """Nothing to show."""
+
+
+@contextmanager
+def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[ProgressBar]:
+    """Show a bar while the block runs; `total` None when the end is not known.
+
+    `hidden`: show none, since something else needs the terminal.
+    """
+    if hidden or not sys.stderr.isatty():
+        yield _NoBar()
+        return
+    # Imported here: it takes a while, and pipes do not need it.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import Progress as RichProgress
+
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *([MofNCompleteColumn()] if total is not None else []),
+        TimeElapsedColumn(),
+    ]
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(text, total=total)
+
+        class Bar:
+            """The one bar of the block."""
+
+            def to(self, done: int) -> None:
+                """Move the bar."""
+                bars.update(task, completed=done)
+
+            def say(self, text: str) -> None:
+                """Rename the bar."""
+                bars.update(task, description=text)
+
+        yield Bar()

@@ -1,0 +1,1 @@
+"""What only `boom.admin` asks: reports and changes of groups, subscriptions and transactions."""

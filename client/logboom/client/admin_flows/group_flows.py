@@ -1,0 +1,224 @@
+"""What the admin does with consumer groups, step by step, without waiting (`logboom.client.flows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from logboom.client.admin_flows import group_lag
+from logboom.client.admin_flows.group_lag import (
+    GroupDescription,
+    GroupMember,
+    GroupQueue,
+    GroupReport,
+)
+from logboom.client.calls import AskNode, LoadMetadata, ProposeCommand
+from logboom.client.fetch.message_flows import unexpected
+from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow, latest_view
+from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
+from logboom.wire.filters.filter import Filter
+from logboom.wire.group_commands import AlterGroup, DeleteGroup
+from logboom.wire.group_messages import GroupStatus, GroupStatusResult, MemberStatus
+from logboom.wire.group_view import (
+    UNKNOWN_START,
+    GroupConfig,
+    GroupSummary,
+    GroupView,
+    StrategyOptions,
+)
+from logboom.wire.messages import (
+    AnyMessage,
+    DescribeGroup,
+    GroupDescribed,
+    GroupsListed,
+    ListGroups,
+)
+from logboom.wire.view import View
+
+STATUS_S: Final = 2.0
+"""Seconds that a coordinator gets to tell how its members fare."""
+
+
+def groups(timeout: float) -> Flow[list[GroupSummary]]:
+    """All groups by name."""
+    answer = yield from _read(ListGroups(0, 0), timeout)
+    if not isinstance(answer, GroupsListed):
+        raise unexpected(answer)
+    return answer.groups
+
+
+def described(name: str, timeout: float) -> Flow[GroupDescribed]:
+    """One group with its members and offsets, as the name servers know it."""
+    answer = yield from _read(DescribeGroup(0, 0, name), timeout)
+    if not isinstance(answer, GroupDescribed):
+        raise unexpected(answer)
+    return answer
+
+
+def committed(name: str, topic: str, timeout: float) -> Flow[dict[int, int | None]]:
+    """Committed offsets of a group in a topic, by queue; none that it has nothing to do with."""
+    found = yield from described(name, timeout)
+    return {
+        queue: None if offset == UNKNOWN_START else offset
+        for each in found.offsets
+        if each.topic == topic
+        for queue, offset in enumerate(each.committed)
+    }
+
+
+def describe_group(name: str, wall_ms: int, timeout: float) -> Flow[GroupDescription]:
+    """One group with the lag of each queue, and why a queue is stuck."""
+    found = yield from described(name, timeout)
+    group = found.group
+    view: View = yield LoadMetadata(timeout, found.version)
+    told = yield from _status(group, view, timeout)
+    topics = {topic.id: topic.name for topic in view.topics}
+    standing = GroupReport(group, told, wall_ms)
+    queues: list[GroupQueue] = []
+    for offsets in found.offsets:
+        if offsets.subscribed and offsets.topic_id in topics:
+            queues += yield from group_lag.queues(standing, offsets, timeout)
+    return GroupDescription(
+        group.name,
+        group.id,
+        group.config,
+        group.subscription,
+        group.subscription_version,
+        group.coordinator,
+        group.coordinator_epoch,
+        group.group_epoch,
+        group.target_epoch,
+        group.fault,
+        _members(group, told, topics),
+        queues,
+    )
+
+
+def _members(
+    group: GroupView, told: list[MemberStatus] | None, topics: dict[int, str]
+) -> list[GroupMember]:
+    silent = {status.member: status.silent_ms for status in told or []}
+    return [
+        GroupMember(
+            member.id,
+            member.client_id,
+            member.instance,
+            member.room,
+            member.epoch,
+            silent.get(member.id),
+            member.subscription_version,
+            sorted((topics.get(q.topic_id, "?"), q.queue) for q in member.queues),
+        )
+        for member in sorted(group.members, key=lambda member: member.id)
+    ]
+
+
+def _status(group: GroupView, view: View, timeout: float) -> Flow[list[MemberStatus] | None]:
+    """What the coordinator knows of the members; None if it does not say."""
+    for broker in view.brokers:
+        if broker.id == group.coordinator and broker.alive:
+            left = min(timeout, STATUS_S)
+            message = GroupStatus(0, int(left * 1000), group.name)
+            try:
+                answer, _ = yield AskNode(broker.endpoint, message, left)
+            except LogboomError:
+                return None
+            return answer.members if isinstance(answer, GroupStatusResult) else None
+    return None
+
+
+def alter_group(
+    name: str,
+    subscription: Mapping[str, str | Filter] | None,
+    changes: dict[str, Any],
+    wall_ms: int,
+    timeout: float,
+    *,
+    create: bool,
+) -> Flow[None]:
+    """Change some settings or the subscription; with `create` make the group if there is none."""
+    config = None
+    if changes:
+        known = GroupConfig()
+        try:
+            found = yield from described(name, timeout)
+        except LogboomError as error:
+            if not create or error.code != "UNKNOWN_GROUP":
+                raise
+        else:
+            known = found.group.config
+        config = changed_group(known, changes)
+    texts = None if subscription is None else filter_texts(subscription)
+    yield ProposeCommand(AlterGroup(name, config, texts, create, wall_ms), timeout)
+
+
+def filter_texts(subscription: Mapping[str, str | Filter]) -> dict[str, str]:
+    """A subscription with canonical filter texts.
+
+    Raises:
+        InvalidFilter: one cannot be read; points at the character.
+    """
+    return {
+        topic: (wanted if isinstance(wanted, Filter) else Filter.read(wanted)).text
+        for topic, wanted in subscription.items()
+    }
+
+
+def changed_group(config: GroupConfig, changes: dict[str, Any]) -> GroupConfig:
+    """Settings with changes.
+
+    Raises:
+        InvalidRequest: no such setting, or not of its type.
+    """
+    known = msgspec.structs.asdict(config)
+    for name in changes:
+        if name not in known:
+            text = f"no group setting is called {name!r}: there are {', '.join(known)}"
+            raise InvalidRequest(text)
+    options = changes.get("options")
+    if isinstance(options, Mapping):
+        changes = {**changes, "options": _changed_options(config.options, options)}
+    try:
+        return msgspec.convert(
+            [msgspec.to_builtins(value) for value in {**known, **changes}.values()], GroupConfig
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
+
+
+def _changed_options(options: StrategyOptions, changes: Mapping[str, Any]) -> list[Any]:
+    """Options of strategies with changes, not checked yet."""
+    known = msgspec.structs.asdict(options)
+    for name in changes:
+        if name not in known:
+            text = f"no option of a strategy is called {name!r}: there are {', '.join(known)}"
+            raise InvalidRequest(text)
+    return [msgspec.to_builtins(value) for value in {**known, **changes}.values()]
+
+
+def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:
+    """Forget a group without members, its offsets and retries, and its dead letters if asked to."""
+    yield ProposeCommand(DeleteGroup(name, wall_ms, dead_letters), timeout)
+
+
+def _read(message: ListGroups | DescribeGroup, timeout: float) -> Flow[AnyMessage]:
+    """Ask the raft leader, once there is one; whoever seems to be it may be gone again, so nobody
+    is waited for long."""
+    attempt = min(timeout, ATTEMPT_S)
+    message.timeout_ms = int(attempt * 1000)
+    view = yield from latest_view(timeout)
+    servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
+    last: LogboomError = InternalError("the cluster shows no name server: please report it")
+    for server in servers * ROUNDS:
+        try:
+            answer, _ = yield AskNode(server.endpoint, message, attempt)
+        except LogboomError as error:
+            if not error.retryable:
+                raise
+            last = error
+        else:
+            found: AnyMessage = answer
+            return found
+    raise last

@@ -1,0 +1,149 @@
+"""What waits for a decision in the whole cluster, for people: a flow, and its result."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from logboom.client.calls import AskNode, LoadMetadata
+from logboom.client.delays import Parking
+from logboom.client.fetch.message_flows import unexpected
+from logboom.client.flows import Flow
+from logboom.client.transactions.decisions import ParkedHandle
+from logboom.client.transactions.half_messages import place_of_half
+from logboom.wire.transactions import (
+    HALF,
+    ListUndecided,
+    TransactionId,
+    UndecidedBatch,
+    UndecidedListed,
+)
+from logboom.wire.view import View
+
+AT_ONCE: Final = 1_000
+"""Batches in one answer of a broker."""
+DEFAULT_LIMIT: Final = 100_000
+"""Batches that are listed, unless more are wanted."""
+
+
+class OpenTransaction(Struct, frozen=True):
+    """A transaction, or a half message, that nobody has decided."""
+
+    app_id: str
+    """Application id; of a half message its producer group."""
+    sequence: int
+    """-1: a half message."""
+    attempt: int
+    parked: list[UndecidedBatch]
+    """Its batches, the oldest first."""
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a half message."""
+        return self.sequence == HALF
+
+    @property
+    def since_ms(self) -> int:
+        """When its first batch was parked, ms since 1970 UTC by the leader's clock."""
+        return min(each.parked_ms for each in self.parked)
+
+    @property
+    def messages(self) -> int:
+        """How many it has."""
+        return sum(each.count for each in self.parked)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(each.size for each in self.parked)
+
+    @property
+    def checks(self) -> int:
+        """Of a half message: how often its producer group was to be asked."""
+        return max(each.checks for each in self.parked)
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        """(topic, queue) of all where something waits."""
+        return sorted({(each.topic, each.queue) for each in self.parked})
+
+    @property
+    def half(self) -> Parking:
+        """Where a half message is parked, to end it."""
+        return place_of_half(self.parked[0])
+
+    def handles(self) -> list[ParkedHandle]:
+        """What `Client.decide` takes."""
+        return [
+            ParkedHandle(
+                self.app_id,
+                self.sequence,
+                self.attempt,
+                each.topic,
+                each.topic_id,
+                each.queue,
+                each.offset,
+                each.side,
+                each.count,
+            )
+            for each in sorted(self.parked, key=lambda each: (each.offset, each.side))
+        ]
+
+
+class OpenTransactions(Struct, frozen=True):
+    """All that nobody has decided."""
+
+    transactions: list[OpenTransaction]
+    """The oldest first."""
+    more: bool
+    """There is more than was listed."""
+
+
+def open_transactions(
+    app_id: str, timeout: float, most: int = DEFAULT_LIMIT
+) -> Flow[OpenTransactions]:
+    """What all live brokers know, `most` batches about; `app_id` "": of everybody.
+
+    Raises:
+        TimedOut: a broker did not answer.
+    """
+    view: View = yield LoadMetadata(timeout)
+    told: dict[tuple[int, int, int, int], UndecidedBatch] = {}
+    more = False
+    for broker in view.brokers:
+        after: UndecidedBatch | None = None
+        asking = broker.alive
+        while asking:
+            message = ListUndecided(0, int(timeout * 1000), app_id, AT_ONCE, after)
+            answer, _ = yield AskNode(broker.endpoint, message, timeout)
+            if not isinstance(answer, UndecidedListed):
+                raise unexpected(answer)
+            # A queue that moves meanwhile is told of by two brokers.
+            told.update(((e.topic_id, e.queue, e.offset, e.side), e) for e in answer.parked)
+            after = answer.parked[-1] if answer.parked else None
+            more = more or (answer.more and len(told) >= most)
+            asking = answer.more and len(told) < most and after is not None
+    found: dict[tuple[object, ...], list[UndecidedBatch]] = {}
+    for each in told.values():
+        found.setdefault(_key(each), []).append(each)
+    return OpenTransactions(sorted(map(_grouped, found.values()), key=_age), more)
+
+
+def _key(each: UndecidedBatch) -> tuple[object, ...]:
+    """Half messages are decided one by one."""
+    whose = each.transaction
+    if whose.sequence == HALF:
+        return whose.app_id, HALF, each.topic_id, each.queue, each.offset, each.side
+    return whose.app_id, whose.sequence, whose.attempt
+
+
+def _grouped(parked: list[UndecidedBatch]) -> OpenTransaction:
+    whose: TransactionId = parked[0].transaction
+    oldest = sorted(parked, key=lambda each: each.parked_ms)
+    return OpenTransaction(whose.app_id, whose.sequence, whose.attempt, oldest)
+
+
+def _age(transaction: OpenTransaction) -> tuple[int, str, int, int]:
+    whose = (transaction.app_id, transaction.sequence, transaction.attempt)
+    return transaction.since_ms, *whose

@@ -1,0 +1,287 @@
+"""The client's copy of the metadata: one WATCH after another at one live node.
+
+A held WATCH is answered within `WAIT`; a node that is silent for longer is left for another. The
+copy covers the topics that were asked for; a topic that a node does not know is looked for in the
+name server's log (a barrier) before it is called unknown, and so is one with too few queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from logboom.client.cluster.connections import Connections, RequestHandle
+from logboom.client.core_context import CoreTurn, Timer
+from logboom.wire.errors import LogboomError, Refused, TimedOut, Unavailable, UnknownResource
+from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.names import unknown_topic_text
+from logboom.wire.routes import Routes
+from logboom.wire.session import Reply
+from logboom.wire.view import TopicView
+
+LOG = logging.getLogger("logboom.client")
+
+WAIT: Final = 1.0
+"""Seconds that a node holds a WATCH."""
+PATIENCE: Final = 1.5
+"""Seconds after which an unanswered WATCH is asked elsewhere."""
+BACKOFF_FIRST: Final = 0.02
+BACKOFF_LAST: Final = 0.5
+
+OnTopic: TypeAlias = Callable[[TopicView | LogboomError], None]
+
+
+class BarrierSource(Protocol):
+    """Something that knows how to commit a barrier and tell its metadata version."""
+
+    def barrier(self, done: Callable[[int | LogboomError], None], timeout: float) -> None:
+        """`done` gets the version, or why there is none."""
+        ...
+
+
+class _TopicWaiter:
+    """Somebody waits for a topic."""
+
+    __slots__ = ("done", "expiry", "least_version", "probing", "queues", "topic")
+
+    def __init__(self, topic: str, queues: int, done: OnTopic) -> None:
+        self.topic = topic
+        self.queues = queues
+        """How many it is expected to have."""
+        self.done = done
+        self.expiry: Timer | None = None
+        self.least_version = -1
+        """A view without the topic, or without its queues, counts from this version on, -1: not
+        known yet."""
+        self.probing = False
+
+
+class MetadataUpdater:
+    """Follows the metadata of the topics of interest."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        connections: Connections,
+        turn: CoreTurn,
+        rng: random.Random,
+        barriers: BarrierSource,
+    ) -> None:
+        self.routes = Routes()
+        self.refusal: LogboomError | None = None
+        """The last definite refusal by a node, until one takes us."""
+        self._refused: set[str] = set()
+        """Endpoints that refused us since one took us."""
+        self._bootstrap = list(bootstrap)
+        self._connections = connections
+        self._turn = turn
+        self._rng = rng
+        self._barriers = barriers
+        self._interest: set[str] = set()
+        self._covered: set[str] = set()
+        self._wishes: list[_TopicWaiter] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._endpoint = ""
+        self._ticket: RequestHandle | None = None
+        self._generation = 0
+        self._failures = 0
+        self._warned = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether any metadata was loaded."""
+        return self.routes.version >= 0
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether every node that could be asked has refused us for good: waiting cannot help."""
+        return self._refused.issuperset(self.nodes())
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call `changed` after each answer that told something, and when all nodes refuse us."""
+        self._listeners.append(changed)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        if self._ticket is None:
+            self._ask()
+
+    def want(self, topic: str, done: OnTopic, timeout: float, queues: int = 0) -> None:
+        """Load a topic and follow it from now on; `done` gets it, or an error. It has `queues` queues
+        or more, unless the name servers' log knows of fewer too."""
+        known = self.routes.topics.get(topic)
+        covered = known is not None and topic in self._covered
+        if known is not None and covered and len(known.queues) >= queues:
+            done(known)
+            return
+        wish = _TopicWaiter(topic, queues, done)
+        self._wishes.append(wish)
+        wish.expiry = self._turn.after(timeout, lambda: self._expire(wish))
+        if covered:
+            self._missing(wish)
+            return
+        self._interest.add(topic)
+        # Only a whole view says that a topic is missing.
+        self._covered.discard(topic)
+        self._ask_again()
+
+    def refresh(self) -> None:
+        """Ask for the whole anew: something that we should know is not in our copy."""
+        self._covered.clear()
+        self._ask_again()
+
+    def nodes(self) -> list[str]:
+        """Endpoints worth asking, those from the metadata first."""
+        return list(dict.fromkeys((*self.routes.node_endpoints(), *self._bootstrap)))
+
+    def _ask_again(self) -> None:
+        if self._ticket is not None:
+            self._ticket.cancel()
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._endpoint:
+            self._endpoint = self._rng.choice(self.nodes())
+        asked = set(self._interest)
+        version = self.routes.version if asked <= self._covered else -1
+        self._generation += 1
+        generation = self._generation
+        self._ticket = self._connections.request(
+            self._endpoint,
+            Watch(0, int(PATIENCE * 1000), version, sorted(asked), int(WAIT * 1000)),
+            (),
+            lambda reply: self._answered(reply, asked, generation),
+            PATIENCE,
+        )
+
+    def _answered(self, reply: Reply, asked: set[str], generation: int) -> None:
+        if generation != self._generation:
+            return
+        self._ticket = None
+        if not isinstance(reply.message, WatchResult):
+            self._fail(reply.error)
+            return
+        view = reply.message.view
+        foreign = bool(self.routes.cluster_id) and view.cluster_id != self.routes.cluster_id
+        if foreign:
+            self._warn_foreign()
+        if view.version < 0 or not view.cluster_id or foreign:
+            self._fail(None)
+            return
+        self._failures = 0
+        self.refusal = None
+        self._refused.clear()
+        news = view.full and view.version >= self.routes.version
+        changed = self.routes.update(view)
+        if news:
+            self._covered = asked
+        if news or changed or view.brokers:
+            self._grant(view.full and news)
+            for listener in self._listeners:
+                listener()
+        if self._ticket is not None:
+            return
+        if view.full and not news:
+            # The node lags behind what we know: it cannot say what it would not tell.
+            self._fail(None)
+        else:
+            self._ask()
+
+    def _warn_foreign(self) -> None:
+        if not self._warned:
+            self._warned = True
+            text = "%s belongs to another cluster than this client: connect() again if it is new"
+            LOG.warning(text, self._endpoint)
+
+    def _fail(self, error: LogboomError | None) -> None:
+        """Try the next node; wait when all have failed in a row."""
+        if isinstance(error, Refused):
+            self.refusal = error
+            self._refused.add(self._endpoint)
+            if self.turned_away:
+                for listener in self._listeners:
+                    listener()
+        nodes = self.nodes()
+        place = nodes.index(self._endpoint) if self._endpoint in nodes else -1
+        self._endpoint = nodes[(place + 1) % len(nodes)]
+        self._failures += 1
+        delay = min(BACKOFF_FIRST * 2 ** min(self._failures, 10), BACKOFF_LAST)
+        generation = self._generation
+        self._turn.after(delay * (0.5 + self._rng.random()), lambda: self._retry(generation))
+
+    def _retry(self, generation: int) -> None:
+        if generation == self._generation:
+            self._ask()
+
+    def _grant(self, whole: bool) -> None:
+        """Give wishes what came; look deeper for what a whole view did not have."""
+        for wish in list(self._wishes):
+            topic = self.routes.topics.get(wish.topic)
+            if wish.topic not in self._covered:
+                continue
+            if topic is not None and len(topic.queues) >= wish.queues:
+                self._end(wish, topic)
+            elif whole:
+                self._missing(wish)
+
+    def _missing(self, wish: _TopicWaiter) -> None:
+        known = self.routes.topics.get(wish.topic)
+        if 0 <= wish.least_version <= self.routes.version:
+            if known is None:
+                self._interest.discard(wish.topic)
+            self._end(wish, unknown_topic(wish.topic) if known is None else known)
+        elif not wish.probing:
+            wish.probing = True
+            self._barriers.barrier(lambda version: self._probed(wish, version), PATIENCE)
+
+    def _probed(self, wish: _TopicWaiter, version: int | LogboomError) -> None:
+        wish.probing = False
+        if wish not in self._wishes:
+            return
+        if isinstance(version, int):
+            wish.least_version = version
+        self.refresh()
+
+    def _expire(self, wish: _TopicWaiter) -> None:
+        if wish not in self._wishes:
+            return
+        if not self.ready:
+            self._end(wish, self.unreachable())
+            return
+        known = self.routes.topics.get(wish.topic)
+        if known is not None:
+            self._end(wish, known)
+            return
+        text = (
+            f"topic {wish.topic!r} is not known here and no name server says whether it exists: "
+            "check `logboom cluster status`"
+        )
+        self._end(wish, TimedOut(text))
+
+    def unreachable(self) -> LogboomError:
+        """Why there is no metadata yet, for the one who waited."""
+        if self.refusal is not None:
+            return self.refusal
+        nodes = ", ".join(self._bootstrap)
+        text = f"no node answered at {nodes}: is the cluster up (`logboom cluster status`)?"
+        return TimedOut(text)
+
+    def _end(self, wish: _TopicWaiter, topic: TopicView | LogboomError) -> None:
+        if wish in self._wishes:
+            self._wishes.remove(wish)
+            if wish.expiry is not None:
+                wish.expiry.cancel()
+            wish.done(topic)
+
+
+def unknown_topic(topic: str) -> LogboomError:
+    """The error for a topic that does not exist."""
+    return UnknownResource(unknown_topic_text(topic), "UNKNOWN_TOPIC", topic=topic)
+
+
+def no_leader(topic: str, queue: int) -> LogboomError:
+    """The error for a queue that nobody leads."""
+    text = f"queue {queue} of topic {topic!r} has no leader: are its brokers up?"
+    return Unavailable(text)

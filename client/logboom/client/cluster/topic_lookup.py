@@ -1,0 +1,147 @@
+"""Finding metadata for the API: the first view, one topic, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logboom.client.calls import Connect, FindTopic, LoadMetadata, OpenTopic
+from logboom.client.cluster.connections import Connections
+from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.proposal_sender import ProposalSender
+from logboom.client.core_context import CoreTurn
+from logboom.client.send.sender import Sender
+from logboom.wire.commands import CommandResult, CreateTopic
+from logboom.wire.errors import AlreadyExists, LogboomError, TimedOut, UnknownResource
+from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.session import Reply
+from logboom.wire.view import TopicConfig, TopicView
+
+NEW_TOPIC_QUEUES: Final = 4
+"""Queues of a topic that is created on first use."""
+RETRY: Final = 0.05
+"""Seconds before another node is asked for the whole view."""
+
+
+class TopicLookup:
+    """Connect, FindTopic, WholeView, and topics created on first use."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        watching: MetadataUpdater,
+        proposals: ProposalSender,
+        turn: CoreTurn,
+        *,
+        create: bool,
+    ) -> None:
+        self._connections = connections
+        self._watching = watching
+        self._proposals = proposals
+        self._turn = turn
+        self._create = create
+        self._connects: list[Connect] = []
+        watching.listen(self._loaded)
+
+    def find(self, call: Connect | FindTopic | LoadMetadata) -> None:
+        """Begin; the call's outcome tells."""
+        match call:
+            case Connect():
+                self._connect(call)
+            case FindTopic():
+
+                def found(topic: TopicView | LogboomError) -> None:
+                    if isinstance(topic, LogboomError):
+                        call.outcome.fail(topic)
+                    else:
+                        call.outcome.resolve(topic)
+
+                self.topic(call.topic, found, call.timeout, call.queues, create=call.create)
+            case LoadMetadata():
+                deadline = self._turn.now + call.timeout
+                self._whole(call, deadline, 0)
+
+    def open_topic(self, call: OpenTopic, producing: Sender) -> None:
+        """Load the topic (or make it) before a producer opens it."""
+
+        def found(topic: TopicView | LogboomError) -> None:
+            if isinstance(topic, LogboomError):
+                call.outcome.fail(topic)
+            else:
+                producing.open_topic(call)
+
+        self.topic(call.topic, found, call.timeout, call.queues, create=self._create)
+
+    def topic(
+        self,
+        name: str,
+        done: Callable[[TopicView | LogboomError], None],
+        timeout: float,
+        queues: int = 0,
+        *,
+        create: bool,
+    ) -> None:
+        """Load a topic, as `MetadataUpdater.want` does; with `create` make it if it is unknown."""
+        deadline = self._turn.now + timeout
+
+        def created(result: CommandResult | LogboomError) -> None:
+            if isinstance(result, LogboomError) and not isinstance(result, AlreadyExists):
+                done(result)
+            else:
+                self._watching.want(name, done, max(deadline - self._turn.now, 0.1))
+
+        def found(topic: TopicView | LogboomError) -> None:
+            if isinstance(topic, UnknownResource) and create:
+                config, wall_ms = TopicConfig(), self._turn.wall_ms
+                command = CreateTopic(name, NEW_TOPIC_QUEUES, 0, config, wall_ms)
+                left = max(deadline - self._turn.now, 0.1)
+                self._proposals.propose(command, created, left)
+            else:
+                done(topic)
+
+        self._watching.want(name, found, timeout, queues)
+
+    def _connect(self, call: Connect) -> None:
+        if self._watching.ready:
+            call.outcome.resolve(None)
+            return
+        self._connects.append(call)
+
+        def expire() -> None:
+            call.outcome.fail(self._watching.unreachable())
+
+        self._turn.after(call.timeout, expire)
+
+    def _loaded(self) -> None:
+        if not self._watching.ready and not self._watching.turned_away:
+            return
+        for call in self._connects:
+            if self._watching.ready:
+                call.outcome.resolve(None)
+            else:
+                call.outcome.fail(self._watching.unreachable())
+        self._connects.clear()
+
+    def _whole(self, call: LoadMetadata, deadline: float, tried: int) -> None:
+        """Ask one node after the other until one knows enough."""
+        nodes = self._watching.nodes()
+        left = deadline - self._turn.now
+        if left <= 0:
+            text = "no node gave the metadata in time: check `logboom cluster status`"
+            call.outcome.fail(TimedOut(text))
+            return
+
+        def answered(reply: Reply) -> None:
+            message = reply.message
+            if isinstance(message, WatchResult):
+                view = message.view
+                if view.full and view.version >= max(call.version, 0):
+                    call.outcome.resolve(view)
+                    return
+            self._turn.after(RETRY, lambda: self._whole(call, deadline, tried + 1))
+
+        # Name servers are last in the list and know first.
+        endpoint = nodes[-1 - tried % len(nodes)]
+        wait = min(left, 1.5)
+        message = Watch(0, int(wait * 1000), -1, None, 0)
+        self._connections.request(endpoint, message, (), answered, wait)

@@ -1,0 +1,59 @@
+"""The turn that the core is in: its time, its effects, and the timers that begin later ones."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+from logboom.wire.actor import Effects, Instant
+
+
+class Timer:
+    """An action at a time; `cancel` it or let it come."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """The action will not happen."""
+        self.action = None
+
+
+class CoreTurn:
+    """What all parts of one core share while it handles events."""
+
+    def __init__(self, now: Instant) -> None:
+        self.now = now.mono
+        """Monotonic seconds."""
+        self.wall_ms = now.wall_ms
+        self.out = Effects()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = count()
+
+    def begin(self, now: Instant) -> None:
+        """A new turn with empty effects."""
+        self.now = now.mono
+        self.wall_ms = now.wall_ms
+        self.out = Effects()
+
+    def after(self, delay: float, action: Callable[[], None]) -> Timer:
+        """Do `action` in the first turn that is `delay` seconds later."""
+        timer = Timer(action)
+        heapq.heappush(self._timers, (self.now + delay, next(self._order), timer))
+        return timer
+
+    def run_timers(self) -> None:
+        """Do what is due."""
+        while self._timers and self._timers[0][0] <= self.now:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.action is not None:
+                timer.action()
+
+    def deadline(self) -> float | None:
+        """When the next timer is due."""
+        while self._timers and self._timers[0][2].action is None:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None

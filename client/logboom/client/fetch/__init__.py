@@ -1,0 +1,1 @@
+"""The reading half of the core: fetches, buffers, collectors."""

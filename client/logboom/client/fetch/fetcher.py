@@ -1,0 +1,394 @@
+"""Reading queues ahead of their reader: one long poll per queue at its leader.
+
+What arrives goes to the reader's `Inbox` until the queue's share of the prefetch bound is used up.
+A position only goes forward by what was read (SAFETY Q8): after a fail-over the new leader may
+not know yet how far readers were, and then we wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.client.calls import MessageTime, Start
+from logboom.client.cluster.connections import Connections, RequestHandle
+from logboom.client.cluster.leader_cache import LeaderCache
+from logboom.client.cluster.metadata_updater import MetadataUpdater, unknown_topic
+from logboom.client.cluster.request_router import backoff
+from logboom.client.core_context import CoreTurn, Timer
+from logboom.client.fetch.fetch_buffer import CompletedFetch, QueueFetch
+from logboom.wire.batch import validate_batch
+from logboom.wire.columns import Columns
+from logboom.wire.errors import DamagedBatch, LogboomError
+from logboom.wire.frames import Frame
+from logboom.wire.messages import (
+    OffsetForTime,
+    OffsetForTimeResult,
+    Offsets,
+    OffsetsResult,
+    Pull,
+    Pulled,
+    WireMessage,
+)
+from logboom.wire.session import Reply
+
+LOG = logging.getLogger("logboom.client")
+
+WAIT_MS: Final = 10_000
+"""How long a leader holds a pull."""
+SLACK: Final = 3.0
+"""Seconds beyond the hold before an unanswered pull is asked again."""
+IN_TROUBLE: Final = 3
+"""Pulls in a row that fail before it is said of the queue."""
+MOST_DAMAGED: Final = 3
+"""Tries to read a batch that arrives damaged before the reader is told."""
+
+
+class _QueueFetcher:
+    """The core's side of one fetch."""
+
+    def __init__(self, fetch: QueueFetch, owner: Fetcher) -> None:
+        self.fetch = fetch
+        self.owner = owner
+        self.offset: int | None = None
+        self.generation = fetch.generation
+        self.start: Start = fetch.start
+        self.copies_to: int | None = None
+        """Where the copies end that are asked for now; None: the log is."""
+        self.topic_id: int | None = None
+        self.endpoint = ""
+        self.suggested = ""
+        self.ticket: RequestHandle | None = None
+        self.pause: Timer | None = None
+        self.attempts = 0
+        self.damaged = 0
+        self.closed = False
+
+
+class Fetcher:
+    """All queues that this client reads."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        leaders: LeaderCache,
+        watching: MetadataUpdater,
+        turn: CoreTurn,
+        rng: random.Random,
+    ) -> None:
+        self._connections = connections
+        self._leaders = leaders
+        self._watching = watching
+        self._turn = turn
+        self._rng = rng
+        self._readings: dict[int, _QueueFetcher] = {}
+        watching.listen(self._rerouted)
+
+    def open(self, fetch: QueueFetch) -> None:
+        """Begin to read; the topic is known already."""
+        reading = _QueueFetcher(fetch, self)
+        self._readings[id(fetch)] = reading
+        self._pull(reading)
+
+    def seek(self, fetch: QueueFetch, start: Start, generation: int) -> None:
+        """Read on from elsewhere."""
+        reading = self._readings.get(id(fetch))
+        if reading is None:
+            return
+        self._cancel(reading)
+        reading.offset, reading.start, reading.generation = None, start, generation
+        reading.attempts = reading.damaged = 0
+        fetch.fetched = fetch.consumed
+        self._pull(reading)
+
+    def wake(self, fetch: QueueFetch) -> None:
+        """There is room again."""
+        reading = self._readings.get(id(fetch))
+        if reading is not None and reading.ticket is None and reading.pause is None:
+            self._pull(reading)
+
+    def curb(self, fetch: QueueFetch) -> None:
+        """There is less room: what is asked for is no more than that."""
+        reading = self._readings.get(id(fetch))
+        if reading is not None and reading.ticket is not None and fetch.asks_too_much:
+            self._cancel(reading)
+            self._pull(reading)
+
+    def close(self, fetch: QueueFetch) -> None:
+        """Read no longer."""
+        reading = self._readings.pop(id(fetch), None)
+        if reading is not None:
+            reading.closed = True
+            self._cancel(reading)
+
+    def _cancel(self, reading: _QueueFetcher) -> None:
+        if reading.ticket is not None:
+            reading.ticket.cancel()
+            reading.ticket = None
+            reading.fetch.asked = (0, 0)
+        if reading.pause is not None:
+            reading.pause.cancel()
+            reading.pause = None
+
+    # Asking.
+
+    def _pull(self, reading: _QueueFetcher) -> None:
+        fetch = reading.fetch
+        if reading.closed or reading.ticket is not None:
+            return
+        # Said before the last look: a reader that makes room meanwhile wakes us.
+        fetch.stalled = True
+        if fetch.paused or fetch.full:
+            return
+        fetch.stalled = False
+        if not self._notice_topic(reading):
+            return  # news of the topic pulls again
+        try:
+            leader = self._leaders.endpoint(fetch.topic, fetch.queue)
+        except LogboomError as error:
+            self._fail(reading, error)
+            return
+        endpoint = reading.suggested or leader
+        if endpoint is None:
+            return  # news of a leader pulls again
+        reading.endpoint = endpoint
+        message = self._next_question(reading)
+        wait = WAIT_MS / 1000 if isinstance(message, Pull) else 0.0
+        reading.ticket = self._connections.request(
+            endpoint, message, (), lambda reply: self._answered(reading, reply), wait + SLACK
+        )
+
+    def _notice_topic(self, reading: _QueueFetcher) -> bool:
+        """A topic deleted and made again has other messages under the same offsets: begin anew, or
+        say False if this very topic was meant."""
+        fetch = reading.fetch
+        topic = self._watching.routes.topics.get(fetch.topic)
+        if fetch.topic_id and topic is not None and topic.id != fetch.topic_id:
+            return False
+        if topic is None or topic.id == reading.topic_id:
+            return True
+        if reading.topic_id is not None:
+            LOG.warning("topic %s was made anew: reading it from the first offset", fetch.topic)
+            fetch.corrections += 1
+            fetch.max_offset = -1
+            reading.offset, reading.start = None, "first"
+        reading.topic_id = topic.id
+        return True
+
+    def _next_question(self, reading: _QueueFetcher) -> WireMessage:
+        fetch, timeout_ms = reading.fetch, int((WAIT_MS / 1000 + SLACK) * 1000)
+        meant = reading.topic_id or 0
+        if reading.offset is None:
+            start = reading.start
+            if start == "last":
+                return Offsets(0, int(SLACK * 1000), fetch.topic, [fetch.queue], meant)
+            if isinstance(start, MessageTime):
+                left_ms = int(SLACK * 1000)
+                return OffsetForTime(0, left_ms, fetch.topic, fetch.queue, int(start), meant)
+            self._place(reading, start if isinstance(start, int) else 0)
+        offset = reading.offset or 0
+        reading.copies_to = fetch.log_start if offset < fetch.log_start else None
+        fetch.asked = (fetch.wanted_messages, fetch.pull_bytes)
+        return Pull(
+            0,
+            timeout_ms,
+            fetch.topic,
+            fetch.queue,
+            offset,
+            fetch.asked[1],
+            # Behind the last copy nothing is waited for: it is the log that goes on there.
+            WAIT_MS if reading.copies_to is None else 0,
+            fetch.asked[0],
+            fetch.tags,
+            meant,
+            fetch.group,
+            fetch.owner_epoch,
+            fetch.filter,
+            fetch.uncommitted,
+            fetch.compacted or reading.copies_to is not None,
+        )
+
+    def _place(self, reading: _QueueFetcher, offset: int) -> None:
+        reading.offset = offset
+        if reading.generation == reading.fetch.generation:
+            reading.fetch.reader_offset = offset
+
+    # Answers.
+
+    def _answered(self, reading: _QueueFetcher, reply: Reply) -> None:
+        reading.ticket = None
+        reading.fetch.asked = (0, 0)
+        message = reply.message
+        match message:
+            case Pulled():
+                self._pulled(reading, message, reply.batches)
+            case OffsetsResult() if message.offsets:
+                self._place(reading, message.offsets[0][1])
+                self._pull(reading)
+            case OffsetForTimeResult():
+                self._place(reading, message.offset)
+                self._pull(reading)
+            case _:
+                self._failed(reading, reply.error)
+
+    def _failed(self, reading: _QueueFetcher, error: LogboomError | None) -> None:
+        fetch = reading.fetch
+        reading.suggested = ""
+        if error is not None and reading.attempts + 1 >= IN_TROUBLE:
+            fetch.trouble = error.code
+        if error is not None and not self._leaders.worth_retrying(fetch.topic, error):
+            self._fail(reading, error)
+            return
+        self._leaders.learn(fetch.topic, fetch.queue, error)
+        reading.attempts += 1
+        self._pause(reading)
+
+    def _fail(self, reading: _QueueFetcher, error: LogboomError) -> None:
+        """Tell the reader, and try again slowly: a copy may be mended, a topic made again."""
+        fetch = reading.fetch
+        fetch.inbox.put(CompletedFetch(fetch, reading.generation, None, 0, error))
+        reading.attempts = 6
+        self._pause(reading)
+
+    def _pause(self, reading: _QueueFetcher) -> None:
+        def resume() -> None:
+            reading.pause = None
+            self._pull(reading)
+
+        if reading.pause is None:
+            reading.pause = self._turn.after(backoff(reading.attempts, self._rng), resume)
+
+    def _pulled(self, reading: _QueueFetcher, message: Pulled, batches: Sequence[Frame]) -> None:
+        fetch = reading.fetch
+        reading.attempts = 0
+        fetch.trouble = ""
+        if message.status == "OFFSET_ILLEGAL":
+            self._correct(reading, message)
+            return
+        fetch.max_offset = max(fetch.max_offset, message.max_offset)
+        matches, survivors = message.matches or [], message.survivors or []
+        end = message.next_offset
+        if reading.copies_to is not None:
+            end = min(end, reading.copies_to)
+        for place, batch in enumerate(batches):
+            said = matches[place] if place < len(matches) else None
+            alive = survivors[place] if place < len(survivors) else None
+            if not self._take(reading, batch, said, alive):
+                return
+        if reading.offset is not None:
+            # Batches that were left out for their tags are passed by.
+            self._pass_to(reading, end)
+        reading.suggested = self._suggestion(message)
+        self._pull(reading)
+
+    def _pass_to(self, reading: _QueueFetcher, offset: int) -> None:
+        """Go forward without a batch; who commits has to know."""
+        if reading.offset is None or offset <= reading.offset:
+            return
+        fetch = reading.fetch
+        reading.offset = offset
+        if fetch.topic_id:
+            fetch.inbox.put(CompletedFetch(fetch, reading.generation, None, 0, None, offset))
+        else:
+            fetch.inbox.pass_to(fetch, reading.generation, offset)
+
+    def _take(
+        self, reading: _QueueFetcher, batch: Frame, matches: bytes | None, survivors: bytes | None
+    ) -> bool:
+        """Put one batch into the inbox; False if it is damaged and asked for again."""
+        fetch, offset = reading.fetch, reading.offset or 0
+        try:
+            head = validate_batch(batch)
+        except DamagedBatch as error:
+            reading.damaged += 1
+            LOG.warning("%s/%s at %s: %s", fetch.topic, fetch.queue, offset, error)
+            if reading.damaged >= MOST_DAMAGED:
+                reading.damaged = 0
+                self._fail(reading, error)
+            else:
+                reading.attempts += 1
+                self._pause(reading)
+            return False
+        reading.damaged = 0
+        if head.next_offset <= offset or head.is_control:
+            return True  # a repeated batch, or one that holds nothing to read
+        if reading.copies_to is not None and head.base_offset >= reading.copies_to:
+            return True  # it is in the log, which holds more than the latest of each key
+        columns = Columns(head, batch)
+        if head.base_offset < offset:
+            columns = columns.from_offset(offset)
+        reading.offset = head.next_offset
+        fetch.took(len(columns), head.length)
+        arrival = CompletedFetch(fetch, reading.generation, columns, head.length)
+        arrival.matches, arrival.survivors = matches, survivors
+        fetch.inbox.put(arrival)
+        return True
+
+    def _suggestion(self, message: Pulled) -> str:
+        broker = self._watching.routes.brokers.get(message.suggested or "")
+        return broker.endpoint if broker is not None and broker.alive else ""
+
+    def _correct(self, reading: _QueueFetcher, message: Pulled) -> None:
+        """The leader says that our offset does not exist, and which is the nearest."""
+        fetch, offset = reading.fetch, reading.offset or 0
+        if fetch.log_start <= offset < message.min_offset and self._keeps_copies(fetch):
+            fetch.log_start = message.min_offset
+            self._pull(reading)
+            return
+        if message.next_offset < offset <= fetch.max_offset and not self._may_lose(fetch):
+            # We have seen the queue reach further: this node does not know it yet (Q8).
+            reading.attempts = max(reading.attempts, 3)
+            self._pause(reading)
+            return
+        if reading.start != "first" or fetch.corrections or message.next_offset < offset:
+            LOG.warning(
+                "%s/%s: offset %s does not exist (%s to %s); reading on at %s",
+                fetch.topic,
+                fetch.queue,
+                offset,
+                message.min_offset,
+                message.max_offset,
+                message.next_offset,
+            )
+            fetch.corrections += 1
+        fetch.max_offset = message.max_offset
+        self._pass_to(reading, message.next_offset)
+        reading.offset = message.next_offset
+        if fetch.fetched == fetch.consumed:
+            self._place(reading, message.next_offset)
+        self._pull(reading)
+
+    def _keeps_copies(self, fetch: QueueFetch) -> bool:
+        topic = self._watching.routes.topics.get(fetch.topic)
+        return fetch.copies and topic is not None and topic.config.compaction
+
+    def _may_lose(self, fetch: QueueFetch) -> bool:
+        topic = self._watching.routes.topics.get(fetch.topic)
+        return topic is not None and topic.config.unclean_election
+
+    # Metadata.
+
+    def _rerouted(self) -> None:
+        live = {each.endpoint for each in self._watching.routes.brokers.values() if each.alive}
+        for reading in list(self._readings.values()):
+            fetch = reading.fetch
+            if reading.suggested not in live:
+                reading.suggested = ""  # back to the leader, instead of waiting for who is gone
+            if fetch.topic not in self._watching.routes.topics:
+                if reading.ticket is not None:
+                    self._cancel(reading)
+                    self._fail(reading, unknown_topic(fetch.topic))
+                continue
+            try:
+                endpoint = self._leaders.endpoint(fetch.topic, fetch.queue)
+            except LogboomError:
+                continue
+            moved = endpoint not in (None, reading.endpoint)
+            anew = self._watching.routes.topics[fetch.topic].id != reading.topic_id
+            if anew or (moved and not reading.suggested):
+                self._cancel(reading)
+            if reading.ticket is None and (reading.pause is None or moved):
+                self._cancel(reading)
+                self._pull(reading)

@@ -1,0 +1,410 @@
+"""One queue that a member of a group has: what came in, what is out, what is done.
+
+A holding is shared by the core, which gets it, drains it and gives it away, and by the reader, which
+hands its messages out. Both hold the member's lock while they touch it.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import compress
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
+from logboom.client.fetch.message_filter import match_messages, matcher_of, tags_of, text_of
+from logboom.client.fetch.retry_copies import place_of, restore_original
+from logboom.client.groups.offset_tracker import OffsetTracker, trying_of
+from logboom.client.groups.trials import SAY_S, STEP_S, Trial
+from logboom.client.results import Message, messages_of
+from logboom.wire.columns import Columns
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.filters.filter import Filter
+from logboom.wire.group_commands import QueueCommit
+from logboom.wire.group_messages import QueueStatus
+from logboom.wire.group_view import OwnedQueue, QueueKey
+from logboom.wire.names import RETRY_PREFIX
+
+LOG = logging.getLogger("logboom.client")
+
+State: TypeAlias = Literal["reading", "draining", "lost"]
+STILL_S: Final = 5.0
+"""Seconds that a commit point may stand still, or a caller ask for nothing, before it is named as the
+reason."""
+UNPLACED: Final = -1
+"""Commit point after a seek to an end or a time, until the first message tells the offset."""
+
+
+class GroupFetch(QueueFetch):
+    """A queue that is read for a group, fenced by its owner epoch."""
+
+    __slots__ = ("holding",)
+
+    def __init__(
+        self,
+        holding: AssignedQueue,
+        start: int,
+        inbox: FetchBuffer,
+        share_bytes: int,
+        matching: TopicFilter,
+    ) -> None:
+        super().__init__(
+            holding.topic, holding.queue, start, inbox, share_bytes, matching.batch_tags
+        )
+        self.holding = holding
+        self.group = holding.group
+        self.owner_epoch = holding.owner_epoch
+        self.topic_id = holding.key[0]
+        self.filter = matching.where
+
+
+class TopicFilter:
+    """Which messages of a topic a group wants, made ready."""
+
+    __slots__ = ("batch_tags", "matcher", "where")
+
+    def __init__(self, wanted: Filter) -> None:
+        self.batch_tags = tags_of(wanted)
+        """A broker may leave out batches without any of these tags."""
+        self.where = text_of(wanted)
+        """What the broker is told of a property filter; "" if there is none."""
+        self.matcher = matcher_of(wanted)
+        """None: every message is wanted."""
+
+
+class PrefetchShare:
+    """All that a member has of one topic; the core writes it, under the member's lock."""
+
+    __slots__ = ("holdings",)
+
+    def __init__(self) -> None:
+        self.holdings: dict[QueueKey, AssignedQueue] = {}
+
+
+class Turns:
+    """Which of a member's queues has its first message tried: one at a time, or the end of the
+    process would be counted for messages that had no part in it."""
+
+    __slots__ = ("holding",)
+
+    def __init__(self) -> None:
+        self.holding: AssignedQueue | None = None
+
+
+class AssignedQueue:
+    """One queue of a member, in one owner epoch."""
+
+    __slots__ = (
+        "arrived",
+        "cancelled",
+        "committed",
+        "failing",
+        "fetch",
+        "group",
+        "handed",
+        "key",
+        "matching",
+        "moved",
+        "owner_epoch",
+        "progress",
+        "queue",
+        "releasing",
+        "running",
+        "seen_end",
+        "share",
+        "since",
+        "state",
+        "topic",
+        "trial",
+        "turns",
+    )
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        owned: OwnedQueue,
+        matching: TopicFilter,
+        now: float,
+        trial: Trial | None = None,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.key: QueueKey = (owned.topic_id, owned.queue)
+        self.queue = owned.queue
+        self.owner_epoch = owned.owner_epoch
+        self.matching = matching
+        try:
+            self.progress = OffsetTracker(owned.start, owned.ranges)
+        except DamagedBatch as error:
+            LOG.warning("%s/%s of group %s: %s", topic, owned.queue, group, error)
+            self.progress = OffsetTracker(owned.start)
+        self.committed = (self.progress.floor, owned.ranges)
+        """(offset, ranges) that the group is known to have."""
+        self.arrived = owned.start
+        """The offset after the last that the reader opened."""
+        self.handed = owned.start
+        """The offset after the last that was handed out: where to go on after a drain."""
+        self.seen_end = owned.start
+        """Greatest end that pulls showed (G3)."""
+        self.running = 0
+        """Messages that were handed out and are neither finished nor given back."""
+        self.fetch: QueueFetch | None = None
+        self.state: State = "reading"
+        self.since = now
+        """When the state began."""
+        self.moved = (self.progress.floor, now)
+        """The commit point as last looked at, and when it was first seen there."""
+        self.releasing = False
+        self.failing = ""
+        """orderly: why the queue waits for a message that failed."""
+        self.share = PrefetchShare()
+        """What the member has of the topic, this queue among it."""
+        self.turns = Turns()
+        """Shared by all queues of the member."""
+        self.cancelled = False
+        """Handlers should stop: their results no longer count, or soon will not."""
+        self.trial = trial
+        """None: its last owner left in good order, or the first message is done."""
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether this is the group's retry queue, whose messages show where they come from."""
+        return self.topic == RETRY_PREFIX + self.group
+
+    def open(self, columns: Columns, matches: bytes | None = None) -> list[Message]:
+        """The messages of a batch that are to be handed out; all others are finished here."""
+        first, stop = columns.base_offset, columns.next_offset
+        self.pass_to(first)
+        self.arrived = max(self.arrived, stop)
+        self.seen_end = max(self.seen_end, stop)
+        matcher = None if self.is_retry else self.matching.matcher
+        picked = match_messages(matcher, columns, matches)
+        messages = messages_of(self.topic, self.queue, columns)
+        if picked is not None:
+            messages = list(compress(messages, picked))
+        if self.progress.sparse or first < self.progress.floor:
+            messages = [m for m in messages if not self.progress.is_finished(m.offset)]
+        if len(messages) < stop - first:
+            self._finish_others(messages, first, stop)
+        if self.is_retry:
+            messages = [restore_original(message) for message in messages]
+        if self.trial is not None and messages:
+            self._try(self.trial, messages)
+        return messages
+
+    @staticmethod
+    def _try(trial: Trial, messages: list[Message]) -> None:
+        first = messages[0]
+        if place_of(first)[2] == trial.offset and not trial.given:
+            attempt = trial.found(first.attempt)
+            messages[0] = msgspec.structs.replace(first, attempt=attempt)
+
+    def look_at_trial(self, columns: Columns) -> Message:
+        """The message at the commit point, of a batch that is not opened."""
+        at = max(0, self.progress.floor - columns.base_offset)
+        messages = messages_of(self.topic, self.queue, columns.slice(at, at + 1))
+        if self.is_retry:
+            messages = [restore_original(messages[0])]
+        if self.trial is not None:
+            self._try(self.trial, messages)
+        return messages[0]
+
+    def held_back(self, offset: int, now: float) -> bool:
+        """Whether the message at `offset`, the next to be handed out, has to wait: for one that is
+        tried, here or in another queue of the member, or for the group to be told.
+
+        If not, and it is to be tried now (`tries`), it goes alone; else no more than `allowed`.
+        """
+        trial = self.trial
+        if trial is None:
+            return False
+        if trial.until is None:
+            trial.until = now + SAY_S
+            trial.end = -1 if self.fetch is None else self.fetch.max_offset
+        floor = self.progress.floor
+        if floor == trial.offset and not trial.given:
+            if trial.over:
+                trial.wanted = False
+                return False
+            if not trial.wanted:
+                other = self.turns.holding
+                until = 0.0 if other is None or other is self else other.tried_until()
+                if now < until:
+                    trial.until = until
+                    return True
+                self.turns.holding, trial.wanted, trial.until = self, True, now + SAY_S
+            return not trial.is_said and now < trial.until
+        if offset < trial.limit:
+            return False
+        if now >= trial.until:
+            if floor != trial.offset:
+                self.trial = None
+            return False
+        if min(floor, self.committed[0]) < trial.limit:
+            return True
+        if not trial.step(offset, now):
+            self.trial = None
+        return False
+
+    def tried_until(self) -> float:
+        """When the queue's first message, which is tried, is waited for no longer; 0.0: it is not
+        tried, or its end is committed."""
+        trial = self.trial
+        if trial is None or self.state != "reading" or self.committed[0] > trial.offset:
+            return 0.0
+        return trial.until if trial.wanted and trial.until is not None else 0.0
+
+    def allowed(self, offset: int, wanted: int, now: float) -> int:
+        """How many of `wanted` messages from `offset` on may go out, where they are not held back."""
+        trial = self.trial
+        if trial is None or trial.until is None or now >= trial.until:
+            return wanted
+        return max(1, min(wanted, trial.limit - offset))
+
+    @property
+    def tries(self) -> bool:
+        """Whether the next message to be handed out is the one that is tried."""
+        trial = self.trial
+        return trial is not None and not trial.given and self.progress.floor == trial.offset
+
+    def give_trial(self, message: Message, now: float) -> str:
+        """The message that is tried is handed out; why it is not, but a dead letter, or ""."""
+        trial = self.trial
+        if trial is None:
+            return ""
+        trial.given, trial.until = True, now + STEP_S
+        if trial.over:
+            return trial.cause(self.group)
+        # The first time it may be chance, from the second on it is the message that was at hand.
+        LOG.log(
+            logging.WARNING if trial.kept else logging.INFO,
+            "group %s: whoever had %s/%s ended without leaving; message %d is handed out alone, "
+            "as attempt %d",
+            *(self.group, message.topic, message.queue, message.offset, message.attempt),
+        )
+        return ""
+
+    def unsaid(self, *, early: bool) -> bool:
+        """Whether the group is to be told now: that a message is tried, or (`early`) that all which
+        may be out is done."""
+        trial = self.trial
+        if trial is None or self.progress.floor == UNPLACED:
+            return False
+        if self.progress.floor == trial.offset:
+            return trial.wanted and not trial.is_said
+        return early and self.committed[0] < trial.limit <= self.progress.floor
+
+    def asks_to_tell(self, *, early: bool) -> bool:
+        """Whether the core is to be woken for that, or for the queue whose turn it is; once for
+        each."""
+        other = self.turns.holding
+        if other is not None and other is not self and other.tried_until():
+            return other.asks_to_tell(early=early)
+        trial = self.trial
+        if trial is None or trial.woken == self.progress.floor or not self.unsaid(early=early):
+            return False
+        trial.woken = self.progress.floor
+        return True
+
+    def took(self, commit: QueueCommit) -> None:
+        """The group has a commit."""
+        self.committed = (commit.offset, commit.ranges)
+        if self.trial is not None and commit.offset == self.trial.offset:
+            self.trial.said = trying_of(commit.ranges)
+
+    def encoded(self) -> bytes:
+        """What is finished above the commit point, and whether a message is tried there."""
+        trial = self.trial
+        if trial is None or self.progress.floor != trial.offset:
+            return self.progress.encode()
+        # Who gives a queue away did not end with it.
+        return self.progress.encode(trial.kept if self.state == "draining" else trial.trying)
+
+    def _finish_others(self, wanted: list[Message], first: int, stop: int) -> None:
+        at = first
+        for message in wanted:
+            if message.offset > at:
+                self.progress.finish(at, message.offset)
+            at = message.offset + 1
+        self.progress.finish(at, stop)
+
+    def pass_to(self, offset: int) -> None:
+        """All before `offset` that did not come is nothing for us: filtered out, or gone."""
+        if self.progress.floor == UNPLACED:
+            self.progress = OffsetTracker(offset)
+            self.arrived = self.handed = offset
+        if offset > self.arrived:
+            self.progress.finish(self.arrived, offset)
+            self.arrived = offset
+        self.seen_end = max(self.seen_end, offset)
+
+    def place(self, offset: int) -> None:
+        """The reader seeks: what was finished before says nothing any more."""
+        self.progress = OffsetTracker(offset)
+        self.arrived = self.handed = offset
+        self.running = 0
+        self.trial = None
+
+    def place_if_known(self) -> None:
+        """An end or a time that was sought is an offset by now: that is where we are."""
+        fetch = self.fetch
+        if (
+            self.progress.floor == UNPLACED
+            and fetch is not None
+            and fetch.reader_offset is not None
+        ):
+            self.pass_to(fetch.reader_offset)
+
+    def last_commit(self) -> QueueCommit:
+        """What to commit now."""
+        fetch = self.fetch
+        seen = self.seen_end if fetch is None else max(self.seen_end, fetch.max_offset)
+        self.seen_end = seen
+        offset, ranges = self.committed
+        if self.progress.floor != UNPLACED:
+            offset, ranges = self.progress.floor, self.encoded()
+        return QueueCommit(*self.key, self.owner_epoch, offset, max(seen, offset), ranges)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is something to commit."""
+        progress = self.progress
+        if progress.floor == UNPLACED:
+            return False
+        offset, ranges = self.committed
+        return progress.floor != offset or (
+            (progress.sparse or ranges != b"" or self.trial is not None)
+            and self.encoded() != ranges
+        )
+
+    def status(self, now: float, asked_at: float) -> QueueStatus | None:
+        """Why nothing moves, for the coordinator; None if the queue is simply read. `asked_at`: when
+        the reader's caller asked for messages last."""
+        fetch, state = self.fetch, ""
+        if self.progress.floor != self.moved[0]:
+            self.moved = (self.progress.floor, now)
+        since = max(self.since, self.moved[1])
+        if self.state == "draining":
+            since = self.since
+            state = f"draining: {self.running} handed out" if self.running else "draining"
+        elif fetch is not None and fetch.paused:
+            state = "paused"
+        elif self.failing:
+            state = f"suspended, {self.failing}"
+        elif fetch is not None and fetch.trouble:
+            # The leader has seen a newer owner: what other brokers call a lock that is refused.
+            refused = fetch.trouble == "STALE_EPOCH"
+            state = "lock refused" if refused else f"pulls fail: {fetch.trouble}"
+        elif now - asked_at >= STILL_S:
+            state, since = "not polled", asked_at
+        elif fetch is not None and fetch.full:
+            state = "handler running, full cache" if self.running else "full cache"
+        elif self.running and now - since >= STILL_S:
+            state = "handler running"
+        if not state:
+            return None
+        size = 0 if fetch is None else fetch.fetched - fetch.consumed
+        count = max(0, self.arrived - max(self.progress.floor, 0))
+        return QueueStatus(*self.key, state, int((now - since) * 1000), count, size)

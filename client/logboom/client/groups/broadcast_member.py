@@ -1,0 +1,271 @@
+"""A member that reads every queue and keeps its offsets itself (broadcasting).
+
+It needs no coordinator: nobody shares anything. Where it is goes to a store of its own, by the same
+rhythm as commits; queues that come later are read from their first message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from logboom.client.calls import CloseMember, CommitMember, MessageTime, OpenMember, Start
+from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.core_context import CoreTurn
+from logboom.client.fetch.fetch_buffer import QueueFetch
+from logboom.client.groups.assigned_queue import UNPLACED, AssignedQueue
+from logboom.client.groups.member import MemberState
+from logboom.client.groups.offset_tracker import OffsetTracker
+from logboom.client.groups.reconciler import QueueReader
+from logboom.wire.errors import LogboomError
+from logboom.wire.group_view import OwnedQueue, QueueKey
+from logboom.wire.view import TopicView
+
+LOG = logging.getLogger("logboom.client")
+
+TICK_S: Final = 0.2
+Saved = dict[QueueKey, tuple[int, bytes]]
+"""(topic id, queue) → (offset, finished ranges above it)."""
+
+
+class OffsetStore(Protocol):
+    """Where a broadcasting member keeps its offsets."""
+
+    def load(self) -> Saved:
+        """What was saved last; empty at first.
+
+        Raises:
+            LogboomError: it cannot be read.
+        """
+        ...
+
+    def save(self, offsets: Saved) -> None:
+        """Keep these; all or nothing, whatever happens meanwhile.
+
+        Raises:
+            LogboomError: they cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let another member have it."""
+        ...
+
+
+class BroadcastMember:
+    """The core's side of one member that reads everything."""
+
+    def __init__(
+        self,
+        member: MemberState,
+        store: OffsetStore,
+        reads: QueueReader,
+        watching: MetadataUpdater,
+        turn: CoreTurn,
+    ) -> None:
+        self._member = member
+        self._store = store
+        self._reads = reads
+        self._watching = watching
+        self._turn = turn
+        self._saved: Saved = {}
+        self._known: dict[str, int] = {}
+        """Topic → how many of its queues are read."""
+        self._opening: OpenMember | None = None
+        self._closing: CloseMember | None = None
+        self._deadline = 0.0
+        self._commit_at = 0.0
+        self._ended = False
+
+    def open(self, call: OpenMember) -> None:
+        """Begin to read; the topics are known already."""
+        try:
+            self._saved = self._store.load()
+        except LogboomError as error:
+            self._ended = True
+            call.outcome.fail(error)
+            return
+        self._opening = call
+        missing = set(self._member.options.subscription)
+
+        def found(name: str) -> Callable[[TopicView | LogboomError], None]:
+            def done(topic: TopicView | LogboomError) -> None:
+                if isinstance(topic, LogboomError):
+                    self._ended = True
+                    self._store.close()
+                    call.outcome.fail(topic)
+                    return
+                missing.discard(name)
+                if not missing and not self._ended:
+                    self._begin()
+
+            return done
+
+        for name in list(missing):
+            self._watching.want(name, found(name), call.timeout)
+
+    def _begin(self) -> None:
+        if self._opening is None:
+            return
+        member = self._member
+        with member.lock:
+            member.epoch, member.joins = 0, 1
+        self._read_new()
+        self._opening.outcome.resolve(None)
+        self._opening = None
+        self._tick()
+
+    def rerouted(self) -> None:
+        """The metadata changed: topics may have grown, gone or been made anew."""
+        if self._member.epoch >= 0 and not self._ended and self._closing is None:
+            self._read_new()
+
+    def _read_new(self) -> None:
+        member, topics = self._member, self._watching.routes.topics
+        begun: list[QueueFetch] = []
+        with member.lock:
+            for holding in list(member.holdings.values()):
+                topic = topics.get(holding.topic)
+                if topic is None or topic.id != holding.key[0]:
+                    self._lose(holding)
+                    self._known[holding.topic] = 0
+            for name in member.options.subscription:
+                topic = topics.get(name)
+                known = self._known.get(name)
+                if topic is None:
+                    continue
+                begun += [
+                    self._read(topic, queue, later=known is not None)
+                    for queue in range(known or 0, len(topic.queues))
+                ]
+                self._known[name] = len(topic.queues)
+            share = member.share_bytes()
+            for holding in member.holdings.values():
+                if holding.fetch is not None:
+                    holding.fetch.share_bytes = share
+                    self._reads.curb(holding.fetch)
+            # Each asks when all are known that share a bound with it.
+            for fetch in begun:
+                self._reads.open(fetch)
+        member.changed()
+
+    def _read(self, topic: TopicView, queue: int, *, later: bool) -> QueueFetch:
+        member = self._member
+        key = (topic.id, queue)
+        start: Start = 0
+        offset, ranges = self._saved.get(key, (0, b""))
+        if key in self._saved:
+            start = offset
+        elif not later:
+            rule = member.config.start
+            start = 0 if rule == "first" else ("last" if rule == "last" else MessageTime(rule))
+        owned = OwnedQueue(topic.id, queue, 0, offset, ranges)
+        group, matching = member.options.group, member.matching(topic.name)
+        holding = AssignedQueue(group, topic.name, owned, matching, self._turn.now)
+        if not isinstance(start, int) or isinstance(start, MessageTime):
+            holding.progress = OffsetTracker(UNPLACED)
+        member.add(holding)
+        fetch = member.make_fetch(holding, 0, member.inbox, member.share_bytes(), matching)
+        fetch.start, fetch.group = start, ""
+        fetch.uncommitted = member.options.uncommitted
+        holding.fetch = fetch
+        return fetch
+
+    # Offsets.
+
+    def commit(self, call: CommitMember) -> None:
+        """Save now."""
+        try:
+            self._save()
+        except LogboomError as error:
+            call.outcome.fail(error)
+        else:
+            call.outcome.resolve(None)
+
+    def _save(self) -> None:
+        member = self._member
+        now: list[tuple[AssignedQueue, tuple[int, bytes]]] = []
+        with member.lock:
+            for holding in member.holdings.values():
+                holding.place_if_known()
+                if holding.dirty or (
+                    holding.key not in self._saved and holding.progress.floor != UNPLACED
+                ):
+                    now.append((holding, (holding.progress.floor, holding.progress.encode())))
+        if not now:
+            return
+        saved = self._saved | {holding.key: place for holding, place in now}
+        self._store.save(saved)
+        self._saved = saved
+        with member.lock:
+            for holding, place in now:
+                holding.committed = place
+
+    def _tick(self) -> None:
+        if self._ended:
+            return
+        self._turn.after(TICK_S, self._tick)
+        member = self._member
+        every = member.options.commit_every_s
+        if every and self._turn.now >= self._commit_at:
+            self._commit_at = self._turn.now + every
+            try:
+                self._save()
+            except LogboomError as error:
+                LOG.warning("group %s: %s", member.options.group, error)
+        if member.reader is not None:
+            with member.lock:
+                member.reader.tick(self._turn.now)
+        self.wake()
+
+    # The end.
+
+    def close(self, call: CloseMember) -> None:
+        """Finish what is out, save, end."""
+        if self._ended or self._closing is not None:
+            call.outcome.resolve(None)
+            return
+        self._closing, self._deadline = call, self._turn.now + call.timeout
+        member = self._member
+        with member.lock:
+            for holding in list(member.holdings.values()):
+                holding.state = "draining"
+                self._stop_reading(holding)
+        member.changed()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something was finished, or time has passed."""
+        if self._closing is None or self._ended:
+            return
+        member = self._member
+        late = self._turn.now >= self._deadline
+        with member.lock:
+            if not late and any(holding.running for holding in member.holdings.values()):
+                return
+        self._ended = True
+        try:
+            self._save()
+        except LogboomError as error:
+            LOG.warning("group %s: %s", member.options.group, error)
+        with member.lock:
+            for holding in list(member.holdings.values()):
+                self._lose(holding)
+            member.epoch = -1
+        self._store.close()
+        self._closing.outcome.resolve(None)
+
+    def _lose(self, holding: AssignedQueue) -> None:
+        holding.state, holding.cancelled = "lost", True
+        self._member.remove(holding)
+        self._stop_reading(holding)
+
+    def _stop_reading(self, holding: AssignedQueue) -> None:
+        holding.place_if_known()
+        fetch, holding.fetch = holding.fetch, None
+        if fetch is not None:
+            fetch.generation += 1
+            self._reads.close(fetch)
+        if self._member.reader is not None:
+            self._member.reader.drop(holding)

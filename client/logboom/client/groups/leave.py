@@ -1,0 +1,176 @@
+"""A newer subscription of the group: finish what is out, commit it, and join again with it.
+
+Then nothing is delivered twice. Members do so in turn, each after a wait of its own.
+
+Leaving a group in good order: finish what is out, then go with the last commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from logboom.client.calls import CloseMember
+from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
+from logboom.client.core_context import CoreTurn
+from logboom.client.groups.member import MemberState
+from logboom.client.groups.offset_committer import OffsetCommitter, cut
+from logboom.client.groups.reconciler import Reconciler
+from logboom.client.promise import Promise
+from logboom.wire.errors import LogboomError
+from logboom.wire.group_messages import GroupLeave
+from logboom.wire.messages import AnyMessage
+
+NOTHING: Final[dict[str, str]] = {}
+
+
+class SubscriptionChange:
+    """What one member does about it."""
+
+    def __init__(
+        self, custody: Reconciler, committing: OffsetCommitter, turn: CoreTurn, rng: random.Random
+    ) -> None:
+        self._custody = custody
+        self._committing = committing
+        self._turn = turn
+        self._rng = rng
+        self._subscription = NOTHING
+        self._at = 0.0
+        self._committed = False
+        """The last commit is under way."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a newer one."""
+        return bool(self._subscription)
+
+    @property
+    def quiescing(self) -> bool:
+        """Whether its turn has come: nothing new is begun."""
+        return self.wanted and self._turn.now >= self._at
+
+    def begin(self, subscription: dict[str, str], within_s: float) -> None:
+        """The group has this subscription now; adopt it at some time in `within_s`."""
+        if not self.wanted:
+            self._subscription = subscription
+            self._at = self._turn.now + self._rng.random() * within_s
+
+    def stop(self) -> None:
+        """The member joins again for another reason."""
+        self._subscription = NOTHING
+
+    def step(self, rejoin: Callable[[dict[str, str]], None]) -> None:
+        """Go on as far as possible now; `rejoin` is called in the end."""
+        if not self.quiescing:
+            return
+        self._custody.quiesce()
+        if self._committed or not self._custody.quiet():
+            return
+        self._committed = True
+        done: Promise[None] = Promise()
+
+        def committed() -> None:
+            self._committed = False
+            if self.wanted:
+                subscription, self._subscription = self._subscription, NOTHING
+                rejoin(subscription)
+
+        done.add_callback(committed)
+        self._committing.commit(done)
+
+
+LOG = logging.getLogger("logboom.client")
+
+LAST_S: Final = 3.0
+"""Seconds that the farewell itself gets, beyond the time for handlers."""
+STAY_S: Final = 1e9
+"""The same for a member whose process goes on: until it is heard, or somebody else gets its queues."""
+
+
+class MemberShutdown:
+    """One member's way out; its queues are being drained already."""
+
+    def __init__(
+        self,
+        member: MemberState,
+        coordinator: CoordinatorClient,
+        committing: OffsetCommitter,
+        turn: CoreTurn,
+        call: CloseMember | None,
+        gone: Callable[[], None],
+    ) -> None:
+        self.call = call
+        """None: it comes back once its caller asks for messages again."""
+        self._member = member
+        self._coordinator = coordinator
+        self._committing = committing
+        self._turn = turn
+        self._gone = gone
+        self._deadline = turn.now + (0.0 if call is None else call.timeout)
+        self._committed = False
+        self._over = False
+        self._farewell: CoordinatorRequest | None = None
+
+    @property
+    def said(self) -> bool:
+        """Whether the farewell is under way, or was."""
+        return self._farewell is not None
+
+    def stop(self) -> None:
+        """The member is out, whatever the farewell comes to."""
+        self._over = True
+        if self._farewell is not None:
+            self._farewell.cancel()
+
+    def step(self) -> None:
+        """Go on as far as possible now."""
+        member = self._member
+        late = self._turn.now >= self._deadline
+        with member.lock:
+            if late:
+                for holding in member.holdings.values():
+                    holding.cancelled = True
+            running = any(h.running and not h.cancelled for h in member.holdings.values())
+        if self.said or running:
+            return
+        if not self._committed and not self._small():
+            self._committed = True
+            done: Promise[None] = Promise()
+            done.add_callback(self._say)
+            self._committing.commit(done)
+        elif self._committing.idle or (late and not self._committed) or self._overdue():
+            self._say()
+
+    def _overdue(self) -> bool:
+        """Whether commits that do not fit into the farewell are waited for no longer."""
+        patience = STAY_S if self.call is None else LAST_S
+        return self._turn.now >= self._deadline + patience
+
+    def _small(self) -> bool:
+        """Whether all last commits fit into the farewell."""
+        with self._member.lock:
+            commits = [(h, h.last_commit()) for h in self._member.holdings.values() if h.dirty]
+        return not cut(commits)[1]
+
+    def _say(self) -> None:
+        if self.said or self._over:
+            return
+        member = self._member
+        options, epoch = member.options, member.epoch
+        with member.lock:
+            dirty = [(h, h.last_commit()) for h in member.holdings.values() if h.dirty]
+        releases = [commit for _, commit in cut(dirty)[0]]
+
+        def message(left: int) -> GroupLeave:
+            return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
+
+        # Who stays has the time: unheard, what it did last would be done again elsewhere.
+        left = STAY_S if self.call is None else max(self._deadline - self._turn.now, LAST_S)
+        self._farewell = self._coordinator.ask(message, self._answered, left)
+
+    def _answered(self, answer: AnyMessage | LogboomError) -> None:
+        if isinstance(answer, LogboomError) and answer.code != "UNKNOWN_MEMBER":
+            LOG.warning("group %s: left without farewell: %s", self._member.options.group, answer)
+        self._gone()

@@ -1,0 +1,1 @@
+"""Listeners: messages handed to functions, by queue or by key."""

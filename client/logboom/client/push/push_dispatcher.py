@@ -1,0 +1,308 @@
+"""Who gets which messages of a push consumer: pure, for threads and tasks alike.
+
+A worker takes some messages of one queue, runs the listener, and says what came of it; all under
+the member's lock. How many it takes follows from how long the listener has been taking: about a
+millisecond's worth, so that a fast listener is not slowed down by locks and a slow one shares. If
+one hangs, the others take what it has left.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from logboom.client.calls import AnyCall, WakeFetch, WakeMember
+from logboom.client.fetch.retry_copies import DEAD
+from logboom.client.groups.assigned_queue import AssignedQueue, GroupFetch
+from logboom.client.groups.failed_messages import FailedMessages
+from logboom.client.groups.member import MemberState
+from logboom.client.push.listener_task import ListenerTask
+from logboom.client.push.process_queue import ProcessQueue
+from logboom.client.push_options import PushOptions
+from logboom.client.results import Message
+
+LOG = logging.getLogger("logboom.client")
+
+PORTION_S: Final = 0.001
+"""Seconds of listening that a worker takes at once."""
+MAX_PORTION: Final = 512
+"""Messages that it takes at most."""
+STEAL_AFTER_S: Final = 0.01
+"""Seconds after which others help a worker whose listener does not return."""
+OPEN_AT_ONCE: Final = 8
+"""Batches that one look into the inbox opens."""
+MAX_REASON: Final = 120
+"""Characters of why an orderly queue waits, as its coordinator is told."""
+WAIT_S: Final = 1.0
+"""Longest sleep of a worker."""
+
+
+class PushDispatcher:
+    """All messages of one push consumer between the inbox and the listener."""
+
+    def __init__(
+        self,
+        member: MemberState,
+        options: PushOptions,
+        call: Callable[[AnyCall], None],
+        failures: FailedMessages,
+    ) -> None:
+        self._member = member
+        self._options = options
+        self._call = call
+        self._failures = failures
+        self._lanes: dict[int, ProcessQueue] = {}
+        self._turns: deque[ProcessQueue] = deque()
+        """Lanes in the order in which they are served."""
+        self._lent: dict[int, ListenerTask] = {}
+        self._each_s = PORTION_S
+        """What a message has been taking, in seconds."""
+        self.handled = 0
+        """Messages that the listener took."""
+        member.reader = self
+
+    # Taking.
+
+    def next(self, now: float) -> ListenerTask | None:
+        """Something to do, or None: then `sleep` says for how long."""
+        self._open_arrivals()
+        for _ in range(len(self._turns)):
+            lane = self._turns[0]
+            self._turns.rotate(-1)
+            if lane.later:
+                lane.ripen(now)
+            if lane.count and self._free_to_go(lane, now):
+                if not lane.holding.tries:
+                    allowed = lane.holding.allowed(lane.next, self._portion(lane), now)
+                    return self._lend(lane, lane.take(allowed), now)
+                work = self._try(lane, now)
+                if work is not None:
+                    return work
+        return self._help(now)
+
+    def _try(self, lane: ProcessQueue, now: float) -> ListenerTask | None:
+        """Hand out one message that may end this process, or bury it."""
+        messages, holding = lane.take(1), lane.holding
+        cause = holding.give_trial(messages[0], now)
+        if not cause:
+            return self._lend(lane, messages, now)
+        holding.running += 1
+        self._failures.bury(self, holding, messages[0], cause)
+        return None
+
+    def _free_to_go(self, lane: ProcessQueue, now: float) -> bool:
+        if lane.holding.state != "reading" or lane.paused:
+            return False
+        if self._options.orderly and (lane.busy or lane.suspended > now):
+            return False
+        if lane.holding.trial is None or not lane.holding.held_back(lane.next, now):
+            return True
+        if lane.holding.asks_to_tell(early=self._member.commits_early):
+            self._call(WakeMember(self._member))
+        return False
+
+    def _portion(self, lane: ProcessQueue) -> int:
+        if self._options.batch > 1:
+            return self._options.batch
+        portion = int(PORTION_S / max(self._each_s, 1e-7))
+        shared = (
+            lane.count // self._options.threads + 1 if self._each_s > PORTION_S / 20 else portion
+        )
+        return max(1, min(portion, shared, MAX_PORTION))
+
+    def _lend(self, lane: ProcessQueue, messages: list[Message], now: float) -> ListenerTask:
+        work = ListenerTask(lane, messages, now)
+        lane.busy = True
+        lane.holding.running += len(messages)
+        self._lent[id(work)] = work
+        return work
+
+    def _help(self, now: float) -> ListenerTask | None:
+        """Take what a worker has left whose listener does not return."""
+        if self._options.orderly or self._options.batch > 1:
+            return None
+        for work in self._lent.values():
+            if work.stopped or work.lane.paused:
+                continue
+            if work.rest and now - work.began > STEAL_AFTER_S:
+                stolen = work.give_up(max(1, len(work.rest) // 2))
+                if stolen:
+                    work.lane.holding.running -= len(stolen)
+                    return self._lend(work.lane, stolen, now)
+        return None
+
+    def sleep(self, now: float) -> float:
+        """Seconds after which `next` may have something without any arrival."""
+        soonest = WAIT_S
+        for lane in self._turns:
+            if lane.later:
+                soonest = min(soonest, lane.later[0][0] - now)
+            if lane.count and lane.suspended > now:
+                soonest = min(soonest, lane.suspended - now)
+            trial = lane.holding.trial
+            if lane.count and trial is not None and trial.until is not None and trial.until > now:
+                soonest = min(soonest, trial.until - now)
+        if any(work.rest for work in self._lent.values()):
+            soonest = min(soonest, STEAL_AFTER_S)
+        return max(soonest, 0.0005)
+
+    @property
+    def worth_sharing(self) -> bool:
+        """Whether another worker would shorten the work that waits."""
+        if self._options.orderly:
+            return sum(1 for lane in self._turns if lane.count and not lane.busy) > 0
+        waiting = sum(lane.count for lane in self._turns if not lane.paused)
+        return waiting * self._each_s > 2 * PORTION_S
+
+    def _open_arrivals(self) -> None:
+        arrivals = self._member.inbox.arrivals
+        for _ in range(min(len(arrivals), OPEN_AT_ONCE)):
+            arrival = arrivals.popleft()
+            fetch = arrival.fetch
+            if arrival.generation != fetch.generation or not isinstance(fetch, GroupFetch):
+                continue
+            if arrival.error is not None:
+                LOG.warning("%s/%s: %s", fetch.topic, fetch.queue, arrival.error)
+                continue
+            self._lane(fetch.holding).open(arrival)
+
+    def _lane(self, holding: AssignedQueue) -> ProcessQueue:
+        lane = self._lanes.get(id(holding))
+        if lane is None:
+            lane = self._lanes[id(holding)] = ProcessQueue(holding)
+            self._turns.append(lane)
+        return lane
+
+    # What came of it.
+
+    def done(self, work: ListenerTask, now: float) -> None:
+        """A worker is through with what it took; `work` says what failed."""
+        self._lent.pop(id(work), None)
+        lane, holding = work.lane, work.lane.holding
+        lane.busy = False
+        handled = work.handled()
+        holding.running -= len(work.messages)
+        if holding.state == "lost":
+            return
+        if handled:
+            self.handled += len(handled)
+            spent = (now - work.taken_at) / len(handled)
+            self._each_s += (spent - self._each_s) * (0.5 if spent > self._each_s else 0.2)
+        left = list(work.rest)
+        if self._options.orderly and work.failed:
+            left = self._suspend(work, handled, left, now)
+        else:
+            self._settle(work, handled, now)
+        lane.put_back(left)
+        self._look(lane)
+
+    def _settle(self, work: ListenerTask, handled: list[Message], now: float) -> None:
+        """Finish what went well; what failed comes again."""
+        lane = work.lane
+        if handled:
+            lane.holding.failing = ""
+        if not (work.failed or work.given_up):
+            lane.finish(handled)
+            return
+        run: list[Message] = []
+        for message in handled:
+            given_up = id(message) in work.given_up
+            failure = work.failed.get(id(message))
+            if failure is None and not given_up:
+                run.append(message)
+            elif failure is not None and not given_up:
+                self._fail(lane.holding, message, failure, now)
+        lane.finish(run)
+
+    def _fail(
+        self,
+        holding: AssignedQueue,
+        message: Message,
+        failure: tuple[float | None, str],
+        now: float,
+    ) -> None:
+        # It counts as running until its copy is safe, or it waits here.
+        holding.running += 1
+        self._failures.fail(self, holding, message, failure[0], failure[1], now)
+
+    def _suspend(
+        self, work: ListenerTask, handled: list[Message], left: list[Message], now: float
+    ) -> list[Message]:
+        """orderly: the queue waits, and goes on with the message that failed."""
+        lane = work.lane
+        failed = next(n for n, message in enumerate(handled) if id(message) in work.failed)
+        lane.finish(handled[:failed])
+        message = handled[failed]
+        delay_s, cause = work.failed[id(message)]
+        most = self._options.orderly_max_attempts
+        if delay_s == DEAD or (most and message.attempt >= most):
+            lane.holding.running += 1
+            self._failures.bury(self, lane.holding, message, cause)
+            return handled[failed + 1 :] + left
+        lane.holding.failing = f"attempt {message.attempt} failed: {cause}"[:MAX_REASON]
+        wait = self._options.suspend_current_queue_ms / 1000 if delay_s is None else delay_s
+        lane.suspended = now + min(max(wait, 0.01), 30.0)
+        return [self._failures.tried(message), *handled[failed + 1 :], *left]
+
+    def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
+        """A failed message comes again from here."""
+        holding.running -= 1
+        if holding.state != "lost":
+            lane = self._lane(holding)
+            lane.wait(message, when)
+            self._look(lane)
+
+    def sent_on(self, holding: AssignedQueue, message: Message) -> None:
+        """Its copy is safe: finished here."""
+        holding.running -= 1
+        if holding.state != "lost":
+            lane = self._lane(holding)
+            lane.finish([message])
+            self._look(lane)
+
+    def _look(self, lane: ProcessQueue) -> None:
+        """Tell the core if it waits for this."""
+        holding = lane.holding
+        self._wake(holding)
+        if self._options.has_topic_bound:
+            for other in holding.share.holdings.values():
+                self._wake(other)
+        if holding.state == "draining" and holding.running == 0:
+            self._call(WakeMember(self._member))
+
+    def _wake(self, holding: AssignedQueue) -> None:
+        fetch = holding.fetch
+        if fetch is not None and fetch.stalled and not fetch.full:
+            fetch.stalled = False
+            self._call(WakeFetch(fetch))
+
+    # The core's word.
+
+    def drop(self, holding: AssignedQueue) -> None:
+        """Nothing more of a queue; what waits is kept only as long as it may stay after all."""
+        lane = self._lanes.get(id(holding))
+        if lane is not None and holding.state == "lost":
+            del self._lanes[id(holding)]
+            self._turns.remove(lane)
+            lane.clear()
+
+    def tick(self, now: float) -> None:
+        """Listeners that take longer than the group allows: their message counts as failed. And
+        queues have room that others left which are gone."""
+        if self._options.has_topic_bound:
+            for holding in self._member.holdings.values():
+                self._wake(holding)
+        limit = self._member.config.consume_timeout_ms / 1000
+        for work in list(self._lent.values()):
+            message = work.current
+            if self._options.orderly or message is None or now - work.began < limit:
+                continue
+            if id(message) in work.given_up or work.lane.holding.state == "lost":
+                continue
+            cause = f"the listener did not return within {limit:g} s"
+            LOG.warning("%s/%s at %s: %s", message.topic, message.queue, message.offset, cause)
+            for late in work.handled() if self._options.batch > 1 else [message]:
+                work.given_up.add(id(late))
+                self._fail(work.lane.holding, late, (None, cause), now)

@@ -1,1 +1,0 @@
-"""Push consumers: which worker gets which messages."""

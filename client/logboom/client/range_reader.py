@@ -1,0 +1,157 @@
+"""Bounded reads: what a queue holds from one offset to another, as columns, read ahead.
+
+For readers that know what they want, such as a task of a batch job: no group, no end to wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from logboom.client.calls import CloseFetch, FindTopic, OpenFetch, WakeFetch
+from logboom.client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, QueueFetch
+from logboom.client.fetch.message_filter import surviving_slices
+from logboom.client.flows import check_queues
+from logboom.client.io_thread import IoThread
+from logboom.wire.columns import Columns
+from logboom.wire.errors import InvalidRequest, TimedOut
+from logboom.wire.view import TopicView
+
+RANGE_BYTES: Final = 16 * 1024 * 1024
+"""What a range reader reads ahead."""
+PULL_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one pull of a range asks for."""
+LOOK_AGAIN_S: Final = 1.0
+"""How often a waiting reader looks whether the client still lives."""
+
+
+class RangeFetch(QueueFetch):
+    """One queue that is read up to `stop`, and no further."""
+
+    __slots__ = ("reached", "stop")
+
+    def __init__(
+        self, topic: TopicView, queue: int, start: int, stop: int, inbox: FetchBuffer
+    ) -> None:
+        super().__init__(topic.name, queue, start, inbox, inbox.prefetch_bytes)
+        self.topic_id = topic.id
+        self.stop = stop
+        self.reached = start
+        """Offset after the last message that was put into the inbox; written by the core."""
+        # Whoever gave us `stop` has seen the queue reach it: a node that does not know it yet is
+        # waited for, it does not correct us (SAFETY Q8).
+        self.max_offset = stop
+        self.copies = True
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be fetched now."""
+        return self.reached >= self.stop or super().full
+
+    @property
+    def wanted_messages(self) -> int:
+        """How many messages are missing."""
+        return max(1, self.stop - self.reached)
+
+    @property
+    def pull_bytes(self) -> int:
+        """More than a consumer's: nobody waits for the first message, and each pull is a way there
+        and back."""
+        return PULL_BYTES
+
+    def took(self, count: int, size: int) -> None:
+        """The core puts `count` messages of `size` bytes into the inbox."""
+        self.reached += count
+        super().took(count, size)
+
+
+def read_range(
+    io: IoThread,
+    topic: str,
+    queue: int,
+    start: int,
+    stop: int,
+    prefetch_bytes: int,
+    timeout_s: float,
+) -> Iterator[Columns]:
+    """What `Client.read_range` gives, step by step."""
+    if not 0 <= start <= stop:
+        raise InvalidRequest(
+            f"a range begins at 0 or later and does not end before: {start}-{stop}"
+        )
+    view = _topic_with(io, topic, queue, timeout_s)
+    if start == stop:
+        return
+    event = threading.Event()
+    inbox = FetchBuffer(prefetch_bytes, event.set)
+    fetch = RangeFetch(view, queue, start, stop, inbox)
+    io.submit(OpenFetch(fetch))
+    try:
+        at = start
+        while at < stop:
+            arrival = _next(io, fetch, event, at, timeout_s)
+            found = arrival.columns
+            if found is None:
+                at = max(at, arrival.passed)
+                # Messages are missing: what is behind them counts from there.
+                fetch.reached = max(fetch.reached, at)
+                continue
+            found = found.slice(max(0, at - found.base_offset), stop - found.base_offset)
+            at = max(at, found.next_offset)
+            # Copies of what compaction keeps come with gaps between them.
+            fetch.reached = max(fetch.reached, at)
+            yield from (each for each in surviving_slices(found, arrival.survivors) if len(each))
+            _make_room(io, fetch, arrival.size)
+    finally:
+        if io.running:
+            io.submit(CloseFetch(fetch))
+
+
+def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> TopicView:
+    """The topic, which has this queue.
+
+    Raises:
+        UnknownResource: there is no such topic or queue.
+    """
+    view: TopicView = io.run(FindTopic(topic, timeout_s, queues=queue + 1))
+    check_queues(view, [queue])
+    return view
+
+
+def _next(
+    io: IoThread, fetch: RangeFetch, event: threading.Event, at: int, timeout_s: float
+) -> CompletedFetch:
+    """The next arrival; its error is raised."""
+    left = timeout_s
+    while not fetch.inbox.arrivals:
+        io.check()
+        event.clear()
+        fetch.inbox.wanted = True
+        if fetch.inbox.arrivals or event.wait(min(left, LOOK_AGAIN_S)):
+            continue
+        left -= LOOK_AGAIN_S
+        if left <= 0:
+            raise TimedOut(_silence(io, fetch, at, timeout_s))
+    arrival = fetch.inbox.arrivals.popleft()
+    if arrival.error is not None:
+        raise arrival.error
+    return arrival
+
+
+def _silence(io: IoThread, fetch: RangeFetch, at: int, timeout_s: float) -> str:
+    """Why nothing came, as far as it is known here."""
+    place = f"offset {at} of queue {fetch.queue} of topic {fetch.topic!r}"
+    known = io.core.watching.routes.topics.get(fetch.topic)
+    if known is not None and known.id != fetch.topic_id:
+        return f"{place} is gone: the topic was deleted and made anew; read it from its beginning"
+    leader = None if known is None else io.core.watching.routes.leader(fetch.topic, fetch.queue)
+    where = "any broker (the queue has no leader)" if leader is None else f"{leader[0]} {leader[1]}"
+    return f"{place} did not come within {timeout_s:g} s from {where}: try `logboom doctor`"
+
+
+def _make_room(io: IoThread, fetch: RangeFetch, size: int) -> None:
+    fetch.consumed += size
+    if fetch.stalled and fetch.fetched - fetch.consumed <= fetch.share_bytes // 2:
+        fetch.stalled = False
+        io.submit(WakeFetch(fetch))

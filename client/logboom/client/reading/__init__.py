@@ -1,1 +1,0 @@
-"""Reading queues ahead of their reader."""

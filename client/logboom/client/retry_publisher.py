@@ -1,0 +1,132 @@
+"""The sink of failed messages for threads and event loops: a producer of the consumer's own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from logboom.client.futures import ManyFuture
+from logboom.client.io_thread import IoThread
+from logboom.client.producer import Producer
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.results import Message
+from logboom.wire.errors import InternalError, LogboomError
+
+COPY_S: Final = 30.0
+"""How long a copy is tried before its message is handed out again."""
+MAX_COPIES_AT_ONCE: Final = 500
+"""Copies that are sent at once."""
+
+
+class RetryPublisher:
+    """Sends copies to retries and dead letters, from a thread of its own: to open a producer or a
+    topic waits, and neither the core's thread nor an event loop may."""
+
+    can_delay = True
+
+    def __init__(self, io: IoThread, timeout_s: float) -> None:
+        self._io = io
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[_RetryCopy | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._producer: Producer | None = None
+
+    def send(
+        self,
+        topic: str,
+        message: Message,
+        headers: dict[str, bytes],
+        delay_ms: int,
+        done: Callable[[LogboomError | None], None],
+    ) -> None:
+        """Send a copy; `done` is called in another thread. The group's coordinator has made the
+        topic."""
+        self._jobs.put(_RetryCopy(topic, message, headers, delay_ms, done))
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="logboom-copies", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            copies, last = self._waiting()
+            # What failed together waits together: a batch for each would hold up its queue.
+            for _, some in groupby(copies, attrgetter("topic", "delay_ms")):
+                self._send(list(some))
+
+    def _waiting(self) -> tuple[list[_RetryCopy], bool]:
+        """The copies that are to be sent, at least one, and whether they are the last."""
+        copies: list[_RetryCopy] = []
+        while len(copies) < MAX_COPIES_AT_ONCE and not (copies and self._jobs.empty()):
+            copy = self._jobs.get()
+            if copy is None:
+                return copies, True
+            copies.append(copy)
+        return copies, False
+
+    def _send(self, copies: list[_RetryCopy]) -> None:
+        """Send copies of one topic and delay."""
+        try:
+            future = self._send_many(copies)
+        except LogboomError as error:
+            if len(copies) == 1:
+                copies[0].done(error)
+                return
+            # One of them is too large, perhaps: that is no reason to keep the others.
+            for copy in copies:
+                self._send([copy])
+        else:
+            future.add_done_callback(lambda done: _tell(copies, done))
+
+    def _send_many(self, copies: list[_RetryCopy]) -> ManyFuture:
+        if self._producer is None:
+            options = ProducerOptions(delivery_timeout_s=COPY_S)
+            self._producer = Producer(self._io, options, self._timeout_s)
+        messages = [copy.message for copy in copies]
+        delay_ms = copies[0].delay_ms
+        return self._producer.send_many(
+            copies[0].topic,
+            [message.value for message in messages],
+            [message.key for message in messages],
+            tags=[message.tag for message in messages],
+            headers=[copy.headers for copy in copies],
+            timestamps_ms=[message.timestamp_ms for message in messages],
+            delay_s=delay_ms / 1000 if delay_ms else None,
+        )
+
+    def close(self) -> None:
+        """Send what is left, flush, and end the producer."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join(self._timeout_s)
+        if self._producer is not None:
+            self._producer.close(self._timeout_s)
+
+
+class _RetryCopy(NamedTuple):
+    """One copy to send."""
+
+    topic: str
+    message: Message
+    headers: dict[str, bytes]
+    delay_ms: int
+    done: Callable[[LogboomError | None], None]
+
+
+def _tell(copies: list[_RetryCopy], future: ManyFuture) -> None:
+    """The producer is through with them."""
+    error = future.exception()
+    if error is not None and not isinstance(error, LogboomError):
+        error = InternalError(f"copies were not sent: {error!r}; please report it")
+    for copy in copies:
+        copy.done(error)

@@ -1,0 +1,1 @@
+"""The sending half of the core: batches, flow control, acknowledgements."""

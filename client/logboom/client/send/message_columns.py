@@ -1,0 +1,154 @@
+"""The columns of one `send_many`: checked, parted by queue, cut into piles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import add, itemgetter
+from typing import Any
+
+from logboom.client.argument_checks import check_extras, check_size
+from logboom.client.send.producer_batch import (
+    OVERHEAD,
+    ProducerBatch,
+    QueueAccumulator,
+    TopicAccumulator,
+)
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.hashing import queue_for, queues_for
+from logboom.wire.packing import pack_timestamps
+
+
+class MessageColumns:
+    """The columns of one `send_many`, checked, and parts of them."""
+
+    __slots__ = ("headers", "keys", "lengths", "tags", "times", "values")
+
+    def __init__(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        tags: str | Sequence[str | None] | None,
+        headers: Sequence[Mapping[str, bytes] | None] | None,
+        times: int | Sequence[int] | None,
+    ) -> None:
+        self.values = values
+        self.keys = keys
+        self.tags = tags
+        self.headers = headers
+        self.times = times
+        self.lengths: list[int] | None = None
+        """Bytes of each message; None: not counted yet."""
+
+    def check(self, lane: TopicAccumulator) -> None:
+        """Refuse what no batch could hold."""
+        count = len(self.values)
+        if count == 0:
+            raise InvalidRequest("send_many needs at least one value")
+        lengths = _lengths(self.values, "values")
+        if self.keys is not None:
+            _same_length(self.keys, count, "keys")
+            lengths = list(map(add, lengths, _lengths(self.keys, "keys")))
+        if self.headers is not None:
+            _same_length(self.headers, count, "headers")
+            lengths = list(map(add, lengths, map(_headers_size, self.headers)))
+        self._check_tags(count)
+        if isinstance(self.times, int):
+            check_extras(None, None, self.times)
+        elif self.times is not None:
+            _same_length(self.times, count, "timestamps_ms")
+            pack_timestamps(self.times)
+        self.lengths = lengths
+        # Counting equal lengths is faster than looking for the greatest.
+        largest = lengths[0] if lengths.count(lengths[0]) == count else max(lengths)
+        if largest + OVERHEAD > lane.largest:
+            check_size(lane.name, lane.largest, largest)
+
+    def _check_tags(self, count: int) -> None:
+        if isinstance(self.tags, str):
+            check_extras(self.tags, None, None)
+        elif self.tags is not None:
+            _same_length(self.tags, count, "tags")
+            for tag in set(self.tags):
+                check_extras(tag, None, None)
+
+    def sizes(self) -> list[int]:
+        """Bytes that each message counts for."""
+        lengths = self.lengths or []
+        return [length + OVERHEAD for length in lengths]
+
+    def total(self) -> int:
+        """Bytes that all of them count for."""
+        return sum(self.lengths or ()) + OVERHEAD * len(self.values)
+
+    def pick(self, rows: list[int]) -> MessageColumns:
+        """Only these rows."""
+        first = rows[0]
+        getter = itemgetter(*rows, first)  # two at least, so that it gives a tuple
+
+        def picked(column: Any) -> Any:
+            if column is None or isinstance(column, (str, int)):
+                return column
+            return getter(column)[:-1]
+
+        columns = (self.values, self.keys, self.tags, self.headers, self.times)
+        part = MessageColumns(*map(picked, columns))
+        part.lengths = picked(self.lengths)
+        return part
+
+    def fill(self, pile: ProducerBatch, start: int, stop: int) -> None:
+        """Copy rows into a pile: the caller may change its lists once `send_many` returns."""
+        pile.values = list(self.values[start:stop])
+        pile.keys = None if self.keys is None else list(self.keys[start:stop])
+        if isinstance(self.tags, str):
+            pile.tags = self.tags
+        elif self.tags is not None:
+            pile.tags = list(self.tags[start:stop])
+        pile.headers = None if self.headers is None else list(self.headers[start:stop])
+        if isinstance(self.times, int):
+            pile.times = self.times
+        elif self.times is not None:
+            pile.times = list(self.times[start:stop])
+        pile.plain = False
+
+
+def parts_of(
+    lane: TopicAccumulator, columns: MessageColumns, queue: int | None
+) -> list[tuple[QueueAccumulator | None, MessageColumns]]:
+    """(queue, rows); the queue None for rows without a key, which go batch by batch."""
+    if queue is not None:
+        return [(lane.pick(queue), columns)]
+    count, keys = len(lane.queues), columns.keys
+    if keys is None:
+        return [(None, columns)]
+    if count == 1:
+        return [(lane.queues[0], columns)]
+    rows: list[list[int]] = [[] for _ in range(count + 1)]
+    if None in keys:
+        places = [count if key is None else queue_for(key, count) for key in keys]
+    else:
+        places = queues_for(keys, count)  # type: ignore[arg-type]  # no None among them
+    for row, place in enumerate(places):
+        rows[place].append(row)
+    lines: list[QueueAccumulator | None] = [*lane.queues, None]
+    return [
+        (line, columns.pick(picked)) for line, picked in zip(lines, rows, strict=True) if picked
+    ]
+
+
+def _lengths(column: Sequence[bytes | None], field: str) -> list[int]:
+    kinds = set(map(type, column))
+    if kinds == {bytes}:
+        return list(map(len, column))  # type: ignore[arg-type]  # all are bytes
+    if not kinds <= {bytes, type(None)}:
+        wrong = next(kind.__name__ for kind in kinds if kind not in (bytes, type(None)))
+        raise InvalidRequest(f"{field} are bytes or None, not {wrong}: encode them first")
+    return [0 if item is None else len(item) for item in column]
+
+
+def _headers_size(headers: Mapping[str, bytes] | None) -> int:
+    return 0 if headers is None else check_extras(None, headers, None)
+
+
+def _same_length(column: Sequence[object], count: int, field: str) -> None:
+    if len(column) != count:
+        raise InvalidRequest(f"{len(column)} {field} for {count} values: give one per message")

@@ -1,0 +1,221 @@
+"""A pile on its way: the batch that was made of it, and its place in the order.
+
+Piles of sent messages, by topic and queue: each becomes one batch of one queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from logboom.client.cluster.connections import RequestHandle
+from logboom.client.delays import Parking
+from logboom.client.promise import Promise
+from logboom.wire.batch import NO_PRODUCER, encode_batch
+from logboom.wire.errors import UnknownResource
+from logboom.wire.parking import AT_ONCE
+from logboom.wire.transactions import TransactionId
+
+if TYPE_CHECKING:
+    from logboom.client.send.queue_sender import QueueSender
+
+
+NOBODY: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
+"""Producer id, epoch and sequence of a batch that is not numbered."""
+
+
+class InFlightBatch:
+    """A batch on its way."""
+
+    __slots__ = ("attempts", "batch", "deadline", "order", "pile", "place", "ticket")
+
+    def __init__(self, pile: ProducerBatch, order: int, deadline: float) -> None:
+        self.pile = pile
+        self.order = order
+        """Place in the order of sends."""
+        self.place = 0
+        """Which batch of its epoch it is."""
+        self.deadline = deadline
+        self.batch = pile.batch
+        # Whoever waits for many piles must not keep what they held.
+        pile.batch = b""
+        self.attempts = 0
+        self.ticket: RequestHandle | None = None
+
+    def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
+        """Make the batch; its messages without a time get `now_ms`.
+
+        Raises:
+            InvalidRequest: the pile holds what no batch can.
+        """
+        pile = self.pile
+        pile.time_ms = now_ms
+        times = pile.times
+        if isinstance(times, list):
+            times = pile.times = [now_ms if time is None else time for time in times]
+        pile.count = len(pile.values)
+        self.batch = encode_batch(
+            pile.values,
+            pile.keys,
+            pile.tags,
+            pile.headers,
+            times,  # type: ignore[arg-type]  # every None was just replaced
+            now_ms=now_ms,
+            codec=codec,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+        )
+        pile.let_go()
+
+
+OVERHEAD: Final = 16
+"""Bytes counted for a message beside its value, key, tag and headers."""
+MAX_PILE_COUNT: Final = 65_536
+"""Messages that one pile takes."""
+
+
+class ProducerBatch(Promise[int]):
+    """Messages of one batch. Its value, once acknowledged, is the first one's offset."""
+
+    __slots__ = (
+        "attached",
+        "batch",
+        "born",
+        "count",
+        "due_ms",
+        "headers",
+        "keys",
+        "parked",
+        "plain",
+        "queue",
+        "size",
+        "tags",
+        "time_ms",
+        "times",
+        "topic",
+        "transaction",
+        "values",
+    )
+
+    def __init__(self, topic: str, queue: int, born: float) -> None:
+        super().__init__()
+        self.topic = topic
+        self.queue = queue
+        self.born = born
+        """Monotonic seconds; the delivery time-out counts from here."""
+        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] | None = None
+        self.tags: list[str | None] | str | None = None
+        self.headers: list[Mapping[str, bytes] | None] | None = None
+        self.times: list[int | None] | int | None = None
+        self.time_ms = 0
+        """Message time of messages that were given none: set when the batch is made."""
+        self.plain = True
+        """Whether there are values only."""
+        self.count = 0
+        """Messages in it, once the core has taken it."""
+        self.size = 0
+        """Bytes, counted against the buffer."""
+        self.due_ms = AT_ONCE
+        """When its messages are delivered, ms since 1970; -1: at once."""
+        self.parked: Parking | None = None
+        """Where they wait until then, once acknowledged; its value is -1 then."""
+        self.transaction: TransactionId | None = None
+        """Whose decision they wait for."""
+        self.batch = b""
+        """The messages, if they came encoded: there are no columns then."""
+        self.attached: Any = None
+        """What a skin keeps with the pile."""
+
+    def add_extras(
+        self,
+        index: int,
+        key: bytes | None,
+        tag: str | None,
+        headers: Mapping[str, bytes] | None,
+        time_ms: int | None,
+    ) -> None:
+        """Append to the columns that exist, and make those that message `index` is first to
+        need."""
+        self.plain = False
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = [*repeat(None, index), key]
+        if isinstance(self.tags, list):
+            self.tags.append(tag)
+        elif tag is not None:
+            self.tags = [*repeat(None, index), tag]
+        if self.headers is not None:
+            self.headers.append(headers)
+        elif headers is not None:
+            self.headers = [*repeat(None, index), headers]
+        if isinstance(self.times, list):
+            self.times.append(time_ms)
+        elif time_ms is not None:
+            self.times = [*repeat(None, index), time_ms]
+
+    def time_of(self, index: int) -> int:
+        """Message time of message `index`, once the batch was made."""
+        time = self.times[index] if isinstance(self.times, list) else self.times
+        return self.time_ms if time is None else time
+
+    def let_go(self) -> None:
+        """Drop the columns that the batch now holds; the times stay for the results."""
+        self.values = []
+        self.keys = self.tags = self.headers = None
+
+
+def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:
+    """What was sent to no avail, e.g. again: done, without an offset."""
+    pile = ProducerBatch(topic, -1 if queue is None else queue, 0.0)
+    pile.count = count
+    pile.resolve(-1)
+    return pile
+
+
+class QueueAccumulator:
+    """One queue's piles: full ones, and the one that fills."""
+
+    __slots__ = ("closed", "open", "queue", "sender", "topic")
+
+    def __init__(self, topic: TopicAccumulator, queue: int) -> None:
+        self.topic = topic
+        self.queue = queue
+        self.closed: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        self.sender: QueueSender | None = None
+        """The core's side."""
+
+
+class TopicAccumulator:
+    """One topic's queues, and which of them takes messages without a key now."""
+
+    __slots__ = ("largest", "name", "queues", "sticky", "topic_id")
+
+    def __init__(self, name: str, topic_id: int, count: int, largest: int, sticky: int) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.largest = largest
+        """Bound of a message: value, key and headers, in bytes."""
+        self.queues = [QueueAccumulator(self, queue) for queue in range(count)]
+        self.sticky = sticky % count
+
+    def move_on(self, queue: int) -> None:
+        """The pile of `queue` went: keyless messages go to the next queue."""
+        if queue == self.sticky:
+            self.sticky = (queue + 1) % len(self.queues)
+
+    def pick(self, queue: int) -> QueueAccumulator:
+        """The lane of a queue given by its number.
+
+        Raises:
+            UnknownResource: UNKNOWN_QUEUE.
+        """
+        if not 0 <= queue < len(self.queues):
+            text = f"topic {self.name!r} has queues 0 to {len(self.queues) - 1}, not {queue}"
+            raise UnknownResource(text, "UNKNOWN_QUEUE", topic=self.name, queue=queue)
+        return self.queues[queue]

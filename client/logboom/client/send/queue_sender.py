@@ -1,0 +1,368 @@
+"""One queue's sending: order, sequences, retries (SAFETY Q9).
+
+From the oldest batch in doubt on, at most `MAX_FLYING` are sent: the broker's window of a producer
+holds so many, and what it has forgotten it would store again. A batch that was sent keeps its
+sequence until its outcome is known; retries go out in order, with the same bytes, so the broker
+answers a duplicate with the first offsets.
+
+After an error that may pass, the oldest batch in doubt is sent again alone: as long as the leader
+refuses it, it would refuse the others too. Once it is stored the others follow at once.
+
+When an outcome is given up, the sequence has a hole that nobody may fill: nothing new is sent
+until all that is in doubt is settled, and then the queue goes on under a new producer epoch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from logboom.client.cluster.connections import Connections
+from logboom.client.cluster.leader_cache import LeaderCache
+from logboom.client.cluster.request_router import backoff
+from logboom.client.core_context import CoreTurn, Timer
+from logboom.client.delays import Parking
+from logboom.client.send.producer_batch import (
+    NOBODY,
+    InFlightBatch,
+    ProducerBatch,
+    QueueAccumulator,
+)
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.wire.batch import set_producer
+from logboom.wire.errors import LogboomError, ProducerError, TimedOut
+from logboom.wire.head import sequence_after
+from logboom.wire.messages import Produce, Produced
+from logboom.wire.session import Reply
+
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_FLYING: Final = 5
+"""Batches of a queue from the oldest in doubt to the newest: the broker's window."""
+ATTEMPT_TIMEOUT_S: Final = 10.0
+"""Seconds after which an unanswered batch is sent again: an answer may have been lost."""
+OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
+
+
+class QueueSender:
+    """The core's side of one `QueueAccumulator`."""
+
+    def __init__(
+        self,
+        line: QueueAccumulator,
+        buffer: SendBuffer[Any],
+        producer_id: int,
+        connections: Connections,
+        leaders: LeaderCache,
+        turn: CoreTurn,
+        rng: random.Random,
+    ) -> None:
+        self._line = line
+        self._buffer = buffer
+        self._options = buffer.options
+        self._producer_id = producer_id
+        self._connections = connections
+        self._leaders = leaders
+        self._turn = turn
+        self._rng = rng
+        self._topic = line.topic.name
+        self._topic_id = line.topic.topic_id
+        self._queue = line.queue
+        self._waiting: deque[InFlightBatch] = deque()
+        """Taken from the lane, never sent in this epoch."""
+        self._flying: deque[InFlightBatch] = deque()
+        """Sent and in doubt, in the order of their sequences."""
+        self._taken = 0
+        self._epoch = 0
+        self._sequence = 0
+        self._place = 0
+        self._hole = False
+        """A sequence was given up: settle what flies, then take a new epoch."""
+        self._probing = False
+        """The last answer was an error that may pass: only the oldest in doubt is sent."""
+        self._endpoint = ""
+        """Where the flying ones were sent."""
+        self._pause: Timer | None = None
+        self._linger: Timer | None = None
+        self._expiry: Timer | None = None
+        self._last_error: LogboomError | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The producer epoch of this queue."""
+        return self._epoch
+
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._flying and not self._waiting
+
+    def piles(self) -> list[ProducerBatch]:
+        """The piles on their way."""
+        return [parcel.pile for parcel in (*self._flying, *self._waiting)]
+
+    def add(self, piles: list[ProducerBatch]) -> None:
+        """Take piles in line, e.g. for a flush: they no longer wait for others to fill them."""
+        for pile in piles:
+            deadline = pile.born + self._options.delivery_timeout_s
+            self._waiting.append(InFlightBatch(pile, self._taken, deadline))
+            self._taken += 1
+        if self._expiry is None and not self.idle():
+            self._arm_expiry()
+
+    def pump(self) -> None:
+        """Send whatever may be sent now."""
+        if self._pause is not None:
+            return
+        try:
+            endpoint = self._leaders.endpoint(self._topic, self._queue)
+        except LogboomError as error:
+            self.fail_all(error)
+            return
+        self._take()
+        if endpoint is None or self.idle():
+            return  # news of a leader pumps again
+        if self._options.acks == "none":
+            self._tell_all(endpoint)
+            return
+        self._move(endpoint)
+        for parcel in islice(self._flying, 1 if self._probing else None):
+            if parcel.ticket is None:
+                self._post(parcel)
+        while self._waiting and not self._hole and self._room() > 0:
+            parcel = self._waiting.popleft()
+            try:
+                self._number(parcel)
+            except LogboomError as error:
+                self._give_up(parcel, error)
+                continue
+            self._flying.append(parcel)
+            self._post(parcel)
+
+    def rerouted(self) -> None:
+        """The metadata changed: a new leader is worth trying at once."""
+        if self._pause is not None and self._moved():
+            self._pause.cancel()
+            self._pause = None
+        self.pump()
+
+    def fail_all(self, error: LogboomError) -> None:
+        """Give up everything for one reason, e.g. the topic is gone."""
+        if self._flying:
+            self._hole = True
+        self.add(self._buffer.take(self._line, 1 << 30, filling=True))
+        parcels = [*self._flying, *self._waiting]
+        self._flying.clear()
+        self._waiting.clear()
+        for parcel in parcels:
+            self._give_up(parcel, error)
+        self._settle_hole()
+
+    # Taking piles from the lane.
+
+    def _take(self) -> None:
+        """A pile that still fills goes when nothing flies (and its linger is over)."""
+        line = self._line
+        room = self._room() - len(self._waiting)
+        if room <= 0 or (line.open is None and not line.closed):
+            return
+        filling = False
+        if line.open is not None and self.idle() and not line.closed:
+            ripe = line.open.born + self._buffer.linger_s
+            filling = ripe <= self._turn.now
+            if not filling and self._linger is None:
+                self._linger = self._turn.after(ripe - self._turn.now, self._lingered)
+        piles = self._buffer.take(line, room, filling=filling)
+        if piles:
+            self.add(piles)
+
+    def _room(self) -> int:
+        """How many batches more may be sent now."""
+        if not self._flying:
+            return 1 if self._probing else MAX_FLYING
+        return 0 if self._probing else MAX_FLYING - (self._place - self._flying[0].place)
+
+    def _lingered(self) -> None:
+        self._linger = None
+        self.pump()
+
+    # Sending.
+
+    def _number(self, parcel: InFlightBatch) -> None:
+        """Give a batch its place in the sequence; this is when it is encoded."""
+        producer = (self._producer_id, self._epoch, self._sequence)
+        if parcel.batch:
+            parcel.batch = set_producer(parcel.batch, *producer)
+        else:
+            parcel.encode(self._turn.wall_ms, self._options.compression, producer)
+        self._sequence = sequence_after(self._sequence, parcel.pile.count)
+        parcel.place = self._place
+        self._place += 1
+
+    def _post(self, parcel: InFlightBatch) -> None:
+        left = min(max(parcel.deadline - self._turn.now, 0.001), ATTEMPT_TIMEOUT_S)
+        parcel.attempts += 1
+        parcel.ticket = self._connections.request(
+            self._endpoint,
+            Produce(
+                0,
+                int(left * 1000),
+                self._topic,
+                self._queue,
+                self._options.acks,
+                self._topic_id,
+                parcel.pile.due_ms,
+                parcel.pile.transaction,
+            ),
+            [parcel.batch],
+            lambda reply: self._answered(parcel, reply),
+            left,
+        )
+
+    def _tell_all(self, endpoint: str) -> None:
+        """acks="none": off they go, unnumbered: nobody would answer, so nothing is resent."""
+        while self._waiting:
+            parcel = self._waiting[0]
+            try:
+                if not parcel.batch:
+                    parcel.encode(self._turn.wall_ms, self._options.compression, NOBODY)
+            except LogboomError as error:
+                self._give_up(self._waiting.popleft(), error)
+                continue
+            due_ms = parcel.pile.due_ms
+            message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
+            if not self._connections.tell(endpoint, message, [parcel.batch]):
+                self._connections.when_open(endpoint, self.pump)
+                return
+            self._waiting.popleft()
+            self._buffer.free(parcel.pile.size)
+            parcel.pile.resolve(-1)
+            if not self._waiting:
+                self._take()
+
+    def _moved(self) -> bool:
+        try:
+            endpoint = self._leaders.endpoint(self._topic, self._queue)
+        except LogboomError:
+            return True
+        return endpoint is not None and endpoint != self._endpoint
+
+    def _move(self, endpoint: str) -> None:
+        """All in doubt goes to the new leader; the old one's answers no longer count."""
+        if endpoint == self._endpoint:
+            return
+        self._endpoint = endpoint
+        for parcel in self._flying:
+            if parcel.ticket is not None:
+                parcel.ticket.cancel()
+                parcel.ticket = None
+
+    # Answers.
+
+    def _answered(self, parcel: InFlightBatch, reply: Reply) -> None:
+        parcel.ticket = None
+        message, error = reply.message, reply.error
+        self._probing = False
+        if isinstance(message, Produced):
+            self._flying.remove(parcel)
+            self._buffer.free(parcel.pile.size)
+            parcel.batch = b""
+            self._stored(parcel.pile, message)
+            self._settle_hole()
+            self.pump()
+        elif isinstance(error, ProducerError):
+            self._out_of_step(parcel, error)
+        elif error is None or self._leaders.worth_retrying(self._topic, error):
+            self._leaders.learn(self._topic, self._queue, error)
+            self._last_error = error
+            self._probing = True
+            if not self._moved():
+                self._pause_for(backoff(parcel.attempts, self._rng))
+            self.pump()
+        else:
+            # It took a place in the sequence and left it empty.
+            self._flying.remove(parcel)
+            self._hole = True
+            self._give_up(parcel, error)
+            self._settle_hole()
+            self.pump()
+
+    def _stored(self, pile: ProducerBatch, message: Produced) -> None:
+        if message.side < 0:
+            pile.resolve(message.base_offset)
+            return
+        place = (message.base_offset, message.side, pile.due_ms, self._topic_id)
+        pile.parked = Parking(self._topic, self._queue, *place)
+        pile.resolve(-1)
+
+    def _out_of_step(self, parcel: InFlightBatch, error: ProducerError) -> None:
+        """The leader misses an earlier batch, so it surely does not have this one.
+
+        If an earlier one still flies, that comes first and this one after it. Else the leader's
+        window does not know the end of our sequence: this batch starts a new epoch.
+        """
+        if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not parcel:
+            self._last_error = error
+            self._probing = True
+            self._pause_for(backoff(0, self._rng))
+            return
+        self._hole = True
+        self._flying.remove(parcel)
+        # Back in line; others of this sequence may be back already, before it or behind it.
+        place = sum(1 for other in self._waiting if other.order < parcel.order)
+        self._waiting.insert(place, parcel)
+        self._settle_hole()
+        self.pump()
+
+    def _settle_hole(self) -> None:
+        """Nothing is in doubt any more: a new epoch, whose sequence starts at 0."""
+        if self._hole and not self._flying:
+            self._hole = False
+            self._epoch += 1
+            self._sequence = 0
+
+    def _pause_for(self, delay: float) -> None:
+        if self._pause is None:
+            self._pause = self._turn.after(delay, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self.pump()
+
+    # Giving up.
+
+    def _arm_expiry(self) -> None:
+        first = min(parcel.deadline for parcel in (*self._flying, *self._waiting))
+        self._expiry = self._turn.after(first - self._turn.now, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        for parcel in [p for p in self._flying if p.deadline <= self._turn.now]:
+            # Its outcome stays unknown for ever: its sequence must not be used again.
+            self._flying.remove(parcel)
+            self._hole = True
+            self._give_up(parcel, self._timed_out(sent=True))
+        for parcel in [p for p in self._waiting if p.deadline <= self._turn.now]:
+            self._waiting.remove(parcel)
+            self._give_up(parcel, self._timed_out(sent=parcel.attempts > 0))
+        self._settle_hole()
+        if not self.idle():
+            self._arm_expiry()
+        self.pump()
+
+    def _timed_out(self, *, sent: bool) -> TimedOut:
+        why = str(self._last_error) if self._last_error else "its leader did not answer"
+        seconds = f"{self._options.delivery_timeout_s:g} s"
+        doubt = "it may still have been stored" if sent else "it was not stored"
+        text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
+        return TimedOut(text, topic=self._topic, queue=self._queue, sent=sent)
+
+    def _give_up(self, parcel: InFlightBatch, error: LogboomError) -> None:
+        if parcel.ticket is not None:
+            parcel.ticket.cancel()
+            parcel.ticket = None
+        self._buffer.free(parcel.pile.size)
+        parcel.batch = b""
+        parcel.pile.fail(error)

@@ -1,0 +1,351 @@
+"""The API's side of a producer: where messages pile up until the core takes them.
+
+Threads of the API add, the core takes. Nothing here waits: the skins override the two hooks for a
+topic that is not known yet and for a full buffer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from itertools import accumulate
+from typing import Any, Generic, TypeVar
+
+from logboom.client.argument_checks import BytesLike, as_bytes, check_extras, check_size
+from logboom.client.delays import due_time
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.message_columns import MessageColumns, parts_of
+from logboom.client.send.producer_batch import (
+    MAX_PILE_COUNT,
+    OVERHEAD,
+    ProducerBatch,
+    QueueAccumulator,
+    TopicAccumulator,
+)
+from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
+from logboom.wire.hashing import queue_for
+from logboom.wire.parking import AT_ONCE
+
+F = TypeVar("F")
+
+
+class SendBuffer(Generic[F]):
+    """What one producer was given and nobody has acknowledged yet.
+
+    Args:
+        make_future: what `send` returns, from the pile and the place in it.
+        lock: held for some microseconds by each side.
+        clock: monotonic seconds.
+        ring: called when the core has something new to take.
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        make_future: Callable[[ProducerBatch, int], F],
+        lock: AbstractContextManager[Any],
+        clock: Callable[[], float],
+        ring: Callable[[], object],
+    ) -> None:
+        options.validate()
+        self.options = options
+        self.lock = lock
+        self.topics: dict[str, TopicAccumulator] = {}
+        """The topics that may be sent to; the core fills it, closing or a fork empties it."""
+        self.ready: deque[QueueAccumulator] = deque()
+        """Queues with something new; the core empties it."""
+        self.added = 0
+        """Bytes ever taken in; written under the lock."""
+        self.freed = 0
+        """Bytes ever acknowledged or given up; written by the core alone."""
+        self.room_wanted: list[Callable[[], object]] = []
+        """Called (and dropped) by the core when bytes were freed."""
+        self.parks: TransactionBatches | None = None
+        """Whose decision all that is sent now waits for."""
+        self.alone = False
+        """Whether each message gets a pile of its own."""
+        self._make_future = make_future
+        self._clock = clock
+        self._ring = ring
+        self._max_bytes = options.max_batch_bytes
+        self._buffer_bytes = options.buffer_bytes
+
+    # The hooks: a skin waits here, the pure buffer refuses.
+
+    def find_topic(self, topic: str) -> TopicAccumulator:
+        """Called for a topic that is not in `topics`."""
+        text = f"topic {topic!r} was not opened for this producer"
+        raise UnknownResource(text, "UNKNOWN_TOPIC", topic=topic)
+
+    def find_queue(self, lane: TopicAccumulator, queue: int) -> TopicAccumulator:
+        """Called for a queue that the topic is not known to have: it may have got more of them."""
+        return lane
+
+    def wait_for_room(self) -> None:
+        """Called when more than `buffer_bytes` wait; returns when there is room."""
+        text = f"{self._buffer_bytes} bytes wait for acknowledgement: send again later"
+        raise Unavailable(text, "BUSY")
+
+    def wall_ms(self) -> int:
+        """Called for the time of day, ms since 1970, that a delay counts from."""
+        raise InvalidRequest("this producer has no clock: it sends without a delay")
+
+    @property
+    def linger_s(self) -> float:
+        """Seconds that a batch waits to fill."""
+        linger_s = self.options.linger_ms / 1000
+        return linger_s if self.parks is None else max(linger_s, self.parks.linger_s)
+
+    @property
+    def full(self) -> bool:
+        """Whether `send` would have to wait."""
+        return self.added - self.freed >= self._buffer_bytes
+
+    def send(
+        self,
+        topic: str,
+        value: BytesLike | None,
+        *,
+        key: BytesLike | None = None,
+        tag: str | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+        queue: int | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
+    ) -> F:
+        """Put one message on its queue's pile.
+
+        The queue is the given one, else that of the key's hash, else one after the other by
+        batches. Without `timestamp_ms` the message gets the time at which its batch is made.
+
+        Raises:
+            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
+            UnknownResource: no such topic or queue.
+        """
+        lane = self.topics.get(topic)
+        if lane is None:
+            lane = self.find_topic(topic)
+        if queue is not None and queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
+        size = OVERHEAD
+        if type(value) is bytes:
+            size += len(value)
+        elif value is not None:
+            value = as_bytes(value, "value")
+            size += len(value)
+        extras = tag is not None or headers is not None or timestamp_ms is not None
+        if key is not None:
+            key = as_bytes(key, "key") if type(key) is not bytes else key
+            size += len(key)
+        if extras:
+            size += check_extras(tag, headers, timestamp_ms)
+        if size > lane.largest:
+            check_size(lane.name, lane.largest, size - OVERHEAD)
+        delayed = delay_s is not None or deliver_at is not None
+        due_ms = due_time(delay_s, deliver_at, self.wall_ms()) if delayed else AT_ONCE
+        if self.added - self.freed >= self._buffer_bytes:
+            self.wait_for_room()
+        fresh = False
+        with self.lock:
+            if queue is not None:
+                line = lane.pick(queue)
+            elif key is None:
+                line = lane.queues[lane.sticky]
+            else:
+                line = lane.queues[queue_for(key, len(lane.queues))]
+            pile = line.open
+            if delayed or self.alone:
+                fresh = True
+                pile = self._apart(line, due_ms)
+            elif pile is None or pile.size + size > self._max_bytes:
+                fresh = True
+                pile = self._roll(line, size, keyless=queue is None and key is None)
+            index = len(pile.values)
+            pile.values.append(value)
+            if extras or key is not None or not pile.plain:
+                pile.add_extras(index, key, tag, headers, timestamp_ms)
+            pile.size += size
+            self.added += size
+        if fresh:
+            self._ring()
+        return self._make_future(pile, index)
+
+    def _roll(self, line: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
+        """A pile with room for `size` more bytes; full ones on the way are closed."""
+        while line.open is not None:
+            if line.open.size + size <= self._max_bytes:
+                return line.open
+            self._close(line)
+            if keyless:
+                line = line.topic.queues[line.topic.sticky]
+        line.open = pile = self._pile(line, AT_ONCE)
+        self.ready.append(line)
+        return pile
+
+    def _pile(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
+        pile = ProducerBatch(line.topic.name, line.queue, self._clock())
+        pile.due_ms = due_ms
+        if self.parks is not None:
+            self.parks.admit(pile, line.topic.topic_id)
+        return pile
+
+    def _apart(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
+        """A pile for one message that waits: who takes it back must not take back another's."""
+        pile = self._pile(line, due_ms)
+        line.closed.append(pile)
+        self.ready.append(line)
+        line.topic.move_on(line.queue)
+        return pile
+
+    def _close(self, line: QueueAccumulator) -> None:
+        if line.open is not None:
+            line.closed.append(line.open)
+            line.open = None
+            self.ready.append(line)
+            line.topic.move_on(line.queue)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        queue: int | None = None,
+        tags: str | Sequence[str | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+        delay_s: float | None = None,
+        deliver_at: datetime | int | None = None,
+    ) -> list[ProducerBatch]:
+        """Put whole columns on their queues: by `queue`, by `keys`, else one after the other.
+
+        Each pile is one batch of at most `max_batch_bytes`, in the order of the columns.
+
+        Raises:
+            InvalidRequest: columns of unequal length, a wrong type, or TOO_LARGE.
+            UnknownResource: no such topic or queue.
+        """
+        lane = self.topics.get(topic)
+        if lane is None:
+            lane = self.find_topic(topic)
+        if queue is not None and queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
+        columns = MessageColumns(values, keys, tags, headers, timestamps_ms)
+        columns.check(lane)
+        due_ms = AT_ONCE
+        if delay_s is not None or deliver_at is not None:
+            due_ms = due_time(delay_s, deliver_at, self.wall_ms())
+        if self.added - self.freed >= self._buffer_bytes:
+            self.wait_for_room()
+        piles: list[ProducerBatch] = []
+        with self.lock:
+            for line, part in parts_of(lane, columns, queue):
+                piles += self._pile_up(lane, line, part, due_ms)
+        self._ring()
+        return piles
+
+    def send_batch(
+        self, topic: str, queue: int, batch: bytes, count: int, parks: TransactionBatches | None
+    ) -> ProducerBatch:
+        """Put an encoded batch of `count` messages on its queue; with `parks` it waits for their
+        decision.
+
+        Raises:
+            UnknownResource: no such topic or queue.
+        """
+        lane = self.topics.get(topic) or self.find_topic(topic)
+        if queue >= len(lane.queues):
+            lane = self.find_queue(lane, queue)
+        line = lane.pick(queue)
+        if self.added - self.freed >= self._buffer_bytes:
+            self.wait_for_room()
+        pile = ProducerBatch(topic, queue, self._clock())
+        pile.batch, pile.count, pile.size = batch, count, len(batch)
+        with self.lock:
+            if parks is not None:
+                parks.admit(pile, lane.topic_id)
+            self._close(line)
+            line.closed.append(pile)
+            self.ready.append(line)
+            self.added += pile.size
+        self._ring()
+        return pile
+
+    def _pile_up(
+        self,
+        topic: TopicAccumulator,
+        line: QueueAccumulator | None,
+        part: MessageColumns,
+        due_ms: int,
+    ) -> list[ProducerBatch]:
+        piles = []
+        for start, stop, size in self._cuts(part):
+            lane = topic.queues[topic.sticky] if line is None else line
+            # What was sent before on this queue stays before.
+            self._close(lane)
+            pile = self._pile(lane, due_ms)
+            part.fill(pile, start, stop)
+            pile.size = size
+            self.added += size
+            lane.closed.append(pile)
+            self.ready.append(lane)
+            if line is None:
+                topic.move_on(lane.queue)
+            piles.append(pile)
+        return piles
+
+    def _cuts(self, part: MessageColumns) -> list[tuple[int, int, int]]:
+        """(start, stop, bytes) of batches within `max_batch_bytes`; one message always fits."""
+        count, total = len(part.values), part.total()
+        if total <= self._max_bytes and count <= MAX_PILE_COUNT:
+            return [(0, count, total)]
+        cuts = []
+        ends = list(accumulate(part.sizes(), initial=0))
+        start = 0
+        for stop in range(1, count + 1):
+            over = stop < count and ends[stop + 1] - ends[start] > self._max_bytes
+            if over or stop == count or stop - start == MAX_PILE_COUNT:
+                cuts.append((start, stop, ends[stop] - ends[start]))
+                start = stop
+        return cuts
+
+    # The core's side.
+
+    def reshape(
+        self, name: str, topic_id: int, count: int, largest: int, sticky: int
+    ) -> TopicAccumulator:
+        """A topic as the metadata has it now: opened, made anew, or with more queues."""
+        with self.lock:
+            lane = self.topics.get(name)
+            if lane is None or lane.topic_id != topic_id:
+                lane = self.topics[name] = TopicAccumulator(name, topic_id, count, largest, sticky)
+            lane.largest = largest
+            while len(lane.queues) < count:
+                lane.queues.append(QueueAccumulator(lane, len(lane.queues)))
+            return lane
+
+    def take(self, line: QueueAccumulator, limit: int, *, filling: bool) -> list[ProducerBatch]:
+        """Up to `limit` piles of a queue, oldest first; the one that fills only if asked."""
+        with self.lock:
+            taken = [line.closed.popleft() for _ in range(min(limit, len(line.closed)))]
+            if filling and line.open is not None and len(taken) < limit:
+                taken.append(line.open)
+                line.open = None
+                line.topic.move_on(line.queue)
+            return taken
+
+    def take_all(self) -> list[tuple[QueueAccumulator, list[ProducerBatch]]]:
+        """Every pile, for a flush or an end."""
+        with self.lock:
+            lines = [line for lane in self.topics.values() for line in lane.queues]
+        return [(line, self.take(line, 1 << 30, filling=True)) for line in lines]
+
+    def free(self, size: int) -> None:
+        """Bytes were acknowledged or given up."""
+        self.freed += size
+        while self.room_wanted:
+            self.room_wanted.pop()()

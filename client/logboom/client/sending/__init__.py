@@ -1,1 +1,0 @@
-"""From `send` to acknowledged batches."""

@@ -1,0 +1,106 @@
+"""One queue of a consumer of a subscription, as the core has it; and what it asks of the leader."""
+
+from __future__ import annotations
+
+from logboom.client.cluster.connections import RequestHandle
+from logboom.client.core_context import Timer
+from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
+from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.wire.subscription_messages import (
+    Detach,
+    Receive,
+    SettleMessages,
+    Span,
+    Start,
+    Subscribe,
+)
+
+
+class Attachment:
+    """One queue of one consumer."""
+
+    def __init__(
+        self, subscriber: SubscriberState, place: SubscribedQueue, topic_id: int, start: Start
+    ) -> None:
+        self.subscriber = subscriber
+        self.place = place
+        self.topic_id = topic_id
+        self.start = start
+        """Where the subscription begins in this queue, should it not know it."""
+        self.open = False
+        self.closed = False
+        self.session = 0
+        self.number = 0
+        self.endpoint = ""
+        self.attempts = 0
+        self.asking: RequestHandle | None = None
+        self.receiving: dict[int, RequestHandle] = {}
+        self.settling: RequestHandle | None = None
+        self.pause: Timer | None = None
+
+    def cancel(self) -> None:
+        """Nothing that was asked counts any more."""
+        self.open = False
+        for ticket in (self.asking, self.settling, *self.receiving.values()):
+            if ticket is not None:
+                ticket.cancel()
+        self.asking = self.settling = None
+        self.receiving.clear()
+        if self.pause is not None:
+            self.pause.cancel()
+            self.pause = None
+
+    # What is asked of the leader.
+
+    def subscribe(self, timeout_ms: int) -> Subscribe:
+        """Attach, in the session that was begun."""
+        options = self.subscriber.options
+        return Subscribe(
+            0,
+            timeout_ms,
+            *self._who,
+            options.config,
+            options.priority,
+            None if options.ranges is None else list(options.ranges),
+            self.start,
+            True,
+            self.topic_id,
+        )
+
+    def receive(self, messages: int, size: int, wait_ms: int, timeout_ms: int) -> Receive:
+        """Give permits, and wait for messages."""
+        who, topic_id = self._who, self.topic_id
+        return Receive(0, timeout_ms, *who, self.number, messages, size, wait_ms, topic_id)
+
+    def settle(
+        self, acked: list[Span], up_to: int, again: list[tuple[int, int]], timeout_ms: int
+    ) -> SettleMessages:
+        """Acknowledge, and give back: (offset, delay in ms)."""
+        back = [(offset, offset + 1, delay_ms) for offset, delay_ms in again]
+        return SettleMessages(0, timeout_ms, *self._who, acked, up_to, back, self.topic_id)
+
+    def detach(self, timeout_ms: int) -> Detach:
+        """Go."""
+        return Detach(0, timeout_ms, *self._who, self.topic_id)
+
+    @property
+    def _who(self) -> tuple[str, int, str, str, int]:
+        options = self.subscriber.options
+        queue = self.place.queue
+        return options.topic, queue, options.subscription, options.consumer, self.session
+
+
+def spans_of(offsets: list[int]) -> list[Span]:
+    """Offsets as spans, lowest first."""
+    found: list[Span] = []
+    start = stop = -1
+    for offset in sorted(offsets):
+        if offset == stop:
+            stop += 1
+        elif offset >= stop:
+            if stop > start:
+                found.append((start, stop))
+            start, stop = offset, offset + 1
+    if stop > start:
+        found.append((start, stop))
+    return found

@@ -1,0 +1,348 @@
+"""The core's side of all consumers of subscriptions: attached at the leader of each queue, with one
+Receive held there, and settlements on their way."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.client.calls import (
+    CloseSubscriber,
+    FlushSubscriber,
+    OpenSubscriber,
+    WakeSubscriber,
+)
+from logboom.client.cluster.connections import Connections, OnReply, RequestHandle
+from logboom.client.cluster.leader_cache import LeaderCache
+from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.request_router import backoff
+from logboom.client.core_context import CoreTurn
+from logboom.client.promise import Promise
+from logboom.client.subscriptions.attachment import Attachment
+from logboom.client.subscriptions.settlements import ASK_S, Settlements, ms
+from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
+from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.wire.batch import validate_batch
+from logboom.wire.columns import Columns
+from logboom.wire.errors import ClientClosed, DamagedBatch, GroupError, LogboomError, TimedOut
+from logboom.wire.frames import Frame
+from logboom.wire.messages import WireMessage
+from logboom.wire.session import Reply
+from logboom.wire.subscription_messages import (
+    Delivered,
+    Span,
+    Start,
+    Subscribed,
+)
+from logboom.wire.view import TopicView
+
+LOG = logging.getLogger("logboom.client")
+
+GATHER_S: Final = 0.005
+"""Seconds that settlements wait for company."""
+SLACK_S: Final = 3.0
+"""Seconds beyond the hold before an unanswered Receive is taken for lost."""
+
+
+class Attachments:
+    """All consumers of subscriptions of one client."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        leaders: LeaderCache,
+        watching: MetadataUpdater,
+        turn: CoreTurn,
+        rng: random.Random,
+    ) -> None:
+        self._connections = connections
+        self._leaders = leaders
+        self._watching = watching
+        self._turn = turn
+        self._rng = rng
+        self._sittings: dict[int, dict[int, Attachment]] = {}
+        """id of a subscriber → its queues."""
+        self._opening: dict[int, Promise[None]] = {}
+        self._settling = Settlements(self._sittings, self._ask, self._failed, turn, rng)
+        self._subscribers: dict[int, SubscriberState] = {}
+        watching.listen(self._rerouted)
+
+    # Calls.
+
+    def call(
+        self, call: OpenSubscriber | WakeSubscriber | FlushSubscriber | CloseSubscriber
+    ) -> None:
+        """Do what the API asks."""
+        if isinstance(call, OpenSubscriber):
+            self._open(call)
+            return
+        name = id(call.subscriber)
+        if name not in self._subscribers:
+            if isinstance(call, FlushSubscriber):
+                call.outcome.fail(ClientClosed("this consumer is closed: subscribe again"))
+            elif isinstance(call, CloseSubscriber):
+                call.outcome.resolve(None)
+        elif isinstance(call, WakeSubscriber):
+            # Permits leave at once, or the broker would wait for them; settlements gather.
+            self._grant(name)
+            if call.subscriber.woken:
+                self._turn.after(GATHER_S, lambda: self._woken(name))
+        elif isinstance(call, FlushSubscriber):
+            self._settling.flush(name, call.outcome, call.timeout)
+        else:
+            self._close(name, call)
+
+    def _open(self, call: OpenSubscriber) -> None:
+        subscriber, name = call.subscriber, id(call.subscriber)
+        self._subscribers[name] = subscriber
+        self._opening[name] = call.outcome
+
+        def late() -> None:
+            if not call.outcome.done:
+                text = (
+                    f"the leaders of topic {subscriber.options.topic!r} did not take this consumer"
+                )
+                self._give_up(
+                    name, TimedOut(f"{text} in time: is every queue led? `logboom doctor`")
+                )
+
+        self._turn.after(call.timeout, late)
+
+        def found(topic: TopicView | LogboomError) -> None:
+            if isinstance(topic, LogboomError):
+                self._give_up(name, topic)
+                return
+            self._sit(subscriber, topic)
+
+        self._watching.want(subscriber.options.topic, found, call.timeout)
+
+    def _sit(self, subscriber: SubscriberState, topic: TopicView) -> None:
+        """Attach at all queues, also those that a topic has got since."""
+        known = id(subscriber) in self._sittings
+        # What a topic gets later, nobody has read: from its first message on.
+        start: Start = "first" if known else subscriber.options.start
+        sittings = self._sittings.setdefault(id(subscriber), {})
+        added = []
+        with subscriber.lock:
+            for queue in range(len(topic.queues)):
+                if queue not in sittings:
+                    place = subscriber.places[queue] = SubscribedQueue(queue)
+                    sittings[queue] = Attachment(subscriber, place, topic.id, start)
+                    added.append(sittings[queue])
+        for sitting in added:
+            self._subscribe(sitting)
+
+    def _give_up(self, name: int, error: LogboomError) -> None:
+        """A consumer cannot be opened."""
+        outcome = self._opening.pop(name, None)
+        for sitting in self._sittings.pop(name, {}).values():
+            self._detach(sitting)
+        self._subscribers.pop(name, None)
+        if outcome is not None:
+            outcome.fail(error)
+
+    # Attaching.
+
+    def _subscribe(self, sitting: Attachment) -> None:
+        if sitting.closed or sitting.asking is not None or sitting.open:
+            return
+        options = sitting.subscriber.options
+        try:
+            endpoint = self._leaders.endpoint(options.topic, sitting.place.queue)
+        except LogboomError as error:
+            self._lost(sitting, error)
+            return
+        if endpoint is None:
+            return  # news of a leader asks again
+        sitting.endpoint = endpoint
+        sitting.session = max(sitting.session + 1, self._turn.wall_ms)
+        sitting.asking = self._ask(
+            sitting,
+            sitting.subscribe(ms(ASK_S)),
+            lambda reply: self._subscribed(sitting, reply),
+            ASK_S,
+        )
+
+    def _ask(
+        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+    ) -> RequestHandle:
+        return self._connections.request(sitting.endpoint, message, (), on_reply, timeout)
+
+    def _subscribed(self, sitting: Attachment, reply: Reply) -> None:
+        sitting.asking = None
+        if not isinstance(reply.message, Subscribed):
+            self._failed(sitting, reply.error)
+            return
+        subscriber = sitting.subscriber
+        sitting.open, sitting.attempts, sitting.number = True, 0, 0
+        subscriber.renew(sitting.place, sitting.session)
+        self._settling.settle(sitting)
+        window = 0 if subscriber.paused else subscriber.window()
+        self._receive(sitting, window, subscriber.window_bytes())
+        if subscriber.paused:
+            sitting.place.freed = subscriber.window()
+        name = id(subscriber)
+        opening = self._opening.get(name)
+        if opening is not None and all(s.open for s in self._sittings[name].values()):
+            del self._opening[name]
+            opening.resolve(None)
+
+    def _failed(self, sitting: Attachment, error: LogboomError | None) -> None:
+        """A question failed: attach anew, unless that is of no use."""
+        topic = sitting.subscriber.options.topic
+        sitting.cancel()
+        if sitting.closed:
+            return
+        gone = isinstance(error, GroupError) and error.code == "UNKNOWN_CONSUMER"
+        if error is not None and not gone and not self._leaders.worth_retrying(topic, error):
+            self._lost(sitting, error)
+            return
+        self._leaders.learn(topic, sitting.place.queue, error)
+        self._later(sitting)
+
+    def _lost(self, sitting: Attachment, error: LogboomError) -> None:
+        """A queue cannot be had now: say so, and try again slowly."""
+        name = id(sitting.subscriber)
+        if name in self._opening:
+            self._give_up(name, error)
+            return
+        sitting.subscriber.fail(error)
+        sitting.attempts = max(sitting.attempts, 6)
+        self._later(sitting)
+
+    def _later(self, sitting: Attachment) -> None:
+        def again() -> None:
+            sitting.pause = None
+            self._subscribe(sitting)
+
+        sitting.attempts += 1
+        if sitting.pause is None:
+            sitting.pause = self._turn.after(backoff(sitting.attempts, self._rng), again)
+
+    def _rerouted(self) -> None:
+        """Leaders may have moved."""
+        for name, subscriber in list(self._subscribers.items()):
+            topic = self._watching.routes.topics.get(subscriber.options.topic)
+            if topic is None or name not in self._sittings:
+                continue
+            self._sit(subscriber, topic)
+            for sitting in list(self._sittings.get(name, {}).values()):
+                if sitting.topic_id != topic.id:
+                    # Deleted and made anew: other messages have the old offsets.
+                    sitting.cancel()
+                    sitting.topic_id, sitting.start = topic.id, "first"
+                    subscriber.forget(sitting.place)
+                try:
+                    leader = self._leaders.endpoint(topic.name, sitting.place.queue)
+                except LogboomError:
+                    continue
+                if leader not in (None, sitting.endpoint):
+                    sitting.cancel()
+                if not sitting.open and sitting.pause is None:
+                    self._subscribe(sitting)
+
+    # Receiving.
+
+    def _receive(self, sitting: Attachment, messages: int, size: int) -> None:
+        wait_s = min(10.0, sitting.subscriber.options.config.session_ms / 3000)
+        sitting.number += 1
+        number = sitting.number
+        message = sitting.receive(messages, size, ms(wait_s), ms(wait_s + SLACK_S))
+        sitting.receiving[number] = self._ask(
+            sitting, message, lambda reply: self._received(sitting, number, reply), wait_s + SLACK_S
+        )
+
+    def _received(self, sitting: Attachment, number: int, reply: Reply) -> None:
+        sitting.receiving.pop(number, None)
+        message = reply.message
+        if not isinstance(message, Delivered):
+            self._failed(sitting, reply.error)
+            return
+        sitting.place.active = message.active
+        if not self._take(sitting, message, reply.batches):
+            return
+        if number == sitting.number:
+            self._receive(sitting, *self._freed(sitting))
+
+    def _take(self, sitting: Attachment, message: Delivered, batches: Sequence[Frame]) -> bool:
+        """Put batches where the reader finds them; False if one is damaged."""
+        attempts = dict(message.attempts)
+        for chosen, batch in zip(message.chosen, batches, strict=False):
+            try:
+                head = validate_batch(batch)
+            except DamagedBatch as error:
+                LOG.warning("%s: %s", sitting.subscriber.options.topic, error)
+                self._failed(sitting, None)
+                return False
+            columns = Columns(head, batch)
+            parcel = ReceivedBatch(
+                sitting.place, sitting.session, columns, chosen, attempts, len(batch)
+            )
+            sitting.subscriber.put(parcel)
+        self._acknowledge(sitting)
+        return True
+
+    def _acknowledge(self, sitting: Attachment) -> None:
+        """What came, and is done with already, is acknowledged with whatever else gathers."""
+        subscriber = sitting.subscriber
+        with subscriber.lock:
+            if not sitting.place.to_ack or subscriber.woken:
+                return
+            subscriber.woken = True
+        name = id(subscriber)
+        self._turn.after(GATHER_S, lambda: self._woken(name))
+
+    def _freed(self, sitting: Attachment) -> Span:
+        """Permits to give back."""
+        place, subscriber = sitting.place, sitting.subscriber
+        with subscriber.lock:
+            if subscriber.paused:
+                return 0, 0
+            freed = place.freed, place.freed_bytes
+            place.freed = place.freed_bytes = 0
+        return freed
+
+    def _grant(self, name: int) -> None:
+        """Give permits back where half a window is free."""
+        subscriber = self._subscribers[name]
+        subscriber.hungry = False
+        for sitting in self._sittings.get(name, {}).values():
+            if sitting.open and subscriber.is_half_free(sitting.place):
+                messages, size = self._freed(sitting)
+                if messages or size:
+                    self._receive(sitting, messages, size)
+
+    def _woken(self, name: int) -> None:
+        subscriber = self._subscribers.get(name)
+        if subscriber is None:
+            return
+        with subscriber.lock:
+            subscriber.woken = False
+        for sitting in self._sittings.get(name, {}).values():
+            self._settling.settle(sitting)
+        self._grant(name)
+
+    # The end.
+
+    def _close(self, name: int, call: CloseSubscriber) -> None:
+        done: Promise[None] = Promise()
+
+        def end() -> None:
+            self._subscribers.pop(name, None)
+            for sitting in self._sittings.pop(name, {}).values():
+                self._detach(sitting)
+            call.outcome.resolve(None)
+
+        done.add_callback(end)
+        self._settling.flush(name, done, call.timeout)
+
+    def _detach(self, sitting: Attachment) -> None:
+        """Go; nobody waits for the answer."""
+        was_open = sitting.open or sitting.asking is not None
+        sitting.cancel()
+        sitting.closed = True
+        if not was_open:
+            return
+        self._ask(sitting, sitting.detach(ms(ASK_S)), lambda _reply: None, ASK_S)

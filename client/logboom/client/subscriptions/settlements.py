@@ -1,0 +1,143 @@
+"""What consumers of subscriptions acknowledge and give back, on its way to the queues' leaders."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from logboom.client.cluster.connections import OnReply, RequestHandle
+from logboom.client.cluster.request_router import backoff
+from logboom.client.core_context import CoreTurn
+from logboom.client.promise import Promise
+from logboom.client.subscriptions.attachment import Attachment, spans_of
+from logboom.wire.errors import LogboomError, TimedOut
+from logboom.wire.messages import WireMessage
+from logboom.wire.session import Reply
+from logboom.wire.subscription_messages import Settled
+
+LOG = logging.getLogger("logboom.client")
+
+ASK_S: Final = 10.0
+"""Seconds for an answer to Subscribe and SettleMessages."""
+
+
+class LeaderRequester(Protocol):
+    """Sends a request to the leader of a sitting's queue."""
+
+    def __call__(
+        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+    ) -> RequestHandle:
+        """The request that is under way."""
+        ...
+
+
+class Settlements:
+    """The settlements of all consumers of one client."""
+
+    def __init__(
+        self,
+        sittings: Mapping[int, Mapping[int, Attachment]],
+        ask: LeaderRequester,
+        failed: Callable[[Attachment, LogboomError | None], None],
+        turn: CoreTurn,
+        rng: random.Random,
+    ) -> None:
+        """`sittings`: id of a subscriber → its queues. `failed`: a question was of no use, attach
+        anew."""
+        self._sittings = sittings
+        self._ask = ask
+        self._failed = failed
+        self._turn = turn
+        self._rng = rng
+        self._flushes: dict[int, list[Promise[None]]] = {}
+
+    def settle(self, sitting: Attachment) -> None:
+        """Tell the leader what is settled, one request at a time."""
+        place, options = sitting.place, sitting.subscriber.options
+        if sitting.settling is not None or not sitting.open:
+            return
+        with sitting.subscriber.lock:
+            if not place.unsettled:
+                return
+            offsets, place.to_ack = place.to_ack, []
+            again, place.again = place.again, []
+            up_to, place.up_to = place.up_to, -1
+        message = sitting.settle(spans_of(offsets), up_to, again, ms(ASK_S))
+
+        def settled(reply: Reply) -> None:
+            sitting.settling = None
+            if not isinstance(reply.message, Settled):
+                self._unsettled(sitting, offsets, again, up_to, reply.error)
+                return
+            refused = reply.message.refused
+            with sitting.subscriber.lock:
+                place.confirm(offsets, up_to, refused)
+            if refused:
+                LOG.info("%s/%s: not settled: %s", options.topic, place.queue, refused)
+                if again and options.ordered:
+                    # What was given back was not ours: nothing says where it goes on.
+                    self._failed(sitting, None)
+                    return
+            self.settle(sitting)
+            self.flushed(id(sitting.subscriber))
+
+        sitting.settling = self._ask(sitting, message, settled, ASK_S)
+
+    def _unsettled(
+        self,
+        sitting: Attachment,
+        offsets: list[int],
+        again: list[tuple[int, int]],
+        up_to: int,
+        error: LogboomError | None,
+    ) -> None:
+        """What was to be settled is not. In a new session it comes again, and what is done is
+        acknowledged then."""
+        if error is None or error.code not in ("NOT_ENOUGH_REPLICAS", "INVALID_ARGUMENT"):
+            self._failed(sitting, error)
+            return
+        place = sitting.place
+        if error.code == "INVALID_ARGUMENT":
+            LOG.warning("%s/%s: %s", sitting.subscriber.options.topic, place.queue, error)
+            with sitting.subscriber.lock:
+                place.confirm(offsets, up_to, [])
+            self.flushed(id(sitting.subscriber))
+            return
+        with sitting.subscriber.lock:
+            place.to_ack += offsets
+            place.again += again
+            place.up_to = max(place.up_to, up_to)
+        sitting.attempts += 1
+        self._turn.after(backoff(sitting.attempts, self._rng), lambda: self.settle(sitting))
+
+    def flush(self, name: int, outcome: Promise[None], timeout: float) -> None:
+        """Resolve once the leaders have confirmed everything."""
+
+        def late() -> None:
+            text = "not all acknowledgements were confirmed in time: what is not comes again"
+            outcome.fail(TimedOut(text))
+            waiting = self._flushes.get(name, [])
+            if outcome in waiting:
+                waiting.remove(outcome)
+
+        self._flushes.setdefault(name, []).append(outcome)
+        self._turn.after(timeout, late)
+        for sitting in self._sittings.get(name, {}).values():
+            self.settle(sitting)
+        self.flushed(name)
+
+    def flushed(self, name: int) -> None:
+        """Whoever waits for everything to be confirmed, if it is."""
+        if name not in self._flushes:
+            return
+        sittings = self._sittings.get(name, {}).values()
+        if all(s.settling is None and s.place.idle for s in sittings):
+            for outcome in self._flushes.pop(name):
+                outcome.resolve(None)
+
+
+def ms(seconds: float) -> int:
+    """Milliseconds."""
+    return int(seconds * 1000)

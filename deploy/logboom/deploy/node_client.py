@@ -1,0 +1,88 @@
+"""Asks running nodes what they know, many at once: for readiness, `status` and `doctor`.
+
+No client is needed for it, so it also works while a cluster has no leader, and tells each node's
+own answer instead of the first.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Mapping
+
+from logboom.deploy.closeable import Closeable
+from logboom.wire.actor import Effects
+from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.hello import Identity
+from logboom.wire.messages import AnyMessage, Stats, StatsResult, Watch, WatchResult, WireMessage
+from logboom.wire.session import Reply, Session
+from logboom.wire.sockets import Sockets
+from logboom.wire.view import View
+
+
+class NodeClient(Closeable):
+    """Connections to some nodes; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._sockets = Sockets()
+        self._sessions: dict[str, Session] = {}
+        self._rng = random.Random()
+        self._identity = Identity(f"asker-{uuid.uuid4().hex[:12]}")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._sockets.close()
+
+    def ask(
+        self, questions: Mapping[str, WireMessage], timeout_s: float
+    ) -> dict[str, AnyMessage | LogboomError]:
+        """Put one question to each endpoint; the answers, or why there is none, by endpoint."""
+        answers: dict[str, AnyMessage | LogboomError] = {}
+        deadline = time.monotonic() + timeout_s
+        out = Effects()
+        for endpoint, question in questions.items():
+            now = time.monotonic()
+            session = self._sessions.get(endpoint)
+            if session is None:
+                session = Session(endpoint, self._identity, self._rng, now)
+                self._sessions[endpoint] = session
+            session.request(question, (), endpoint, deadline, out, now)
+        self._do(out)
+        while len(answers) < len(questions):
+            self._turn(answers)
+        return answers
+
+    def _turn(self, answers: dict[str, AnyMessage | LogboomError]) -> None:
+        wanted = [d for s in self._sessions.values() if (d := s.deadline()) is not None]
+        pause = max(0.0, min(wanted) - time.monotonic()) if wanted else None
+        received = self._sockets.poll(pause)
+        out, now = Effects(), time.monotonic()
+        replies: list[Reply] = []
+        for peer, frames, _ in received:
+            if isinstance(peer, str) and peer in self._sessions:
+                replies += self._sessions[peer].receive(frames, out, now)
+        for session in self._sessions.values():
+            replies += session.tick(out, now)
+        self._do(out)
+        for reply in replies:
+            answers[reply.context] = reply.message or reply.error or Unavailable("no answer")
+
+    def _do(self, out: Effects) -> None:
+        for endpoint in out.redials:
+            self._sockets.redial(endpoint)
+        self._sockets.send(out.sends)
+
+    def views(
+        self, endpoints: list[str], timeout_s: float, topics: list[str] | None = None
+    ) -> dict[str, View]:
+        """The whole metadata as each node knows it; nodes that do not answer are left out."""
+        wait = int(timeout_s * 1000)
+        answers = self.ask({e: Watch(0, wait, -1, topics, 0) for e in endpoints}, timeout_s)
+        return {e: a.view for e, a in answers.items() if isinstance(a, WatchResult)}
+
+    def stats(self, endpoints: list[str], timeout_s: float) -> dict[str, StatsResult]:
+        """The counters of each node; nodes that do not answer are left out."""
+        wait = int(timeout_s * 1000)
+        answers = self.ask({e: Stats(0, wait) for e in endpoints}, timeout_s)
+        return {e: a for e, a in answers.items() if isinstance(a, StatsResult)}

@@ -1,0 +1,77 @@
+"""Which proposals the raft leader takes into the log, and under which name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from logboom.metadata.raft.raft_config import MAX_COMMAND_BYTES
+from logboom.wire.acceptor import PeerSession
+from logboom.wire.commands import AlterTopic, AnyCommand, CreateTopic, FenceBroker, NewTerm
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.group_commands import AlterGroup, JoinGroup, SetTarget
+from logboom.wire.group_owners import strategy_fault
+from logboom.wire.messages import Propose
+from logboom.wire.names import RETRY_PREFIX, is_a_groups
+
+if TYPE_CHECKING:
+    from logboom.metadata.tables.consumer_groups import ConsumerGroups
+
+MAX_PROPOSER: Final = 128
+"""Characters of a proposer's name."""
+
+
+def proposer_of(peer: PeerSession, message: Propose) -> str:
+    """The name under which results are kept; "" if they are not.
+
+    A client must not take the results of a node's proposals for its own.
+    """
+    if message.proposer and peer.kind == "client":
+        return f"client:{message.proposer}"
+    return message.proposer
+
+
+def refuse_proposal(
+    peer: PeerSession, message: Propose, size: int, groups: ConsumerGroups
+) -> LogboomError | None:
+    """Why a command, of `size` bytes as an entry, does not even enter the log; None: it does."""
+    command = message.command
+    if isinstance(command, NewTerm | FenceBroker | SetTarget):
+        text = f"{type(command).__name__} is made by the raft leader alone"
+        return Refused(text, "UNAUTHENTICATED")
+    if len(message.proposer) > MAX_PROPOSER:
+        return InvalidRequest(f"proposer longer than {MAX_PROPOSER} characters")
+    if size > MAX_COMMAND_BYTES:
+        text = f"a command of {size} bytes; at most {MAX_COMMAND_BYTES}: send it in parts"
+        return InvalidRequest(text, "TOO_LARGE")
+    if peer.kind == "client" and (
+        (isinstance(command, CreateTopic) and is_a_groups(command.name))
+        or (isinstance(command, AlterTopic) and command.name.startswith(RETRY_PREFIX))
+    ):
+        text = f"topic name {command.name!r} is not allowed: %RETRY% and %DLQ% are the system's"
+        return InvalidRequest(text, "INVALID_NAME")
+    fault = _strategy_fault(command, groups)
+    return None if fault is None else InvalidRequest(fault)
+
+
+def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:
+    """Why a strategy that a group is to have cannot work, or None.
+
+    Said here and not where commands are applied: name servers of all versions must come to the same
+    there, and those of the first one take it.
+    """
+    if isinstance(command, AlterGroup):
+        known, config = groups.by_name.get(command.group), command.config
+    elif isinstance(command, JoinGroup):
+        # Settings of a member count only for a new group.
+        known, config = groups.by_name.get(command.group), command.config
+        config = None if known is not None else config
+    else:
+        return None
+    if config is None or config.mode == "broadcasting":
+        return None
+    if known is not None and (known.config.strategy, known.config.options) == (
+        config.strategy,
+        config.options,
+    ):
+        return None  # what is changed is something else
+    return strategy_fault(config)

@@ -1,0 +1,64 @@
+"""Sessions with the other members: one FIFO each, numbered, emptied when it starts anew (R10)."""
+
+from __future__ import annotations
+
+from logboom.metadata.raft.raft_frames import ChunkCollector
+
+
+class _RaftSession:
+    """What lives and dies with one connection."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.chunks = ChunkCollector()
+        self.hinted_at = float("-inf")
+
+
+class PeerOutboxes:
+    """The peers that are up, and what is to be sent to them."""
+
+    def __init__(self) -> None:
+        self._up: dict[str, _RaftSession] = {}
+        self._outbox: list[tuple[str, bytes]] = []
+
+    def up(self, peer: str, number: int) -> None:
+        """A fresh session; nothing of an older one survives."""
+        self.down(peer)
+        self._up[peer] = _RaftSession(number)
+
+    def down(self, peer: str) -> None:
+        """The session ended; what was queued for it is gone."""
+        if self._up.pop(peer, None) is not None:
+            self._outbox = [item for item in self._outbox if item[0] != peer]
+
+    def is_up(self, peer: str, number: int | None = None) -> bool:
+        """Whether the peer has a session, and this one if a number is given."""
+        session = self._up.get(peer)
+        return session is not None and number in (None, session.number)
+
+    def collector(self, peer: str) -> ChunkCollector:
+        """Where the chunks of this peer's snapshot gather."""
+        return self._up[peer].chunks
+
+    def may_hint(self, peer: str, now: float, period_s: float) -> bool:
+        """Whether a hint is due: at most one in a heartbeat and session (R11)."""
+        session = self._up[peer]
+        if now - session.hinted_at < period_s:
+            return False
+        session.hinted_at = now
+        return True
+
+    def queue(self, peer: str, frame: bytes) -> bool:
+        """Queue a frame; False if the peer is not up."""
+        if peer not in self._up:
+            return False
+        self._outbox.append((peer, frame))
+        return True
+
+    def take(self) -> list[tuple[str, bytes]]:
+        """Everything queued, in order."""
+        taken, self._outbox = self._outbox, []
+        return taken
+
+    def __len__(self) -> int:
+        return len(self._up)

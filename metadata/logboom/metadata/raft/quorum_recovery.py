@@ -1,0 +1,66 @@
+"""A raft group that lost its majority goes on from one survivor's journal, pure; its node is stopped.
+
+The newest membership entry of a log counts from the moment it is there (SAFETY R12). So a survivor
+whose journal gets an entry that names it alone is the whole group at its next start: it elects itself and
+commits all that its journal holds. What only the lost members held is gone, acknowledged or not; what
+was never committed may come true. That is why this is done by an operator, and by nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from logboom.metadata.raft.journal_store import JournalStore
+from logboom.metadata.raft.log_commands import ForgetNameServer, encode_entry, entry_of
+from logboom.metadata.raft.raft_entries import MembershipChange, pack_change, pack_commands
+from logboom.metadata.raft.raft_log import RaftLog
+from logboom.metadata.raft.raft_snapshot import own_snapshot
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Survivor:
+    """What a stopped name server's journal holds; the greatest one holds the most."""
+
+    last_term: int
+    last_index: int
+    name: str
+    members: tuple[str, ...]
+    """Raft ids of the group, as far as it knows, sorted."""
+
+
+def examine(name: str, founders: Collection[str], disk: JournalStore) -> Survivor:
+    """Read how far a journal goes.
+
+    Raises:
+        JournalError: journal or snapshot are damaged.
+    """
+    return _survivor(name, _open(founders, disk))
+
+
+def go_on_alone(name: str, founders: Collection[str], disk: JournalStore) -> list[str]:
+    """Make `name` the whole group, durably; the ids that are out of it for good.
+
+    Raises:
+        JournalError: journal or snapshot are damaged, or it cannot be written.
+    """
+    log = _open(founders, disk)
+    gone = sorted((log.members | set(founders)) - {name})
+    term = log.getCurrentTerm() + 1
+    log.setCurrentTerm(term, None)
+    log.add(pack_change(MembershipChange("found", (name,))), log.last_index + 1, term)
+    commands = [encode_entry(entry_of("", 0, 0, ForgetNameServer(other))) for other in gone]
+    if commands:
+        log.add(pack_commands(commands), log.last_index + 1, term)
+    disk.sync()
+    return gone
+
+
+def _open(founders: Collection[str], disk: JournalStore) -> RaftLog:
+    stored, saved = disk.load(), disk.load_snapshot()
+    snapshot = own_snapshot(saved) if saved is not None else None
+    return RaftLog(disk, stored, snapshot, founders)
+
+
+def _survivor(name: str, log: RaftLog) -> Survivor:
+    return Survivor(log[-1][2], log.last_index, name, tuple(sorted(log.members)))

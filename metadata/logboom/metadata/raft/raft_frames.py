@@ -1,0 +1,187 @@
+"""The frames that raft nodes send to each other: typed msgpack, never pickle (SAFETY R1).
+
+Every frame is one tagged array; decoding checks types, bounds and the order of entries, so that
+nothing that was not built by `encode` reaches PySyncObj. Times are seconds on the sender's clock
+and only ever compared with that same clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from logboom.metadata.raft.journal_store import Entry
+from logboom.metadata.raft.raft_entries import is_readable
+
+Index = Annotated[int, msgspec.Meta(ge=0)]
+Term = Annotated[int, msgspec.Meta(ge=0)]
+
+MAX_SNAPSHOT_CHUNKS: Final = 16_384
+"""More chunks than this are refused: a length from the wire never sizes memory unchecked."""
+
+
+class FrameError(ValueError):
+    """A frame that no raft node of this version sends."""
+
+
+class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag="append"):
+    """Entries (or none: a heartbeat) that follow `previous_index` in the leader's log."""
+
+    term: Term
+    sent_at: float
+    """The leader's clock; the answer brings it back, so that freshness counts from sending."""
+    commit_index: Index
+    previous_index: Index
+    previous_term: Term
+    entries: list[Entry]
+    state_index: Index = 0
+    """Index at which `state_hash` was taken on the leader; 0: none yet."""
+    state_hash: bytes = b""
+
+
+class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """One piece of a snapshot; pieces 0 .. count-1 arrive in order within a session (R6)."""
+
+    term: Term
+    sent_at: float
+    number: Index
+    count: Index
+    data: bytes
+
+
+class AppendResponse(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+    """A follower's answer to an append or snapshot.
+
+    `matched` > 0: its log agrees with the leader's up to there, on disk. `wanted` > 0: it lacks
+    what came before, send from there (R11). Both 0: it is alive, nothing else.
+    """
+
+    term: Term
+    """Term of what is answered; the leader drops any other (R10)."""
+    sent_at: float
+    matched: Index = 0
+    wanted: Index = 0
+
+
+class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="vote?"):
+    """A candidate asks for a vote in `term`."""
+
+    term: Term
+    last_index: Index
+    last_term: Term
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
+    """The sender votes for the receiver in `term`."""
+
+    term: Term
+
+
+class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag="stand"):
+    """The leader asks the receiver to stand for election at once (leadership transfer)."""
+
+    term: Term
+
+
+class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="canvass"):
+    """Would you vote for me in `term`? Nothing is promised and no term is raised by asking.
+
+    Only a majority's support lets a node stand, so one that was cut off, paused or starved comes
+    back without deposing a leader that the others still hear.
+    """
+
+    term: Term
+    last_index: Index
+    last_term: Term
+
+
+class PreVote(msgspec.Struct, frozen=True, array_like=True, tag="support"):
+    """The sender heard no leader lately and would vote for the receiver in `term`."""
+
+    term: Term
+
+
+class HigherTerm(msgspec.Struct, frozen=True, array_like=True, tag="outdated"):
+    """The receiver's term is behind the sender's `term`: it takes that term and follows."""
+
+    term: Term
+
+
+Frame = (
+    AppendEntries
+    | SnapshotChunk
+    | AppendResponse
+    | VoteRequest
+    | Vote
+    | TimeoutNow
+    | PreVoteRequest
+    | PreVote
+    | HigherTerm
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+def encode(frame: Frame) -> bytes:
+    """The bytes of a frame."""
+    return _encoder.encode(frame)
+
+
+def decode(data: bytes) -> Frame:
+    """The frame in `data`; raises `FrameError` for anything malformed."""
+    try:
+        frame: Frame = _decoder.decode(data)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        # ValueError: msgspec reports text that is not UTF-8 as it is, a UnicodeDecodeError.
+        raise FrameError(f"not a raft frame: {error}") from error
+    if isinstance(frame, AppendEntries):
+        _check_entries(frame)
+    elif isinstance(frame, SnapshotChunk) and not (
+        frame.number < frame.count <= MAX_SNAPSHOT_CHUNKS
+    ):
+        raise FrameError(f"snapshot chunk {frame.number} of {frame.count}")
+    return frame
+
+
+def _check_entries(append: AppendEntries) -> None:
+    """Entries follow each other and their terms never fall, as in every raft log."""
+    index, term = append.previous_index, append.previous_term
+    for command, entry_index, entry_term in append.entries:
+        if entry_index != index + 1 or not term <= entry_term <= append.term or not command:
+            raise FrameError(f"entry {entry_index} of term {entry_term} after {index} of {term}")
+        if not is_readable(command):
+            raise FrameError(f"entry {entry_index} cannot be read")
+        index, term = entry_index, entry_term
+
+
+def chunks(data: bytes, size: int, term: int, sent_at: float) -> list[SnapshotChunk]:
+    """A snapshot cut into frames of at most `size` bytes."""
+    count = max(1, -(-len(data) // size))
+    return [
+        SnapshotChunk(term, sent_at, number, count, data[number * size : (number + 1) * size])
+        for number in range(count)
+    ]
+
+
+class ChunkCollector:
+    """Puts the chunks of one peer's session together again; a gap starts from nothing (R6)."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._of: tuple[int, int] = (0, 0)
+
+    def add(self, chunk: SnapshotChunk) -> bytes | None:
+        """The whole snapshot once its last chunk is here, else None."""
+        if chunk.number == 0:
+            self._pieces, self._of = [], (chunk.term, chunk.count)
+        elif chunk.number != len(self._pieces) or self._of != (chunk.term, chunk.count):
+            self._pieces, self._of = [], (0, 0)
+            return None
+        self._pieces.append(chunk.data)
+        if len(self._pieces) < chunk.count:
+            return None
+        whole = b"".join(self._pieces)
+        self._pieces, self._of = [], (0, 0)
+        return whole

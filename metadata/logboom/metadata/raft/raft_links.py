@@ -1,0 +1,331 @@
+"""Links between name servers, pure: two one-way streams that live and die together (R1, R10).
+
+Each name server dials each other's "raft" listener and sends numbered frames of a session there.
+A link is up once the peer has echoed our session; then our raft node takes its frames. Any gap,
+silence or redial ends it: we begin a new session, the peer sees a session that is new, and begins
+one too. So a frame is delivered in order within one pair of sessions, or not at all.
+
+A name server that proved the cluster key and names its endpoint is a *guest* where it is not known:
+it may have been added while this one was down, and be the leader that has to tell. Its link is
+like any other until the membership knows better.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from logboom.wire.actor import Effects
+from logboom.wire.errors import LogboomError
+from logboom.wire.frames import Frame
+from logboom.wire.hello import Identity
+from logboom.wire.messages import RaftFrame
+from logboom.wire.session import Session
+
+KEEP_ALIVE: Final = 0.5
+"""Seconds after which something is sent, if only an empty frame."""
+SILENCE: Final = 2.0
+"""Seconds without a frame after which a link is down."""
+RESTART_AFTER: Final = 0.1
+"""Seconds between two sessions that we begin on one link."""
+GREET_AGAIN: Final = 2.0
+"""Seconds until a peer that refused us is asked again."""
+
+GUEST_SILENCE: Final = 30.0
+"""Seconds without a frame after which a guest is forgotten."""
+MAX_GUESTS: Final = 8
+
+
+class RaftLinksHost(Protocol):
+    """The raft node, as far as links know it."""
+
+    def peer_up(self, peer: str, session: int) -> None:
+        """A fresh FIFO session with a peer."""
+
+    def peer_down(self, peer: str) -> None:
+        """The session ended."""
+
+    def receive(self, peer: str, frame: bytes, session: int | None = None) -> bool:
+        """Take a frame; False: it is malformed, restart the session."""
+
+
+@dataclass(slots=True)
+class _Link:
+    peer: str
+    session: Session
+    """The connection that we dial."""
+    generation: int = -1
+    """Of the connection, when our stream began on it; -1: nothing began yet."""
+    mine: int = 0
+    """Session number of the stream that we send."""
+    number: int = 0
+    """Next number in it."""
+    began: float = float("-inf")
+    theirs: int = 0
+    """Session number of the stream that we hear; 0: none."""
+    expected: int = 0
+    """Next number in it."""
+    heard: float = 0.0
+    said: float = 0.0
+    up: int = 0
+    """Local number of the pair of sessions while the link is up, else 0."""
+    greet_at: float | None = None
+    """When to greet a peer again that refused us."""
+    guest: bool = False
+    """Not known as a name server here."""
+    restart: bool = False
+    """A new session is wanted as soon as the connection is open and `RESTART_AFTER` passed."""
+
+
+class RaftLinks:
+    """The links to all other name servers."""
+
+    def __init__(self, identity: Identity, user: RaftLinksHost, rng: random.Random) -> None:
+        self._identity = identity
+        self._user = user
+        self._rng = rng
+        self._links: dict[str, _Link] = {}
+        self._by_endpoint: dict[str, _Link] = {}
+        self._former: Collection[str] = ()
+        self._ups = 0
+        self.endpoint = ""
+        """host:port of our own raft listener, as the others dial it; empty: not known yet."""
+        self.gaps = 0
+        """Streams that ended by a gap (a counter for STATS)."""
+
+    def set_peers(
+        self,
+        endpoints: Mapping[str, str],
+        out: Effects,
+        now: float,
+        former: Collection[str] = (),
+    ) -> None:
+        """Keep links to exactly these peers (raft id → raft endpoint), and to guests.
+
+        `former`: ids that were removed, and are no guests (R9).
+        """
+        self._former = former
+        for peer, link in list(self._links.items()):
+            kept = link.guest and peer not in endpoints and peer not in former
+            if endpoints.get(peer) != link.session.endpoint and not kept:
+                self._drop(link, out)
+        for peer, endpoint in endpoints.items():
+            if peer in self._links:
+                self._links[peer].guest = False
+            else:
+                self._add(peer, endpoint, out, now)
+
+    def _add(self, peer: str, endpoint: str, out: Effects, now: float) -> _Link:
+        known = self._by_endpoint.get(endpoint)
+        if known is not None:
+            self._drop(known, out)
+        session = Session(endpoint, self._identity, self._rng, now)
+        link = _Link(peer, session, heard=now, restart=True)
+        self._links[peer] = self._by_endpoint[endpoint] = link
+        if endpoint in out.hangups:
+            # Another name server has taken the place of one: the connection is begun anew.
+            out.hangups.remove(endpoint)
+            out.redials.append(endpoint)
+        session.open(out, now)
+        return link
+
+    def _drop(self, link: _Link, out: Effects) -> None:
+        self._take_down(link)
+        del self._links[link.peer]
+        del self._by_endpoint[link.session.endpoint]
+        out.hangups.append(link.session.endpoint)
+
+    def _guest(self, message: RaftFrame, out: Effects, now: float) -> _Link | None:
+        """A link to a name server that is not known here, if it may be one of the group."""
+        guests = sum(link.guest for link in self._links.values())
+        if (
+            not message.endpoint
+            or message.sender in self._former
+            or message.endpoint in self._by_endpoint
+            or guests >= MAX_GUESTS
+        ):
+            return None
+        link = self._add(message.sender, message.endpoint, out, now)
+        link.guest = True
+        return link
+
+    def is_up(self, peer: str) -> bool:
+        """Whether frames to and from this peer flow."""
+        link = self._links.get(peer)
+        return link is not None and link.up > 0
+
+    def dials(self, endpoint: str) -> bool:
+        """Whether there is a link to a raft endpoint."""
+        return endpoint in self._by_endpoint
+
+    def is_open(self, endpoint: str, peer: str) -> bool:
+        """Whether `peer` has answered at a raft endpoint."""
+        link = self._by_endpoint.get(endpoint)
+        return link is not None and link.session.state == "open" and link.session.peer_id == peer
+
+    def up_count(self) -> int:
+        """How many links are up."""
+        return sum(link.up > 0 for link in self._links.values())
+
+    def refusal(self) -> LogboomError | None:
+        """Why every peer refuses us and none ever heard us: this node is not of their cluster."""
+        refusals = [link.session.refusal for link in self._links.values()]
+        if self._ups or not refusals or None in refusals:
+            return None
+        return refusals[0]
+
+    def removal(self) -> LogboomError | None:
+        """What a peer says that knows this node as removed."""
+        refusals = [link.session.refusal for link in self._links.values()]
+        return next((r for r in refusals if r is not None and r.code == "FENCED"), None)
+
+    def send(self, peer: str, payload: bytes, out: Effects, now: float) -> None:
+        """Send a raft frame; if the link is not up it is dropped, as the raft node was told."""
+        link = self._links.get(peer)
+        if link is not None and link.up:
+            self._tell(link, [payload], out, now)
+
+    def from_dialled(
+        self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
+    ) -> bool:
+        """Take what came over a connection that we dialled; False if it is none of ours."""
+        link = self._by_endpoint.get(endpoint)
+        if link is None:
+            return False
+        link.session.receive(frames, out, now)
+        self._check(link, out, now)
+        return True
+
+    def from_peer(
+        self, message: RaftFrame, batches: Sequence[Frame], out: Effects, now: float
+    ) -> None:
+        """Take a frame of a peer that proved who it is; one unknown here may be a guest."""
+        link = self._links.get(message.sender) or self._guest(message, out, now)
+        if link is None:
+            return
+        if message.session != link.theirs:
+            self._meet(link, message, now)
+        elif message.number != link.expected:
+            self.gaps += 1
+            self._restart(link)
+        else:
+            link.expected += 1
+            link.heard = now
+            self._hear(link, message, batches)
+        self._check(link, out, now)
+
+    def tick(self, out: Effects, now: float) -> None:
+        """Redial, keep alive, and end silent links."""
+        for link in [link for link in self._links.values() if link.guest]:
+            if now - link.heard >= GUEST_SILENCE:
+                self._drop(link, out)
+        for link in self._links.values():
+            link.session.tick(out, now)
+            if link.greet_at is not None and now >= link.greet_at:
+                link.greet_at = None
+                link.session.open(out, now)
+            if link.up and now - link.heard >= SILENCE:
+                self._restart(link)
+            self._check(link, out, now)
+            if link.mine and not link.restart and now - link.said >= KEEP_ALIVE:
+                self._tell(link, [], out, now)
+
+    def deadline(self) -> float | None:
+        """When `tick` is wanted next."""
+        wanted: list[float] = []
+        for link in self._links.values():
+            session = link.session.deadline()
+            if session is not None:
+                wanted.append(session)
+            if link.restart and link.session.state == "open":
+                wanted.append(link.began + RESTART_AFTER)
+            elif link.mine and not link.restart:
+                wanted.append(link.said + KEEP_ALIVE)
+            if link.up:
+                wanted.append(link.heard + SILENCE)
+            elif link.guest:
+                wanted.append(link.heard + GUEST_SILENCE)
+            if link.greet_at is not None:
+                wanted.append(link.greet_at)
+        return min(wanted, default=None)
+
+    def _meet(self, link: _Link, message: RaftFrame, now: float) -> None:
+        """A stream that is new to us."""
+        if message.number != 0:
+            # Its beginning is lost, or it is the rest of one that we gave up.
+            self._restart(link)
+            return
+        unknown = link.number > 1 and message.echo != link.mine
+        stale = link.up > 0 or unknown
+        link.theirs = message.session
+        link.expected = 1
+        link.heard = now
+        if stale:
+            # What we have sent went to a peer that has forgotten it, or never heard its beginning.
+            self._restart(link, forget=False)
+        elif message.echo == link.mine and link.mine:
+            self._bring_up(link)
+        else:
+            # Let the peer hear its own session as soon as may be.
+            link.said = float("-inf")
+
+    def _hear(self, link: _Link, message: RaftFrame, batches: Sequence[Frame]) -> None:
+        if not link.up and link.mine and not link.restart and message.echo == link.mine:
+            self._bring_up(link)
+        if link.up and message.echo == link.mine:
+            for payload in batches:
+                if not self._user.receive(link.peer, bytes(payload), link.up):
+                    self._restart(link)
+                    return
+        elif message.echo != link.mine:
+            link.said = float("-inf")
+
+    def _bring_up(self, link: _Link) -> None:
+        self._ups += 1
+        link.up = self._ups
+        # The peer is up only when it hears its session: at once, not at the next keep-alive.
+        link.said = float("-inf")
+        self._user.peer_up(link.peer, link.up)
+
+    def _take_down(self, link: _Link) -> None:
+        if link.up:
+            link.up = 0
+            self._user.peer_down(link.peer)
+
+    def _restart(self, link: _Link, *, forget: bool = True) -> None:
+        """End the link and begin a new session when it may."""
+        self._take_down(link)
+        if forget:
+            link.theirs = 0
+        link.restart = True
+
+    def _check(self, link: _Link, out: Effects, now: float) -> None:
+        """Follow the connection: a lost or new one ends our stream; begin one where wanted."""
+        session = link.session
+        if session.state == "refused" and link.greet_at is None:
+            link.greet_at = now + GREET_AGAIN
+        if link.generation not in (-1, session.generation) or session.state != "open":
+            link.generation = -1
+            if not link.restart:
+                self._restart(link, forget=False)
+        if link.restart and session.state == "open" and now - link.began >= RESTART_AFTER:
+            link.restart = False
+            link.began = now
+            link.generation = session.generation
+            link.mine = self._rng.getrandbits(62) | 1
+            link.number = 0
+            self._tell(link, [], out, now)
+        elif link.mine and not link.restart and link.said == float("-inf"):
+            self._tell(link, [], out, now)
+
+    def _tell(self, link: _Link, payload: list[Frame], out: Effects, now: float) -> None:
+        endpoint = "" if link.up else self.endpoint
+        me = self._identity.client_id
+        message = RaftFrame(0, me, link.mine, link.number, link.theirs, endpoint)
+        if link.session.tell(message, payload, out, now):
+            link.number += 1
+            link.said = now
+        else:
+            self._restart(link, forget=False)

@@ -1,0 +1,268 @@
+"""The state as canonical, versioned msgpack, and back.
+
+Canonical: tables are sorted, so equal states give equal bytes whatever way they came about. What
+is derived is left out. Queues name their standing by number, since thousands share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from logboom.metadata.groups.group_rows import GroupRow, group_rows, restore_groups
+from logboom.metadata.raft.journal_store import JournalError
+from logboom.metadata.state.proposal_dedup import Dedup, ProposerWindow
+from logboom.metadata.tables.change_index import ChangeIndex
+from logboom.metadata.tables.cluster_state import (
+    BrokerRegistration,
+    ClusterState,
+    Queue,
+    Topic,
+    needed_copies,
+)
+from logboom.metadata.tables.replica_set import Ids, ReplicaSet, Tail, intern_replica_set
+from logboom.metadata.transactions.transaction_rows import (
+    AppRow,
+    app_rows,
+    decision_rows,
+    restore_transactions,
+)
+from logboom.wire.transactions import DecisionView
+from logboom.wire.view import TopicConfig
+
+SNAPSHOT_FORMAT: Final = 4
+"""1: without groups, 2: without transactions, 3: without full disks. They are still written while there is none: older
+name servers read them, and the state's hash is the same on both."""
+
+StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
+
+
+class _BrokerRow(Struct, frozen=True, array_like=True):
+    id: str
+    store_id: str
+    incarnation: str
+    endpoint: str
+    zone: str
+    instance_epoch: int
+    alive: bool
+    version: int
+
+
+class _TopicRow(Struct, frozen=True, array_like=True):
+    name: str
+    id: int
+    config: msgspec.Raw
+    """A `TopicConfig`, see `_config_row`."""
+    created_ms: int
+    version: int
+    queues: list[tuple[int, int, int]]
+    """(number of the standing, leader epoch, version)."""
+
+
+class _Snapshot(Struct, frozen=True, array_like=True):
+    format: int
+    cluster_id: str
+    term: int
+    raft_leader: str
+    clock_ms: int
+    version: int
+    next_instance_epoch: int
+    next_topic_id: int
+    next_producer_id: int
+    brokers: list[_BrokerRow]
+    standings: list[StandingKey]
+    topics: list[_TopicRow]
+    tails: list[tuple[int, int, list[tuple[str, Tail]]]]
+    name_servers: list[tuple[str, str, str]]
+    former_name_servers: list[str]
+    windows: list[tuple[str, int, list[tuple[int, bytes]]]]
+    """Of proposers, the one used longest ago first: the order is state."""
+
+
+class _SnapshotWithGroups(_Snapshot, frozen=True, array_like=True):
+    groups: list[GroupRow] = []
+    next_group_id: int = 1
+
+
+class _SnapshotWithTransactions(_SnapshotWithGroups, frozen=True, array_like=True):
+    apps: list[AppRow] = []
+    decisions: list[DecisionView] = []
+    """Those that not all queues have reported."""
+
+
+class _SnapshotWithRoom(_SnapshotWithTransactions, frozen=True, array_like=True):
+    full: list[str] = []
+    """Brokers whose disks take no writes."""
+
+
+class _Format(Struct, frozen=True, array_like=True):
+    format: int
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_SnapshotWithRoom).decode
+_decode_config: Final = msgspec.msgpack.Decoder(TopicConfig).decode
+_DEFAULTS: Final = msgspec.structs.astuple(TopicConfig())
+_FIRST_SETTINGS: Final = 5
+"""Settings that topics had in the first format."""
+_decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
+
+
+def encode_snapshot(cluster: ClusterState, dedup: Dedup) -> bytes:
+    """The whole state."""
+    standings = {q.standing.key() for topic in cluster.topics.values() for q in topic.queues}
+    keys = sorted(standings)
+    numbers = {key: number for number, key in enumerate(keys)}
+    known: dict[ReplicaSet, int] = {}
+    make, newer = _newest_parts(cluster)
+    return _encode(
+        make(
+            cluster.cluster_id,
+            cluster.term,
+            cluster.raft_leader,
+            cluster.clock_ms,
+            cluster.version,
+            cluster.next_instance_epoch,
+            cluster.next_topic_id,
+            cluster.next_producer_id,
+            [_broker_row(cluster.brokers[name]) for name in sorted(cluster.brokers)],
+            keys,
+            [_topic_row(cluster.topics[name], numbers, known) for name in sorted(cluster.topics)],
+            [
+                (topic_id, queue, sorted(tails.items()))
+                for (topic_id, queue), tails in sorted(cluster.tails.items())
+                if tails
+            ],
+            [(name, *where) for name, where in sorted(cluster.name_servers.items())],
+            sorted(cluster.former_name_servers),
+            [
+                (proposer, window.used_ms, list(window.results.items()))
+                for proposer, window in dedup.windows.items()
+            ],
+            *newer,
+        )
+    )
+
+
+def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tuple[object, ...]]:
+    """The oldest format that can hold this state, and what it has beyond the first."""
+    groups = (group_rows(cluster), cluster.groups.next_id)
+    decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
+    if cluster.full:
+        return partial(_SnapshotWithRoom, SNAPSHOT_FORMAT), (
+            *groups,
+            *decided,
+            sorted(cluster.full),
+        )
+    if cluster.transactions.apps:
+        return partial(_SnapshotWithTransactions, 3), (*groups, *decided)
+    if cluster.groups.next_id > 1:
+        return partial(_SnapshotWithGroups, 2), groups
+    return partial(_Snapshot, 1), ()
+
+
+def _broker_row(broker: BrokerRegistration) -> _BrokerRow:
+    return _BrokerRow(
+        broker.id,
+        broker.store_id,
+        broker.incarnation,
+        broker.endpoint,
+        broker.zone,
+        broker.instance_epoch,
+        broker.alive,
+        broker.version,
+    )
+
+
+def _topic_row(
+    topic: Topic, numbers: dict[StandingKey, int], known: dict[ReplicaSet, int]
+) -> _TopicRow:
+    queues: list[tuple[int, int, int]] = []
+    for queue in topic.queues:
+        number = known.get(queue.standing)
+        if number is None:
+            number = known[queue.standing] = numbers[queue.standing.key()]
+        queues.append((number, queue.epoch, queue.version))
+    config = _config_row(topic.config)
+    return _TopicRow(topic.name, topic.id, config, topic.created_ms, topic.version, queues)
+
+
+def _config_row(config: TopicConfig) -> msgspec.Raw:
+    """The settings without the newest ones as long as these are as they are by default: then name
+    servers that do not know them read all, and agree on the state's hash."""
+    values = list(msgspec.structs.astuple(config))
+    while len(values) > _FIRST_SETTINGS and values[-1] == _DEFAULTS[len(values) - 1]:
+        del values[-1]
+    return msgspec.Raw(_encode(values))
+
+
+def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
+    """The state of a snapshot.
+
+    Raises:
+        JournalError: it is malformed or of a newer format.
+    """
+    try:
+        found = _decode_format(data).format
+        if found > SNAPSHOT_FORMAT:
+            raise JournalError(
+                f"the snapshot is of format {found}, this version reads {SNAPSHOT_FORMAT}: "
+                "upgrade this name server"
+            )
+        stored = _decode(data)
+        return _cluster(stored), _dedup(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise JournalError(f"the snapshot's state is malformed: {error}") from None
+
+
+def _cluster(stored: _SnapshotWithRoom) -> ClusterState:
+    cluster = ClusterState()
+    cluster.cluster_id = stored.cluster_id
+    cluster.term = stored.term
+    cluster.raft_leader = stored.raft_leader
+    cluster.clock_ms = stored.clock_ms
+    cluster.version = stored.version
+    cluster.next_instance_epoch = stored.next_instance_epoch
+    cluster.next_topic_id = stored.next_topic_id
+    cluster.next_producer_id = stored.next_producer_id
+    # What was deleted before the snapshot is not known here.
+    cluster.topic_changes = ChangeIndex(stored.version)
+    cluster.broker_changes = ChangeIndex(stored.version)
+    for row in stored.brokers:
+        cluster.add_broker(
+            BrokerRegistration(*(getattr(row, field) for field in row.__struct_fields__))
+        )
+    standings = [intern_replica_set(key[0], key[1] or None, *key[2:]) for key in stored.standings]
+    for topic in stored.topics:
+        _add_topic(cluster, topic, standings)
+    for changed in sorted(stored.topics, key=lambda row: row.version):
+        cluster.topic_changes.touch(changed.name, changed.version)
+    for row in sorted(stored.brokers, key=lambda row: row.version):
+        cluster.broker_changes.touch(row.id, row.version)
+    cluster.tails = {(topic, queue): dict(tails) for topic, queue, tails in stored.tails}
+    cluster.name_servers = {name: (where, raft) for name, where, raft in stored.name_servers}
+    cluster.full = set(stored.full)
+    cluster.former_name_servers = dict.fromkeys(stored.former_name_servers)
+    restore_groups(cluster, stored.groups, stored.next_group_id)
+    restore_transactions(cluster.transactions, stored.apps, stored.decisions, stored.version)
+    return cluster
+
+
+def _add_topic(cluster: ClusterState, row: _TopicRow, standings: list[ReplicaSet]) -> None:
+    config = _decode_config(row.config)
+    topic = Topic(row.name, row.id, config, row.created_ms, row.version)
+    cluster.add_topic(topic)
+    for index, (number, epoch, version) in enumerate(row.queues):
+        cluster.add_queue(Queue(topic, index, standings[number], epoch, version))
+    topic.need = needed_copies(config, topic.replicas)
+
+
+def _dedup(stored: _Snapshot) -> Dedup:
+    dedup = Dedup()
+    for proposer, used_ms, results in stored.windows:
+        dedup.windows[proposer] = ProposerWindow(dict(results), used_ms)
+    return dedup

@@ -1,0 +1,61 @@
+"""What applying one command comes to, before the metadata version is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from logboom.wire.names import unknown_topic_text
+
+if TYPE_CHECKING:
+    from logboom.metadata.tables.consumer_groups import ConsumerGroup
+
+
+class CommandOutcome(NamedTuple):
+    """An error code (empty: done) with its one line and fields, or a value."""
+
+    code: str = ""
+    text: str = ""
+    fields: dict[str, str | int | None] | None = None
+    value: int | list[str] | None = None
+
+
+DONE: Final = CommandOutcome()
+
+
+def refused(code: str, text: str, **fields: str | int | None) -> CommandOutcome:
+    """The command changed nothing; `text` says why and how to mend it."""
+    return CommandOutcome(code, text, fields)
+
+
+def unknown_topic(name: str) -> CommandOutcome:
+    """UNKNOWN_TOPIC."""
+    return refused("UNKNOWN_TOPIC", unknown_topic_text(name), topic=name)
+
+
+def unknown_broker(broker: str) -> CommandOutcome:
+    """UNKNOWN_BROKER."""
+    text = f"broker {broker!r} is not registered: see `logboom cluster status` for those that are"
+    return refused("UNKNOWN_BROKER", text, broker=broker)
+
+
+def unknown_group(name: str) -> CommandOutcome:
+    """UNKNOWN_GROUP."""
+    text = f"group {name!r} does not exist: it is made when its first member joins"
+    return refused("UNKNOWN_GROUP", text, group=name)
+
+
+def not_coordinator(group: ConsumerGroup, epoch: int) -> CommandOutcome:
+    """NOT_COORDINATOR: another broker coordinates, or the same one in another epoch than this."""
+    text = (
+        f"group {group.name!r} is coordinated by {group.coordinator or 'nobody'} in epoch "
+        f"{group.coordinator_epoch}, not {epoch}: ask there"
+    )
+    coordinator = group.coordinator or None
+    return refused(
+        "NOT_COORDINATOR", text, group=group.name, leader=coordinator, epoch=group.coordinator_epoch
+    )
+
+
+def fenced(broker: str) -> CommandOutcome:
+    """FENCED: the instance epoch is not that of the broker's current registration."""
+    return refused("FENCED", f"broker {broker!r} is fenced: it must register again", broker=broker)

@@ -1,0 +1,63 @@
+"""Transactions in a snapshot: canonical rows, and back."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from logboom.metadata.tables.change_index import ChangeIndex
+from logboom.metadata.tables.transaction_table import (
+    ApplicationState,
+    Attempt,
+    PendingDecision,
+    TransactionTable,
+    decision_view,
+)
+from logboom.wire.transactions import DecisionView
+
+
+class AppRow(Struct, frozen=True, array_like=True, gc=False):
+    """What is known of one application id."""
+
+    app_id: str
+    epoch: int
+    committed: int
+    aborted: list[Attempt]
+    """Sorted."""
+    used_ms: int = 0
+
+
+def app_rows(table: TransactionTable) -> list[AppRow]:
+    """All applications, by id."""
+    return [
+        AppRow(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms)
+        for app_id, app in sorted(table.apps.items())
+    ]
+
+
+def decision_rows(table: TransactionTable) -> list[DecisionView]:
+    """All open decisions, by number."""
+    return [decision_view(decision) for decision in table.decisions.values()]
+
+
+def restore_transactions(
+    table: TransactionTable, apps: list[AppRow], decisions: list[DecisionView], version: int
+) -> None:
+    """Put the transactions of a snapshot of this metadata version into the empty tables.
+
+    Raises:
+        ValueError: a decision names no queue, or an application that there is not.
+    """
+    for row in apps:
+        aborted = dict.fromkeys(row.aborted)
+        table.put(row.app_id, ApplicationState(row.epoch, row.committed, aborted, row.used_ms))
+    # What ended before the snapshot is not known here.
+    table.changes = ChangeIndex(version)
+    for view in decisions:
+        if not view.queues or view.app_id not in table.apps:
+            raise ValueError(f"decision {view.number} is nobody's")
+        queues = {(parked.topic_id, parked.queue): parked.places for parked in view.queues}
+        table.add(
+            PendingDecision(
+                view.number, view.app_id, view.sequence, view.attempt, view.commit, queues
+            )
+        )

@@ -1,0 +1,115 @@
+"""Where WATCH is answered, at every name server, from its own applied state (R14)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, Protocol
+
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.watch.held_watches import MAX_WAIT_S, HeldWatch, HeldWatches
+from logboom.metadata.watch.watch_views import view_since
+from logboom.wire.acceptor import error_frames
+from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.frames import encode
+from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.view import NameServerView
+
+NOTHING_SHOWN: Final = -1
+
+
+class WatchHost(Protocol):
+    """What the desk asks of the name server around it."""
+
+    @property
+    def cluster(self) -> ClusterState:
+        """The applied tables."""
+
+    @property
+    def raft_leader(self) -> str | None:
+        """Who leads the raft group, as far as known."""
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether what happens in the group is heard here."""
+
+
+class WatchHandler:
+    """Answers at once what is behind the applied state, holds the rest until a change or time."""
+
+    def __init__(self, node_id: str, insight: WatchHost) -> None:
+        self.watches = HeldWatches()
+        self.members: list[NameServerView] = []
+        """The name servers, as every answer lists them."""
+        self._id = node_id
+        self._insight = insight
+        self._shown = NOTHING_SHOWN
+        """Version that all holds have been compared with."""
+
+    def take(self, address: PeerAddress, message: Watch, out: Effects, now: float) -> None:
+        """Answer or hold a request."""
+        topics = None if message.topics is None else frozenset(message.topics)
+        wait = min(MAX_WAIT_S, max(0, min(message.wait_ms, message.timeout_ms)) / 1000)
+        groups = None if message.groups is None else frozenset(message.groups)
+        hold = HeldWatch(
+            address,
+            message.id,
+            message.version,
+            topics,
+            now + wait,
+            groups,
+            message.members_at,
+            message.decisions,
+        )
+        # Compared with what the holds have seen: a change of this turn still wakes this one.
+        if self._insight.cluster.cluster_id and hold.version < self._shown:
+            self._show(hold, out)
+        elif not self.watches.add(hold):
+            self._refuse(hold, "holds too many watches", out, "BUSY")
+
+    def wake(
+        self,
+        topics: Collection[str],
+        groups: Collection[str],
+        out: Effects,
+        *,
+        everybody: bool,
+        decisions: bool = False,
+    ) -> None:
+        """The applied version has grown: answer all holds that the change concerns."""
+        cluster = self._insight.cluster
+        self._shown = cluster.version
+        if cluster.cluster_id:
+            for hold in self.watches.take_woken(
+                cluster.version, topics, groups, everybody=everybody, decisions=decisions
+            ):
+                self._show(hold, out)
+
+    def end_due(self, out: Effects, now: float) -> None:
+        """Answer the holds whose time is up: nothing changed, or nothing is known here."""
+        for hold in self.watches.take_due(now):
+            cluster = self._insight.cluster
+            if not cluster.cluster_id or cluster.version < hold.version:
+                # Never an older answer (R14); another name server may know more.
+                self._refuse(hold, "is behind the version asked for", out)
+            elif not self._insight.in_touch:
+                self._refuse(hold, "reaches no raft leader", out)
+            else:
+                self._show(hold, out)
+
+    def _show(self, hold: HeldWatch, out: Effects) -> None:
+        view = view_since(
+            self._insight.cluster,
+            hold.version,
+            hold.topics,
+            self.members,
+            self._insight.raft_leader,
+            hold.groups,
+            hold.members_at,
+            decisions=hold.decisions,
+        )
+        out.sends.append(Send(hold.address, encode(WatchResult(hold.id, view))))
+
+    def _refuse(self, hold: HeldWatch, why: str, out: Effects, code: str = "UNAVAILABLE") -> None:
+        error: LogboomError = Unavailable(f"{self._id} {why}: ask another name server", code)
+        out.sends.append(Send(hold.address, error_frames(hold.id, error)))

@@ -1,0 +1,100 @@
+"""The replicated tables as WATCH shows them: the whole, or what changed since a version."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from logboom.metadata.config import NameServerMember
+from logboom.metadata.groups.group_views import WHOLE, groups_since
+from logboom.metadata.tables.cluster_state import ClusterState
+from logboom.metadata.tables.transaction_table import decision_view
+from logboom.wire.transactions import DecisionView
+from logboom.wire.view import NameServerView, View
+
+
+def name_servers(
+    cluster: ClusterState, founders: Mapping[str, NameServerMember]
+) -> dict[str, NameServerMember]:
+    """All name servers by id: those of the configuration and those added, less those removed."""
+    known = dict(founders)
+    for name, (endpoint, raft_endpoint) in cluster.name_servers.items():
+        known[name] = NameServerMember(name, endpoint, raft_endpoint)
+    return {
+        name: member for name, member in known.items() if name not in removed_name_servers(cluster)
+    }
+
+
+def removed_name_servers(cluster: ClusterState) -> Collection[str]:
+    """Ids of name servers that were removed."""
+    return cluster.former_name_servers
+
+
+def view_since(
+    cluster: ClusterState,
+    version: int,
+    topics: Collection[str] | None,
+    members: list[NameServerView],
+    raft_leader: str | None,
+    groups: Collection[str] | None = (),
+    members_at: str = "",
+    *,
+    decisions: bool = False,
+) -> View:
+    """All that changed after `version`, or the whole if that is too long ago (or -1).
+
+    `topics` None: of all topics, else only of these, and so `groups`; brokers and name servers are
+    never left out. `members_at`, `decisions`: see `Watch`.
+    """
+    floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
+    if groups is None or groups:
+        floor = max(floor, cluster.groups.changes.floor)
+    if decisions:
+        floor = max(floor, cluster.transactions.changes.floor)
+    full = version < floor or version < 0
+    if full:
+        # Sorted, since a set's order differs from process to process.
+        names = list(cluster.topics) if topics is None else sorted(cluster.topics.keys() & topics)
+        brokers = list(cluster.brokers)
+        deleted: list[str] = []
+        deleted_brokers: list[str] = []
+    else:
+        names = _wanted(cluster.topic_changes.changed_since(version), topics)
+        brokers = cluster.broker_changes.changed_since(version)
+        deleted = _wanted(cluster.topic_changes.gone_since(version), topics)
+        deleted_brokers = cluster.broker_changes.gone_since(version)
+    since = WHOLE if full else version
+    changed_groups, deleted_groups = groups_since(cluster, since, groups, members_at)
+    decided, ended = _decisions(cluster, since) if decisions else ([], [])
+    return View(
+        version=cluster.version,
+        full=full,
+        cluster_id=cluster.cluster_id,
+        brokers=[cluster.broker_view(cluster.brokers[broker]) for broker in brokers],
+        topics=[cluster.topic_view(cluster.topics[name]) for name in names],
+        deleted=deleted,
+        deleted_brokers=deleted_brokers,
+        name_servers=members,
+        raft_leader=raft_leader,
+        groups=changed_groups,
+        deleted_groups=deleted_groups,
+        decisions=decided,
+        ended_decisions=ended,
+    )
+
+
+def _decisions(cluster: ClusterState, version: int) -> tuple[list[DecisionView], list[int]]:
+    """Open decisions after `version` (`WHOLE`: all) in growing order, and those that ended.
+
+    A report of one queue among several is no change: who is told late only reports again.
+    """
+    table = cluster.transactions
+    if version == WHOLE:
+        return [decision_view(decision) for decision in table.decisions.values()], []
+    made = reversed(table.changes.changed_since(version))
+    return [decision_view(table.decisions[n]) for n in made], table.changes.gone_since(version)
+
+
+def _wanted(names: list[str], topics: Collection[str] | None) -> list[str]:
+    if topics is None:
+        return names
+    return [name for name in names if name in topics]

@@ -1,0 +1,93 @@
+"""What the name servers are told of this broker's disk.
+
+A full disk is reported at once: other replicas take over what this broker leads, and wait for it no
+longer. That there is room again is reported once there has been for a while: a disk that is about to fill
+up again would else be let in and taken out several times a second.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import Note
+from logboom.wire.commands import CommandResult, ReportRoom
+
+ROOM_S: Final = 5.0
+"""Seconds for which there must have been room before it is reported."""
+RETRY_S: Final = 5.0
+"""Seconds after which a report that was refused is repeated: an older name server knows none."""
+
+
+class RoomReports:
+    """Reports whether this broker's disk takes writes."""
+
+    def __init__(
+        self, me: str, space: SpaceGauge, registration: Registration, proposals: ProposalQueue
+    ) -> None:
+        self._me = me
+        self._space = space
+        self._registration = registration
+        self._proposals = proposals
+        self._was_full = False
+        self._since = float("-inf")
+        """When the disk became full, or got room."""
+        self._reported = False
+        """What the name servers know: whether it is full."""
+        self._asking = False
+        self._retry_at = float("-inf")
+
+    def registered(self) -> None:
+        """A new instance epoch: the name servers take it that there is room."""
+        self._asking = self._reported = False
+        self._retry_at = float("-inf")
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Look at the disk, and report what changed."""
+        full = self._space.check(turn.mono)
+        if full != self._was_full:
+            self._was_full, self._since = full, turn.mono
+            turn.out.notes.append(self._note(full))
+        if self._wanted(turn.mono) == self._reported or self._asking:
+            return
+        if self._registration.registered and turn.mono >= self._retry_at:
+            self._report(not self._reported, turn)
+
+    def _wanted(self, now: float) -> bool:
+        """What the name servers should know."""
+        return self._was_full or (self._reported and now < self._since + ROOM_S)
+
+    def _report(self, full: bool, turn: BrokerTurn) -> None:
+        self._asking = True
+        epoch = self._registration.instance_epoch
+        command = ReportRoom(self._me, epoch, full, turn.now.wall_ms)
+
+        def decided(result: CommandResult, later: BrokerTurn) -> None:
+            if epoch != self._registration.instance_epoch:
+                return
+            self._asking = False
+            if result.code:
+                self._retry_at = later.mono + RETRY_S
+            else:
+                self._reported = full
+
+        self._proposals.propose(command, decided, turn)
+
+    def _note(self, full: bool) -> Note:
+        if full:
+            then = "what this broker leads moves to replicas that have room, where there are enough"
+            return Note("warning", f"{self._space.refusal().text}; {then}")
+        return Note(
+            "info", f"the disk has room again: {max(0, self._space.free) >> 20} MiB are free"
+        )
+
+    def deadline(self) -> float:
+        """When `step` is wanted next; other turns look at the disk often enough."""
+        if self._asking or not self._registration.registered:
+            return float("inf")
+        if self._reported and not self._was_full:
+            return max(self._since + ROOM_S, self._retry_at)
+        return self._retry_at if self._was_full and not self._reported else float("inf")

@@ -1,0 +1,156 @@
+"""Compaction's pass over a queue: each message below the HW supersedes the one before with its key.
+
+It follows on behind the HW, a bounded number of messages per call, with its checkpoint in the same
+write. What an incomplete release hides is not passed yet. Messages without a key survive, since
+nothing supersedes them; so do tombstones, which a reader has to see who has seen their key.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.replica.compaction_rows import offset_key, offset_of
+from logboom.nodes.replica.compaction_update import CompactionUpdate, copy_at
+from logboom.nodes.replica.entry_reader import entries, find_batch_start
+from logboom.nodes.replica.offset_set import offsets_of
+from logboom.nodes.replica.replica import Replica
+from logboom.wire.batch import open_batch, peek
+from logboom.wire.columns import Columns
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.head import KIND_AT, Attribute, BatchHead
+
+ENTRY_COST: Final = 4
+"""An entry counts as at least so many messages."""
+
+
+def advance_pass(replica: Replica, storage: Storage, writes: WriteSet, units: int) -> int:
+    """Take in about `units` messages; how many it came to. 0: there is nothing to do.
+
+    Raises:
+        Damaged: an entry of the log cannot be read.
+        DataDamaged: a row of the compaction cannot.
+    """
+    compaction = replica.compaction
+    changes = CompactionUpdate(storage, compaction.ids)
+    if compaction.reach < replica.start:
+        spent = _again(replica, changes, units)
+    else:
+        spent = _onward(replica, changes, units)
+    if spent:
+        changes.stage(writes)
+        compaction.stage(writes)
+    return spent
+
+
+def limit_of(replica: Replica) -> Position:
+    """How far the pass may go now."""
+    return min(replica.readable, replica.written)
+
+
+def _onward(replica: Replica, changes: CompactionUpdate, units: int) -> int:
+    """Through the log."""
+    compaction, limit = replica.compaction, limit_of(replica)
+    if compaction.at is None:
+        if compaction.reach >= limit.offset:
+            return 0
+        compaction.at = find_batch_start(replica, changes.storage, compaction.reach)
+    spent = 0
+    for entry, after in entries(replica, changes.storage, compaction.at, limit):
+        cost, done = ENTRY_COST, True
+        if not entry[KIND_AT]:
+            cost, done = _take(replica, changes, entry, units - spent)
+        spent += max(cost, ENTRY_COST)
+        if done:
+            compaction.at, compaction.reach = after, after.offset
+        if spent >= units:
+            break
+    return spent
+
+
+def _take(
+    replica: Replica, changes: CompactionUpdate, entry: bytes, units: int
+) -> tuple[int, bool]:
+    """Take in a batch from the reach on, as far as the units go: what it cost, whether it is done."""
+    compaction, head = replica.compaction, peek(entry)
+    first = compaction.reach - head.base_offset
+    stop = min(head.count, first + max(1, units))
+    try:
+        whole = _opened(replica, head, entry)
+        keys = [] if whole is None else whole.slice(first, stop).keys()
+    except DamagedBatch:
+        # Stored as its producer sent it, with a body that does not hold together: nobody can read
+        # it, and nothing of it survives.
+        return 0, True
+    if whole is None:
+        stop = head.count
+        changes.set_bits(compaction.reach, (1 << (stop - first)) - 1, stop - first)
+    else:
+        _enter_all(changes, compaction.reach, keys, replica.start)
+    if stop == head.count:
+        compaction.opened = None
+        return len(keys), True
+    compaction.reach = head.base_offset + stop
+    return len(keys), False
+
+
+def _opened(replica: Replica, head: BatchHead, entry: bytes) -> Columns | None:
+    """The columns of a batch with keys, opened once for all steps that it takes."""
+    if not head.has(Attribute.KEYS):
+        return None
+    opened = replica.compaction.opened
+    if opened is None or opened[0] != head.base_offset:
+        opened = replica.compaction.opened = (head.base_offset, open_batch(entry, head))
+    return opened[1]
+
+
+def _enter_all(
+    changes: CompactionUpdate, start: int, keys: list[bytes | None], log_start: int
+) -> None:
+    """Messages with these keys stand from offset `start` on."""
+    survivors = 0
+    latest: dict[bytes, int] = {}
+    for place, key in enumerate(keys):
+        if key is None:
+            survivors |= 1 << place
+        else:
+            latest[key] = place
+    for key, place in latest.items():
+        if changes.enter(key, start + place, log_start):
+            survivors |= 1 << place
+    changes.set_bits(start, survivors, len(keys))
+
+
+def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:
+    """Through the copies, when everything is derived anew."""
+    compaction, start = replica.compaction, replica.start
+    held = changes.copy_over(compaction.reach)
+    if held is None:
+        following = _next_copy(changes, compaction.reach, start)
+        held = None if following is None else changes.copy_over(following)
+    if held is None:
+        compaction.reach, compaction.at = start, None
+        return ENTRY_COST
+    base = held[0]
+    batch, head = copy_at(changes, base)
+    first = max(0, compaction.reach - base)
+    live = changes.bits(base + first, base + head.count)
+    opened, spent, done = open_batch(batch, head), ENTRY_COST, base + head.count
+    for offset in offsets_of(live, base + first):
+        if spent >= units:
+            done = offset
+            break
+        key = opened.key(offset - base)
+        if key is None or not changes.enter(key, offset, start):
+            changes.clear(offset, start)
+        spent += 1
+    compaction.reach = done
+    return spent
+
+
+def _next_copy(changes: CompactionUpdate, offset: int, log_start: int) -> int | None:
+    """Where the first copy at or behind an offset begins."""
+    first = offset_key(changes.ids, b"n", offset)
+    last = offset_key(changes.ids, b"n", log_start)
+    return next((offset_of(key) for key, _ in changes.storage.scan("compact", first, last)), None)

@@ -1,0 +1,185 @@
+"""Copies of what compaction keeps: made before retention takes it out of the log, and given to
+replicas whose log begins behind it.
+
+A tombstone is kept as long as the log holds it, and so is a message without a key: no copy is made
+of these. A key whose tombstone has gone is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from logboom.nodes.compaction.compacted_reader import read_survivors
+from logboom.nodes.log.keys import queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.replica.compaction_rows import offset_key, offset_of
+from logboom.nodes.replica.compaction_update import CompactionUpdate, check_copy
+from logboom.nodes.replica.offset_set import offsets_of
+from logboom.nodes.replica.replica import Replica
+from logboom.wire.batch import open_batch, validate_batch
+from logboom.wire.errors import DamagedBatch
+from logboom.wire.frames import Frame
+from logboom.wire.head import Attribute, BatchHead
+
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of batches that one call copies, about; at least one batch."""
+WINDOW_MESSAGES: Final = 65_536
+"""Survivors that it looks at, about."""
+PAGE_BYTES: Final = 1024 * 1024
+"""Bytes of copies in one answer to a follower, about; at least one."""
+PAGE_MESSAGES: Final = 2_048
+"""Survivors in it, at most."""
+
+
+def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
+    """Up to where one call of `stage_survivors` may go, of what retention may remove before `until`, and how
+    many bytes it will read.
+
+    Raises:
+        Damaged, DataDamaged: as `read_survivors`.
+    """
+    # What is compacted is below the HW: it can be read.
+    limit = min(replica.hw, replica.written)
+    found = read_survivors(
+        replica, storage, replica.start, until, limit, WINDOW_BYTES, WINDOW_MESSAGES
+    )
+    return min(until, found.next_offset), sum(map(len, found.batches))
+
+
+def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until: int) -> bool:
+    """Stage copies of what survives between the log's start and `until`, where a batch ends; False:
+    not all of it can be read yet, and nothing is staged.
+
+    Raises:
+        Damaged, DataDamaged: as `read_survivors`.
+    """
+    changes = CompactionUpdate(storage, replica.key)
+    at, limit = replica.start, min(replica.hw, replica.written)
+    while at < until:
+        found = read_survivors(replica, storage, at, until, limit, WINDOW_BYTES, 0)
+        if found.next_offset <= at:
+            return False
+        at = found.next_offset
+        for batch in found.batches:
+            head = validate_batch(batch)
+            _forget_mortal(changes, batch, head, until)
+            changes.copy(head.base_offset, head, batch)
+    changes.stage(writes)
+    replica.compaction.stage(writes)
+    return True
+
+
+def _forget_mortal(
+    changes: CompactionUpdate, batch: bytes, head: BatchHead, log_start: int
+) -> None:
+    """Take out what is not kept beyond its time in the log."""
+    if head.has(Attribute.KEYS) and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
+        return
+    base = head.base_offset
+    columns = open_batch(batch, head)
+    for offset in offsets_of(changes.bits(base, head.next_offset), base):
+        key = columns.key(offset - base)
+        if key is None or columns.value(offset - base) is None:
+            changes.clear(offset, 0)
+            if key is not None:
+                changes.forget(key)
+
+
+def check_copies(replica: Replica, storage: Storage, offset: int, room: int) -> tuple[int, int]:
+    """Read and check copies from an offset on, about `room` bytes: how many it were, and where to go
+    on; -1: these were all.
+
+    Raises:
+        DataDamaged: one cannot be read, or does not hold.
+    """
+    ids, spent = replica.key, 0
+    first, last = offset_key(ids, b"m", offset), queue_key(*ids, b"n")
+    for key, batch in storage.scan("compact", first, last):
+        base = offset_of(key)
+        check_copy(base, batch)
+        spent += len(batch)
+        if spent >= room:
+            return spent, base + 1
+    return spent, -1
+
+
+class CopyPage(NamedTuple):
+    """Copies for a follower, from where it asked."""
+
+    frames: list[bytes]
+    bits: list[bytes]
+    """As in `compaction.reading.Survivors`."""
+    next_offset: int
+
+
+def read_copy_page(
+    replica: Replica, storage: Storage, span: tuple[int, int], room: int
+) -> CopyPage | None:
+    """What survives from span[0] to before span[1], the start of the follower's log; None: this
+    replica has not come so far itself.
+
+    Raises:
+        Damaged, DataDamaged: as `read_survivors`.
+    """
+    offset, stop = span
+    if not replica.compaction.on:
+        return CopyPage([], [], stop)
+    if stop > replica.compaction.horizon(replica.start):
+        return None
+    limit = min(replica.hw, replica.written)
+    most = min(room, PAGE_BYTES)
+    found = read_survivors(replica, storage, offset, stop, limit, most, PAGE_MESSAGES, split=True)
+    if found.next_offset <= offset:
+        return None
+    return CopyPage(found.batches, found.bits, min(stop, found.next_offset))
+
+
+def stage_copy_page(
+    replica: Replica,
+    storage: Storage,
+    writes: WriteSet,
+    frames: Sequence[Frame],
+    bits: Sequence[bytes],
+    next_offset: int,
+) -> None:
+    """Stage a page of the leader's copies. A key of which this replica knows better is left out.
+
+    Raises:
+        DamagedBatch: a copy does not hold, or the page is none that was asked for.
+        DataDamaged: a row here cannot be read.
+    """
+    compaction, start = replica.compaction, replica.start
+    lacks = compaction.lacks
+    if lacks is None or next_offset <= lacks or len(frames) != len(bits):
+        raise DamagedBatch("a page of copies that was not asked for: ask again")
+    changes = CompactionUpdate(storage, replica.key)
+    for frame, shown in zip(frames, bits, strict=True):
+        batch = bytes(frame)
+        head = validate_batch(batch)
+        live = int.from_bytes(shown, "little") if shown else (1 << head.count) - 1
+        if head.is_control or live >> head.count:
+            raise DamagedBatch("a page of copies does not hold together: ask again")
+        _take_one(changes, batch, head, live, start)
+    compaction.lacks = next_offset if next_offset < start else None
+    changes.stage(writes)
+    compaction.stage(writes)
+
+
+def _take_one(
+    changes: CompactionUpdate, batch: bytes, head: BatchHead, live: int, log_start: int
+) -> None:
+    base, columns = head.base_offset, open_batch(batch, head)
+    for offset in offsets_of(live, base):
+        if offset >= log_start:
+            return
+        key = columns.key(offset - base)
+        if key is None:
+            continue
+        # A tombstone supersedes what was taken before it, and is itself not kept.
+        if changes.enter(key, offset, log_start):
+            if columns.value(offset - base) is None:
+                changes.forget(key)
+            else:
+                changes.set_bits(offset, 1, 1)
+    changes.copy(base, head, batch)

@@ -1,0 +1,210 @@
+"""A broker's data folder: whose it is, which format it has, and what it remembers of bad starts.
+
+| name            | is                                                                           |
+|-----------------|------------------------------------------------------------------------------|
+| `identity.json` | format, node and cluster: readable by an operator                            |
+| `db/`           | RocksDB (`store.py`); the store id is in there, so that it goes with the data |
+| `synced`        | number of the last write that was synced, written after each sync; there from |
+|                 | the beginning: a store without it cannot prove that all synced data is there  |
+| `suspect`       | present from a start that could not prove that all synced data is there, until |
+|                 | the name servers know (Q13)                                                  |
+| `condemned`     | present when RocksDB found damage in itself: the next start begins anew (Q14) |
+| `damaged-1/` …  | stores that could not be opened, kept for the operator, used by nobody       |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from logboom.wire.errors import StartError
+from logboom.wire.validation import crc32c
+
+FORMAT: Final = 2
+"""Version of the folder's layout and of the layouts of keys and values; a newer one is refused, an
+older one becomes this one when it is opened. 2: released batches may stand without their body
+(`borrowed.py`)."""
+NEWEST: Final = 3
+"""The newest version that is read. A folder gets 3 when a recovery of it leaves entries that stand for
+lost messages (`salvage/`), which programs that know 2 take for damage."""
+_SYNCED: Final = struct.Struct("<QI")
+_NOTHING_SYNCED: Final = bytes(_SYNCED.size)
+
+
+class _FolderIdentity(msgspec.Struct, frozen=True):
+    format: int
+    node: str
+    cluster: str = ""
+
+
+class DataFolder:
+    """One broker's data folder, claimed."""
+
+    def __init__(self, path: Path, node_id: str) -> None:
+        """Claim `path` for a node; it is made if it is missing.
+
+        Raises:
+            StartError: WRONG_DATA_FOLDER, NEWER_FORMAT, or BAD_CONFIG if it cannot be written.
+        """
+        self.path = path
+        self._node_id = node_id
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._identity = self._claim()
+            self._synced_file = os.open(path / "synced", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            text = f"cannot use data folder {path} ({reason}): check its permissions and the disk"
+            raise StartError(text) from None
+
+    def _claim(self) -> _FolderIdentity:
+        try:
+            stored = (self.path / "identity.json").read_bytes()
+        except FileNotFoundError:
+            return self._found()
+        try:
+            # A newer format may have a newer identity: its number is read first.
+            version = msgspec.json.decode(stored, type=dict[str, object]).get("format")
+            if isinstance(version, int) and version > NEWEST:
+                text = (
+                    f"data folder {self.path} has format {version}, this version reads up to "
+                    f"{NEWEST}: start it with a newer logboom"
+                )
+                raise StartError(text, "NEWER_FORMAT")
+            identity = msgspec.json.decode(stored, type=_FolderIdentity)
+        except msgspec.MsgspecError:
+            text = f"{self.path}/identity.json cannot be read: choose another data folder"
+            raise StartError(text, "WRONG_DATA_FOLDER") from None
+        if identity.node != self._node_id:
+            text = (
+                f"data folder {self.path} belongs to {identity.node}, not to {self._node_id}: "
+                "set `data` to this node's own folder"
+            )
+            raise StartError(text, "WRONG_DATA_FOLDER")
+        if identity.format < FORMAT:
+            # Before anything is written that an older program would take for damage.
+            identity = msgspec.structs.replace(identity, format=FORMAT)
+            self._write_durably("identity.json", msgspec.json.encode(identity))
+        return identity
+
+    def _found(self) -> _FolderIdentity:
+        # A first start that was killed leaves an identity that was not finished.
+        names = [entry.name for entry in self.path.iterdir()]
+        strangers = [name for name in names if name != "identity.json.new"]
+        if strangers:
+            text = (
+                f"data folder {self.path} holds {strangers[0]!r} but no identity.json: "
+                "set `data` to an empty or a new folder"
+            )
+            raise StartError(text, "WRONG_DATA_FOLDER")
+        identity = _FolderIdentity(FORMAT, self._node_id)
+        self._write_durably("identity.json", msgspec.json.encode(identity))
+        self._write_durably("synced", _NOTHING_SYNCED)
+        return identity
+
+    def hold_lost(self) -> None:
+        """Make the folder one that may hold entries for lost messages, durable on return."""
+        if self._identity.format < NEWEST:
+            self._identity = msgspec.structs.replace(self._identity, format=NEWEST)
+            self._write_durably("identity.json", msgspec.json.encode(self._identity))
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that the data belongs to; "" until a broker has met it."""
+        return self._identity.cluster
+
+    def bind(self, cluster_id: str) -> None:
+        """Keep the data for this cluster alone; topic ids of two clusters mean different topics.
+
+        Raises:
+            StartError: WRONG_DATA_FOLDER, it belongs to another one.
+        """
+        if self._identity.cluster == cluster_id:
+            return
+        if self._identity.cluster:
+            text = (
+                f"data folder {self.path} belongs to cluster {self._identity.cluster}, the name "
+                f"servers are of {cluster_id}: correct `name_servers`, or set `data` to a new folder"
+            )
+            raise StartError(text, "WRONG_DATA_FOLDER")
+        self._identity = msgspec.structs.replace(self._identity, cluster=cluster_id)
+        self._write_durably("identity.json", msgspec.json.encode(self._identity))
+
+    def synced(self) -> int | None:
+        """Number of a write that was on disk once; every later opening must find it. None: the file
+        was deleted or damaged."""
+        stored = os.pread(self._synced_file, _SYNCED.size, 0)
+        if stored == _NOTHING_SYNCED:
+            return 0
+        if len(stored) < _SYNCED.size:
+            return None
+        number, crc = _SYNCED.unpack(stored)
+        return int(number) if crc32c(stored[:8]) == crc else None
+
+    def put_synced(self, number: int, *, durably: bool = False) -> None:
+        """Note that write `number` is on disk. After a power failure an older number may stand there,
+        which sees less; `durably`, it is there for certain."""
+        head = struct.pack("<Q", number)
+        os.pwrite(self._synced_file, head + struct.pack("<I", crc32c(head)), 0)
+        if durably:
+            os.fsync(self._synced_file)
+            self._sync_folder()
+
+    def marked(self, marker: str) -> str | None:
+        """The reason that stands in a marker file (`suspect`, `condemned`); None: it is not there."""
+        try:
+            return (self.path / marker).read_text(errors="replace").strip()
+        except FileNotFoundError:
+            return None
+
+    def mark(self, marker: str, reason: str) -> None:
+        """Make a marker file, durable on return."""
+        self._write_durably(marker, reason.encode() + b"\n")
+
+    def unmark(self, marker: str) -> None:
+        """Remove a marker file, durable on return."""
+        (self.path / marker).unlink(missing_ok=True)
+        self._sync_folder()
+
+    def set_aside(self) -> Path:
+        """Move `db/` out of the way; where it went."""
+        number = 1
+        while (aside := self.path / f"damaged-{number}").exists():
+            number += 1
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / "db").rename(aside)
+        os.pwrite(self._synced_file, _NOTHING_SYNCED, 0)
+        self._sync_folder()
+        return aside
+
+    def asides(self) -> list[Path]:
+        """The stores that were moved out of the way and still lie there."""
+        return sorted(self.path.glob("damaged-*"))
+
+    def close(self) -> None:
+        """Let go of the files. Idempotent."""
+        if self._synced_file >= 0:
+            os.close(self._synced_file)
+            self._synced_file = -1
+
+    def _write_durably(self, name: str, content: bytes) -> None:
+        """Replace a file: after a power failure it is the old or the new one, whole."""
+        new = self.path / f"{name}.new"
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(self.path / name)
+        self._sync_folder()
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,487 @@
+"""The broker's store in RocksDB: the one module of this portion that knows rocksdict.
+
+One database, one column family per family of `storage.py`, raw mode, handles cached. `write` puts
+a turn's WriteSet into the write-ahead log and the memtable, unsynced; `sync` is one `flush_wal`,
+which releases the GIL and may run in another thread while the next turn writes.
+
+Each write also counts itself up under a key of its own, and each sync notes that number in the
+folder: RocksDB takes a damaged length at the end of its log for a torn write, and drops synced
+writes without a word. A store that comes back with less than was synced is *suspect* (Q13).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rocksdict import (
+    CompactOptions,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+)
+
+from logboom.nodes.disk.data_folder import DataFolder
+from logboom.nodes.log.body_references import referenced_key, resolve_body
+from logboom.nodes.log.storage import DELETE, FAMILIES, PUT, DiskSpace, Family, WriteSet
+from logboom.wire.errors import DataDamaged, StartError
+
+LOG_BUFFER: Final = 64 * 1024 * 1024
+LOG_BUFFERS: Final = 6
+SMALL_BUFFER: Final = 8 * 1024 * 1024
+WAL_BYTES: Final = 256 * 1024 * 1024
+OPENING_BYTES: Final = 16 * 1024 * 1024
+"""What an opening may write besides what the write-ahead log holds."""
+NO_SPACE: Final = os.strerror(errno.ENOSPC)
+BLOB_FROM: Final = 1024
+BLOB_FAMILIES: Final = ("log", "compact")
+"""Families whose large values stand in blob files."""
+_STORE_ID: Final = b"store id"
+_NUMBER: Final = b"write number"
+_FILE: Final = re.compile(r"(\d+\.sst)|(\d+\.blob)|(MANIFEST-\d+)|(CURRENT)")
+"""RocksDB names the damaged file first; of damage in any of them it adds that the MANIFEST may be."""
+_WAL: Final = "the write-ahead log"
+_SUSPECT: Final = (
+    "Every queue of this broker may lack its newest entries here. It leaves the in-sync replicas where "
+    "there are others, and fetches from them what it lacks; a queue whose only replica is here goes on "
+    "with what is left"
+)
+_log = logging.getLogger("logboom.nodes")
+
+
+def database_options(mode: DBRecoveryMode) -> Options:
+    """Options of the database as a whole."""
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_paranoid_checks(True)
+    options.set_wal_recovery_mode(mode)
+    # What a start has to replay, and what a quiet family may hold back: past it, it is flushed.
+    options.set_max_total_wal_size(WAL_BYTES)
+    # Flushes and compactions beside each other: a flush never waits for a compaction.
+    options.set_max_background_jobs(4)
+    # Written out 1 MiB at a time, so that no fsync finds 64 MiB of dirty pages of a blob file.
+    options.set_bytes_per_sync(1024 * 1024)
+    # Files are removed in the background, not under the loop's feet.
+    options.set_avoid_unnecessary_blocking_io(True)
+    # More open files cost memory; the page cache does not need them.
+    options.set_max_open_files(512)
+    # Nobody reads these; an idle broker should be idle.
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(4 * 1024 * 1024)
+    return options
+
+
+def _family_options(buffer: int, buffers: int) -> Options:
+    """Options of every family."""
+    options = Options(raw_mode=True)
+    # Allocated as they fill: an idle broker has none of it.
+    options.set_write_buffer_size(buffer)
+    options.set_max_write_buffer_number(buffers)
+    # Batches come compressed, or are not meant to be.
+    options.set_compression_type(DBCompressionType.none())
+    # A stalled write would hold the GIL and with it the whole node. The loop stops reading long
+    # before these (`RocksStorage.congested`).
+    options.set_level_zero_slowdown_writes_trigger(1_000)
+    options.set_level_zero_stop_writes_trigger(2_000)
+    options.set_soft_pending_compaction_bytes_limit(0)
+    options.set_hard_pending_compaction_bytes_limit(0)
+    return options
+
+
+def log_options() -> Options:
+    """Options of `log`: what is large, written once, read in order, and removed from the front."""
+    options = _family_options(LOG_BUFFER, LOG_BUFFERS)
+    # Batches go to blob files at the flush and stay there; compaction moves keys of 20 bytes, and
+    # a blob file is removed when the last key into it is. So each byte is written twice: once to
+    # the write-ahead log, once to its blob file.
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(BLOB_FROM)
+    options.set_blob_file_size(256 * 1024 * 1024)
+    # It would copy live batches of long retention again and again.
+    options.set_enable_blob_gc(False)
+    return options
+
+
+def _compact_options() -> Options:
+    """Options of `compact`: small rows by the million, and copies of batches that go one by one."""
+    options = _family_options(SMALL_BUFFER, 4)
+    options.set_enable_blob_files(True)
+    options.set_min_blob_size(BLOB_FROM)
+    # Copies die in no order: without it the room of the dead ones never comes back.
+    options.set_enable_blob_gc(True)
+    return options
+
+
+class RocksStorage:
+    """A `storage.Storage` in a folder. `get`, `scan`, `write` belong to one thread."""
+
+    def __init__(self, path: Path, node_id: str) -> None:
+        """Open the folder `path` of broker `node_id`, or make it.
+
+        Raises:
+            StartError: WRONG_DATA_FOLDER, NEWER_FORMAT, or BAD_CONFIG; one line.
+        """
+        self.folder = DataFolder(path, node_id)
+        try:
+            self._open()
+        # Ctrl-C too: the folder is given back. It is raised on.
+        except BaseException:
+            self.folder.close()
+            raise
+
+    def _take_handles(self) -> tuple[bytes | None, bytes | None]:
+        """Open the database; its id and the number of its last write."""
+        self._database = _open_database(self.folder)
+        self._families = {name: self._database.get_column_family(name) for name in FAMILIES}
+        self._handles = {name: self._database.get_column_family_handle(name) for name in FAMILIES}
+        return self._database.get(_STORE_ID), self._database.get(_NUMBER)
+
+    def _drop_handles(self) -> None:
+        # Each keeps the database and its lock alive.
+        self._handles.clear()
+        for handle in (*self._families.values(), self._database):
+            self._let_go(handle)
+        self._families.clear()
+
+    def _open(self) -> None:
+        self._families, self._handles = {}, {}
+        try:
+            stored, number = self._take_handles()
+        except StartError:
+            raise
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            # A store that cannot say which one it is has nothing that may be believed.
+            reason = _damage_in(self.folder, error)
+            self._drop_handles()
+            self.folder.mark("condemned", reason)
+            stored, number = self._take_handles()
+        self._removed: dict[tuple[Family, bytes], bytes] = {}
+        self._removed_lock = threading.Lock()
+        self._closed = self._failed = False
+        self.out_of_room = False
+        """Whether it failed because the file system is full: opened anew it is as good as before."""
+        self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
+        self._number = int.from_bytes(number or b"", "big")
+        try:
+            if stored is None:
+                self.folder.unmark("suspect")
+                self._database.put(_STORE_ID, self.store_id.encode())
+                self._database.flush()
+            else:
+                self._look_for_losses()
+            # What a killed process left in the page cache counts from here on as on disk.
+            self._database.flush_wal(True)
+            self.folder.put_synced(self._number, durably=True)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            text = f"{self._refused(error).text}: check the disk, then start again"
+            self._drop_handles()
+            raise StartError(text) from None
+        self.suspect = self.folder.marked("suspect") is not None
+
+    def _look_for_losses(self) -> None:
+        """Compare where the store ends with what was synced once."""
+        synced = self.folder.synced()
+        if synced is None:
+            lost = "its file `synced` was deleted or damaged: nothing proves that all is there"
+        elif self._number < synced:
+            lost = f"write {synced} was synced, but the write-ahead log ends at {self._number}"
+        else:
+            return
+        self.folder.mark("suspect", lost)
+        _log.error("data folder %s has lost synced data: %s. %s", self.folder.path, lost, _SUSPECT)
+        if synced is not None:
+            self._number = synced
+            self._database.put(_NUMBER, synced.to_bytes(8, "big"))
+
+    # -- what the core reads --------------------------------------------------------------------
+
+    def get(self, family: Family, key: bytes) -> bytes | None:
+        """See `storage.Storage.get`."""
+        try:
+            value: bytes | None = self._families[family].get(key)
+            return value if value is None or family != "log" else self._entry(key, value)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
+        except Exception as error:
+            raise _damaged(error) from error
+
+    def _entry(self, key: bytes, value: bytes) -> bytes:
+        """A whole entry, whose body may stand in another one."""
+        lender = referenced_key(key, value)
+        return value if lender is None else resolve_body(value, self._families["log"].get(lender))
+
+    def scan(
+        self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """See `storage.Storage.scan`."""
+        if start >= end:
+            return
+        # rocksdict 0.3.29's set_iterate_lower_bound sets the upper bound: we keep the lower one.
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        rows = self._families[family].iter(options)
+        found = self._entry if family == "log" else _as_stored
+        try:
+            if reverse:
+                rows.seek_to_last()
+                while rows.valid() and (key := rows.key()) >= start:
+                    yield key, found(key, rows.value())
+                    rows.prev()
+            else:
+                rows.seek(start)
+                while rows.valid():
+                    key = rows.key()
+                    yield key, found(key, rows.value())
+                    rows.next()
+            # An iterator that meets damage just ends; only its status tells.
+            rows.status()
+        # rocksdict raises bare Exception for all that RocksDB refuses.
+        except Exception as error:
+            raise _damaged(error) from error
+
+    def space(self) -> DiskSpace:
+        """See `storage.Storage.space`."""
+        found = os.statvfs(self.folder.path)
+        # A flush writes it once more before the write-ahead log gives its room back.
+        unflushed = sum(
+            family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+            for family in self._families.values()
+        )
+        free = found.f_bavail * found.f_frsize
+        return DiskSpace(max(0, free - unflushed), found.f_blocks * found.f_frsize)
+
+    # -- what the skin does ---------------------------------------------------------------------
+
+    def write(self, writes: WriteSet) -> None:
+        """See `storage.Storage.write`.
+
+        Raises:
+            DataDamaged: the database refuses; the process must end (Q14).
+        """
+        batch = WriteBatch(raw_mode=True)
+        handles = self._handles
+        for kind, family, key, value in writes.operations:
+            if kind == PUT:
+                batch.put(key, value, handles[family])
+            elif kind == DELETE:
+                batch.delete(key, handles[family])
+            else:
+                batch.delete_range(key, value, handles[family])
+                if family in BLOB_FAMILIES:
+                    self._note_removed(family, key, value)
+        number = self._number + 1
+        batch.put(_NUMBER, number.to_bytes(8, "big"))
+        try:
+            self._database.write(batch)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
+        except Exception as error:
+            raise self._refused(error) from error
+        self._number = number
+
+    def sync(self) -> None:
+        """See `storage.Storage.sync`.
+
+        Raises:
+            DataDamaged: the disk refused; never called again, the process must end (Q14).
+        """
+        if self._failed:
+            raise DataDamaged(f"the store in {self.folder.path} has failed before: start anew")
+        number = self._number
+        try:
+            self._database.flush_wal(True)
+        # rocksdict raises bare Exception for all that RocksDB refuses.
+        except Exception as error:
+            raise self._refused(error) from error
+        try:
+            self.folder.put_synced(number)
+        except OSError as error:
+            # What stays there is older, and sees less.
+            if error.errno != errno.ENOSPC:
+                raise
+
+    def _refused(self, error: Exception) -> DataDamaged:
+        """RocksDB failed for good. Damage in its own files would fail again at every start."""
+        text = _line(error)
+        # What follows on the first failure says no more why.
+        self.out_of_room = self.out_of_room or NO_SPACE in text
+        self._failed = True
+        if "Corruption" in text:
+            text = _named(text)
+            self.folder.mark("condemned", text)
+        return DataDamaged(f"the store in {self.folder.path} failed ({text})")
+
+    def condemn(self, reason: str) -> None:
+        """The next opening begins anew; what is here is kept aside (Q14)."""
+        self.folder.mark("condemned", reason)
+        _log.error("the store in %s is given up: %s", self.folder.path, reason)
+
+    def congested(self) -> bool:
+        """Whether the disk is behind with full write buffers: take no more in for now."""
+        waiting = self._families["log"].property_int_value("rocksdb.num-immutable-mem-table")
+        return (waiting or 0) >= LOG_BUFFERS - 3
+
+    def absolve(self) -> None:
+        """The name servers know that this store was suspect; the next start need not say so."""
+        self.folder.unmark("suspect")
+
+    # -- giving room back -----------------------------------------------------------------------
+
+    def _note_removed(self, family: Family, start: bytes, end: bytes) -> None:
+        with self._removed_lock:
+            self._removed[family, start] = max(end, self._removed.get((family, start), b""))
+
+    def reclaim(self) -> None:
+        """Give back the room of ranges that were removed; from a thread of its own.
+
+        Compaction of the removed range drops its keys, and with the last key into it a blob file.
+        Without it that waits until the family happens to be compacted.
+        """
+        with self._removed_lock:
+            removed, self._removed = self._removed, {}
+        options = CompactOptions()
+        # Others may compact meanwhile, and above all flush.
+        options.set_exclusive_manual_compaction(False)
+        for (family, start), end in removed.items():
+            try:
+                self._families[family].compact_range(start, end, options)
+            except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+                # If RocksDB is broken for good, it refuses the loop's next write.
+                _log.error("cannot reclaim the room of removed messages: %s", _line(error))
+                return
+
+    def close(self) -> None:
+        """Sync and let go of the folder. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self._failed:
+                self.sync()
+        finally:
+            self._drop_handles()
+            self.folder.close()
+
+    def _let_go(self, handle: Rdict) -> None:
+        """Close a handle. It may flush, and so fail; what was synced is in the log all the same."""
+        try:
+            handle.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            refused = self._refused(error)
+            if not self.out_of_room:
+                _log.error("%s", refused)
+
+
+def has_room(path: Path) -> bool:
+    """Whether a store that ran out of room can be opened: that flushes what its write-ahead log holds."""
+    logs = sum(file.stat().st_size for file in (path / "db").glob("*.log"))
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize >= logs + OPENING_BYTES
+
+
+def _as_stored(_key: bytes, value: bytes) -> bytes:
+    return value
+
+
+def _open_database(folder: DataFolder) -> Rdict:
+    """The folder's database, by the rules Q13 and Q14."""
+    condemned = folder.marked("condemned")
+    if condemned is not None:
+        _begin_anew(folder, condemned)
+        folder.unmark("condemned")
+    elif _has_data(folder) and not (folder.path / "db" / "CURRENT").exists():
+        # RocksDB would make a new database, and remove the files of the old one.
+        _begin_anew(folder, "its file CURRENT is missing")
+    try:
+        return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
+    except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+        reason = _damage_in(folder, error)
+    if _in_wal(reason):
+        # Marked first: were we killed behind the next line, the log would look whole ever after.
+        folder.mark("suspect", reason)
+        _log.error("data folder %s: %s. %s", folder.path, reason, _SUSPECT)
+        try:
+            return _database(folder, DBRecoveryMode.point_in_time())
+        except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
+            reason = _damage_in(folder, error)
+    _begin_anew(folder, reason)
+    return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
+
+
+def _has_data(folder: DataFolder) -> bool:
+    """Whether files lie there that only a database which was in use can have made."""
+    kinds = (".sst", ".blob", ".log")
+    files = (folder.path / "db").glob("*")
+    return any(file.suffix in kinds and file.stat().st_size for file in files)
+
+
+def _begin_anew(folder: DataFolder, reason: str) -> None:
+    """A new, empty store under a new id: the others have its data (Q3, Q14)."""
+    aside = folder.set_aside()
+    folder.unmark("suspect")
+    _log.error(
+        "data folder %s: %s. Every queue of this broker is affected: a new store begins and is filled "
+        "from the other replicas; the damaged one is kept as %s. A queue whose only replica is here stays "
+        "without a leader: `logboom store recover %s` brings back what the old store still holds of it",
+        folder.path,
+        reason,
+        aside.name,
+        aside,
+    )
+
+
+def _database(folder: DataFolder, mode: DBRecoveryMode) -> Rdict:
+    families: dict[str, Options] = {name: _family_options(SMALL_BUFFER, 4) for name in FAMILIES}
+    families["log"] = log_options()
+    families["compact"] = _compact_options()
+    return Rdict(str(folder.path / "db"), database_options(mode), families)
+
+
+def _damage_in(folder: DataFolder, error: Exception) -> str:
+    """What RocksDB says of damaged data, when that is why it refused to open.
+
+    Raises:
+        StartError: it refused for something else, which an operator has to mend.
+    """
+    text = _line(error)
+    if "lock hold" in text or "While lock file" in text:
+        text = f"data folder {folder.path} is in use: stop the other process, or set `data` apart"
+        raise StartError(text, "WRONG_DATA_FOLDER") from None
+    if "Corruption" in text or ("MANIFEST-" in text and "No such file" in text):
+        return _named(text, _WAL)
+    text = f"cannot open data folder {folder.path} ({text}): check the disk, then start again"
+    raise StartError(text) from None
+
+
+def _named(text: str, otherwise: str = "a file of the store") -> str:
+    """What RocksDB says of damage, with the file that is damaged; `otherwise` if it names none."""
+    found = _FILE.search(text)
+    if found is not None:
+        kind = ("SST file ", "blob file ", "", "")[(found.lastindex or 1) - 1]
+        return f"{kind}{found[0]} is damaged ({text})"
+    if "blob" in text.lower():
+        return f"a blob file (bodies of batches) is damaged ({text})"
+    return f"{otherwise} is damaged ({text})"
+
+
+def _in_wal(reason: str) -> bool:
+    return reason.startswith(_WAL)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _damaged(error: Exception) -> DataDamaged:
+    return DataDamaged(f"the store cannot be read: {_named(_line(error))}")

@@ -1,0 +1,106 @@
+"""What a coordinator answers to members, and the one-line reasons why it does not."""
+
+from __future__ import annotations
+
+from logboom.wire.commands import CommandResult
+from logboom.wire.errors import (
+    GroupError,
+    LogboomError,
+    NotLeader,
+    Unavailable,
+    UnknownResource,
+    error_for,
+)
+from logboom.wire.group_messages import GroupAssigned
+from logboom.wire.group_view import GroupView, MemberView
+from logboom.wire.routes import Routes
+
+
+def assigned(
+    number: int, version: int, member: MemberView, head: GroupView, routes: Routes
+) -> GroupAssigned:
+    """All that a member has, in answer to its heartbeat."""
+    queues = [queue for queue in member.queues if queue.topic_id in routes.names]
+    topics = {queue.topic_id: routes.names[queue.topic_id] for queue in queues}
+    return GroupAssigned(
+        number,
+        version,
+        queues,
+        topics,
+        head.subscription,
+        head.subscription_version,
+        head.config,
+    )
+
+
+def not_coordinator(routes: Routes, group: str, broker: str, epoch: int) -> LogboomError:
+    """NOT_COORDINATOR with who coordinates instead, as far as it is known here."""
+    known = routes.brokers.get(broker)
+    return NotLeader(
+        f"group {group!r} is coordinated by {broker or 'nobody'} in epoch {epoch}: ask there",
+        "NOT_COORDINATOR",
+        group=group,
+        coordinator=broker or None,
+        leader=broker or None,
+        endpoint=known.endpoint if known is not None else None,
+        epoch=epoch,
+    )
+
+
+def refusal_of(result: CommandResult, routes: Routes) -> LogboomError:
+    """The error of a command that the log refused."""
+    if result.code == "NOT_COORDINATOR":
+        broker, epoch = result.fields.get("leader"), result.fields.get("epoch")
+        return not_coordinator(
+            routes,
+            str(result.fields.get("group")),
+            broker if isinstance(broker, str) else "",
+            epoch if isinstance(epoch, int) else -1,
+        )
+    return error_for(result.code, result.text, dict(result.fields))
+
+
+def no_lease() -> LogboomError:
+    """UNAVAILABLE: another broker may coordinate this group by now (Q11)."""
+    return Unavailable(
+        "the name servers have not been heard for 2 s: this broker coordinates no groups until "
+        "they are back; consumers go on with the queues that they have"
+    )
+
+
+def stale_metadata() -> LogboomError:
+    """UNAVAILABLE: the asker has heard of a newer state than this broker."""
+    return Unavailable("this broker's metadata is older than this request: ask again")
+
+
+def full() -> LogboomError:
+    """BUSY: too much waits for the raft group already."""
+    return Unavailable("too many requests of groups wait for the name servers: ask again", "BUSY")
+
+
+def outcome_unknown() -> LogboomError:
+    """UNAVAILABLE: the outcome of a request is not known."""
+    return Unavailable("this broker had to register again: ask the group's coordinator again")
+
+
+def moved() -> LogboomError:
+    """NOT_COORDINATOR, found out by the log: who coordinates now is not known here yet."""
+    return Unavailable("the group has another coordinator since: ask again")
+
+
+def unknown_group(group: str) -> LogboomError:
+    """UNKNOWN_GROUP."""
+    text = f"group {group!r} does not exist: it is made when its first member joins"
+    return UnknownResource(text, "UNKNOWN_GROUP", group=group)
+
+
+def unknown_member(group: str, member: str) -> LogboomError:
+    """UNKNOWN_MEMBER: it left, or was expired."""
+    text = f"{member!r} is no member of group {group!r} (any more): join again"
+    return GroupError(text, "UNKNOWN_MEMBER", group=group)
+
+
+def stale_epoch(group: str, member: str, current: int, given: int) -> LogboomError:
+    """STALE_EPOCH: the member has joined again since."""
+    text = f"member {member!r} has joined again since, in epoch {current}, not {given}"
+    return NotLeader(text, "STALE_EPOCH", group=group, epoch=current)

@@ -1,0 +1,203 @@
+"""Joining: any broker takes a join of a group that it does not know, else only its coordinator.
+
+A join goes through the log. It is answered once this broker's own copy has it, so that the first
+heartbeat finds its member here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.groups import group_answers
+from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.commands import CommandResult
+from logboom.wire.errors import InvalidFilter, InvalidRequest, LogboomError
+from logboom.wire.filters.filter import Filter
+from logboom.wire.group_commands import JoinGroup
+from logboom.wire.group_messages import GroupJoin, GroupJoined
+
+MOST_BYTES: Final = 48 * 1024
+"""Of the names and filters of one join."""
+FIRST_SUBSCRIPTION: Final = 1
+"""Version of the subscription with which a group is made."""
+
+Asker: TypeAlias = tuple[PeerAddress, int]
+"""(who asked, number of the request)."""
+
+
+class _JoinKey(NamedTuple):
+    group: str
+    member: str
+    instance: str
+    room: str
+    subscription: tuple[tuple[str, str], ...]
+    replace: bool
+
+
+@dataclass(slots=True, eq=False)
+class _PendingJoin:
+    command: JoinGroup
+    askers: list[Asker] = field(default_factory=list)
+    result: CommandResult | None = None
+
+
+class PendingJoins:
+    """Joins under way."""
+
+    def __init__(self, standing: CoordinatorLookup, proposals: ProposalQueue) -> None:
+        self._standing = standing
+        self._proposals = proposals
+        self._joining: dict[_JoinKey, _PendingJoin] = {}
+
+    def __len__(self) -> int:
+        return len(self._joining)
+
+    def join(
+        self, asker: Asker, message: GroupJoin, client_id: str, epoch: int, turn: BrokerTurn
+    ) -> None:
+        """Propose a join under the coordinator's `epoch` (0: the group is not known).
+
+        Raises:
+            InvalidFilter: points at the character; field `topic`.
+            InvalidRequest: TOO_LARGE.
+        """
+        subscription = _canonical(message.subscription)
+        key = _JoinKey(
+            message.group,
+            message.member,
+            message.instance,
+            message.room,
+            tuple(subscription.items()),
+            message.replace,
+        )
+        known = self._joining.get(key)
+        if known is not None and known.command.coordinator_epoch == epoch:
+            # Sent again: one member epoch is enough.
+            if asker not in known.askers:
+                known.askers.append(asker)
+            return
+        command = JoinGroup(
+            message.group,
+            message.member,
+            message.instance,
+            client_id[:256],
+            message.room,
+            subscription,
+            message.replace,
+            message.config,
+            epoch,
+            turn.now.wall_ms,
+            message.again,
+        )
+        self._joining[key] = joining = _PendingJoin(command, [asker])
+        self._proposals.propose(
+            command, lambda result, later: self._decided(key, joining, result, later), turn
+        )
+
+    def _decided(
+        self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
+    ) -> None:
+        joining.result = result
+        command = joining.command
+        if result.code or not isinstance(result.value, int):
+            self._end(key, joining)
+            self._refuse(joining, group_answers.refusal_of(result, self._standing.routes), turn)
+        elif not command.coordinator_epoch:
+            # The group is this member's own work, whoever coordinates it.
+            self._end(key, joining)
+            self._welcome(
+                joining,
+                GroupJoined(0, result.value, command.config, FIRST_SUBSCRIPTION),
+                turn,
+            )
+        else:
+            self._settle(key, joining, result, turn)
+
+    def moved(self, turn: BrokerTurn) -> None:
+        """Our copy of the metadata went forward."""
+        for key, joining in list(self._joining.items()):
+            if joining.result is not None:
+                self._settle(key, joining, joining.result, turn)
+
+    def _settle(
+        self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
+    ) -> None:
+        """Answer if our copy has the join, or what came after it."""
+        standing = self._standing
+        if standing.groups.version < result.version:
+            return
+        self._end(key, joining)
+        known = standing.known(key.group)
+        if known is None:
+            self._refuse(joining, group_answers.unknown_group(key.group), turn)
+            return
+        head = known.head
+        if head.coordinator != standing.me:
+            self._refuse(joining, standing.elsewhere(head), turn)
+            return
+        member = known.members.get(key.member)
+        if member is None or member.epoch != result.value:
+            # It left, was expired or joined once more; whoever still waits here joins again.
+            self._refuse(joining, group_answers.stale_metadata(), turn)
+            return
+        answer = GroupJoined(0, member.epoch, head.config, member.subscription_version)
+        self._welcome(joining, answer, turn)
+
+    def drop_all(self, turn: BrokerTurn) -> None:
+        """Forget all: this broker's instance epoch is over."""
+        joinings, self._joining = list(self._joining.values()), {}
+        for joining in joinings:
+            self._refuse(joining, group_answers.outcome_unknown(), turn)
+
+    def _end(self, key: _JoinKey, joining: _PendingJoin) -> None:
+        if self._joining.get(key) is joining:
+            del self._joining[key]
+
+    @staticmethod
+    def _welcome(joining: _PendingJoin, answer: GroupJoined, turn: BrokerTurn) -> None:
+        for address, number in joining.askers:
+            answer.id = number
+            turn.answer(address, answer)
+
+    @staticmethod
+    def _refuse(joining: _PendingJoin, error: LogboomError, turn: BrokerTurn) -> None:
+        for address, number in joining.askers:
+            turn.refuse(address, number, error)
+
+
+def check_size(message: GroupJoin) -> None:
+    """See that a join fits into a command.
+
+    Raises:
+        InvalidRequest: TOO_LARGE.
+    """
+    size = sum(len(part.encode()) for part in (message.group, message.member, message.instance))
+    size += len(message.room.encode())
+    size += sum(len(t.encode()) + len(f.encode()) + 8 for t, f in message.subscription.items())
+    options = message.config.options
+    size += sum(len(room.encode()) + 4 for room in options.rooms)
+    for name, queues in options.config.items():
+        size += len(name.encode()) + 8 + sum(len(topic.encode()) + 12 for topic, _ in queues)
+    if size > MOST_BYTES:
+        text = f"a subscription and settings of {size} bytes: at most {MOST_BYTES}"
+        raise InvalidRequest(text, "TOO_LARGE")
+
+
+def _canonical(subscription: dict[str, str]) -> dict[str, str]:
+    """The same filters always as the same texts, in one order.
+
+    Raises:
+        InvalidFilter: one cannot be read; field `topic`.
+    """
+    found: dict[str, str] = {}
+    for topic in sorted(subscription):
+        try:
+            found[topic] = Filter.read(subscription[topic]).text
+        except InvalidFilter as error:
+            error.fields["topic"] = topic
+            raise
+    return found

@@ -1,0 +1,267 @@
+"""What is done from time to time: ISR shrinks, retention, idle producers, forgotten requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from logboom.nodes.cluster.name_servers import NameServers
+from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.compaction.compactor import Compactor
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.log_state import LogState
+from logboom.nodes.log.retention import RetentionPolicy, plan_removal, stage_removal
+from logboom.nodes.replica.entry_reader import DamagedEntry, entries
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica_roles import ReplicaRoles
+from logboom.nodes.replication.isr_keeper import IsrKeeper
+from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
+from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.replication.replicate_handler import ReplicateHandler
+from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.head import ControlKind
+from logboom.wire.routes import Routes
+
+ROUND_INTERVAL_S: Final = 0.5
+"""Seconds between two rounds."""
+STALL_S: Final = 1.5
+"""Seconds without a turn after which this loop was away itself: nobody is blamed for it."""
+SHARE: Final = 256
+"""Queues that one round looks through for retention."""
+PRODUCERS_EVERY: Final = 600.0
+"""Seconds between two looks for idle producers."""
+EXPIRED_AT_ONCE: Final = 10_000
+"""Producers of a queue that one look forgets."""
+SURELY_IDLE: Final = 3_600.0
+"""Seconds that a producer is found idle before it is forgotten: by the wall clock all of them are idle
+once that is set ahead, and whoever sends a batch again does so sooner."""
+
+
+class Maintenance:
+    """Rounds over the queues."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: ReplicaTable,
+        routes: Routes,
+        roles: ReplicaRoles,
+        feeder: ReplicateHandler,
+        producing: ProduceHandler,
+        damages: ReplicaRepair,
+        isr: IsrKeeper,
+        fetching: ReplicaFetchers,
+        links: PeerConnections,
+        servers: NameServers,
+        stats: Statistics,
+        carry: Callable[[Replica, RetentionPolicy, BrokerTurn], bool],
+        retell: Callable[[Replica, BrokerTurn], None],
+        compacting: Compactor,
+    ) -> None:
+        """`carry` moves what is parked out of the way of retention, a little: whether it did.
+        `retell` tells cursors anew that are in its way."""
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._roles = roles
+        self._feeder = feeder
+        self._producing = producing
+        self._damages = damages
+        self._isr = isr
+        self._fetching = fetching
+        self._links = links
+        self._servers = servers
+        self._stats = stats
+        self._carry = carry
+        self._retell = retell
+        self._compacting = compacting
+        self.next_at = float("-inf")
+        """Monotonic time of the next round."""
+        self._last_turn = float("inf")
+        self._retention_at = float("-inf")
+        self._to_trim: list[QueueKey] = []
+        self._producers_at = float("inf")
+        self._idle: dict[tuple[QueueKey, int, Position], float] = {}
+        """Idle producers of a queue, with where their last batch is → since when they were found so."""
+
+    def returned(self, now: float) -> None:
+        """Called first in each turn: an absence of this loop is counted as nobody's silence.
+
+        The absence and no more: who was silent before it has that much less time left.
+        """
+        away = now - self._last_turn
+        if away > STALL_S:
+            self._stats.count("absences")
+            self._feeder.forgive(now, away)
+            for replica in self._roles.led.values():
+                assert replica.leading is not None
+                for progress in replica.leading.followers.values():
+                    progress.forgive(now, away)
+        self._last_turn = now
+
+    def step(self, turn: BrokerTurn) -> None:
+        """One round, if it is time."""
+        if turn.mono < self.next_at:
+            return
+        self.next_at = turn.mono + ROUND_INTERVAL_S
+        heard = self._feeder.heard()
+        period = self._config.out_of_sync_ms / 1000
+        for replica in self._roles.led.values():
+            leading = replica.leading
+            assert leading is not None
+            self._producing.expire(leading, turn.mono)
+            if len(leading.isr) > 1:
+                slow = leading.laggards(replica.end, turn.mono, period, heard)
+                if slow:
+                    self._isr.shrink(replica, slow)
+            if len(leading.isr) < len(leading.replicas):
+                self._grow(replica, leading, heard, turn.mono, period)
+        self._retain(turn)
+        self._expire_producers(turn)
+        self._hang_up(turn)
+
+    def _grow(
+        self,
+        replica: Replica,
+        leading: Leadership,
+        heard: dict[str, float],
+        now: float,
+        period: float,
+    ) -> None:
+        """A follower that has all and says nothing new: a wish to add it was refused before, or
+        came while another change was under way."""
+        for broker in leading.followers:
+            alive = now - heard.get(broker, float("-inf")) < period
+            if alive and leading.may_join(broker, replica.hw, replica.end, now, period, heard):
+                self._isr.grow(replica, broker)
+
+    def _hang_up(self, turn: BrokerTurn) -> None:
+        self._links.keep_only({*self._servers.endpoints, *self._fetching.endpoints()}, turn)
+
+    def _retain(self, turn: BrokerTurn) -> None:
+        if not self._to_trim and turn.mono >= self._retention_at:
+            self._retention_at = turn.mono + self._config.retention_check_ms / 1000
+            self._to_trim = list(self._queues.replicas)
+        share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
+        for key in share:
+            replica = self._queues.replicas.get(key)
+            if replica is not None and replica.damage is None and self._trim(replica, turn):
+                self._to_trim.append(key)
+
+    def _trim(self, replica: Replica, turn: BrokerTurn) -> bool:
+        """Leaders go by the topic's retention, followers by their leader's log start."""
+        topic = self._routes.topics.get(replica.topic)
+        limit = min(replica.readable, replica.applied).offset
+        if topic is None or replica.role == "none" or limit <= replica.start:
+            return False
+        if replica.role == "leader":
+            ms, size = topic.config.retention_ms, topic.config.retention_bytes
+            keep = RetentionPolicy(None if ms < 0 else ms, None if size < 0 else size)
+            if keep == (None, None):
+                return False
+        else:
+            limit, keep = min(limit, replica.leader_start), RetentionPolicy(None, 0)
+            if limit <= replica.start:
+                return False
+        try:
+            limit = min(limit, replica.parked.limit(replica.applied, self._queues.storage))
+            limit = min(limit, replica.cursors.limit(replica.applied))
+            if replica.role == "leader":
+                self._retell(replica, turn)
+            uncertain = 0
+            if replica.role == "leader" and keep.max_bytes is not None:
+                above = entries(replica, self._queues.storage, replica.hw, replica.end)
+                uncertain = sum(len(entry) for entry, _ in above)
+            record = self._expire(replica, keep, limit, uncertain, turn)
+            if record is not None:
+                start = Position(record.start)
+                replica.parked.trim(start, turn.writes, self._queues.storage)
+                replica.borrowing.trim(start, turn.writes, self._queues.storage)
+            carried = record is None and self._carry(replica, keep, turn)
+        except DamagedEntry as error:
+            self._damages.found(replica, error)
+            return False
+        except (DataDamaged, DamagedBatch) as error:
+            self._damages.found(replica, DamagedEntry(error.text, Position(replica.start)))
+            return False
+        if record is None:
+            return carried
+        replica.trimmed(record.start, record.size)
+        self._queues.touch(replica)
+        self._stats.count("trims")
+        if replica.role == "leader":
+            self._feeder.hw_moved(replica, turn.mono)
+            self._retell(replica, turn)
+        return True
+
+    def _expire(
+        self, replica: Replica, keep: RetentionPolicy, limit: int, uncertain: int, turn: BrokerTurn
+    ) -> LogState | None:
+        """Remove what has expired, once compaction has its copies of it."""
+
+        def reckon(limit: int) -> LogState | None:
+            return plan_removal(
+                self._queues.storage,
+                *replica.key,
+                replica.record(),
+                keep=keep,
+                limit=limit,
+                wall_ms=turn.now.wall_ms,
+                uncertain=uncertain,
+            )
+
+        record = reckon(limit)
+        if record is None:
+            return None
+        try:
+            room = self._compacting.make_room(replica, record.start, turn)
+            if room < record.start:
+                record = reckon(room) if room > replica.start else None
+            if record is None or not self._compacting.keep(replica, record.start, turn):
+                return None
+        except DataDamaged as error:
+            self._compacting.broken(replica, error, turn)
+            return None
+        stage_removal(turn.writes, *replica.key, record, replica.index)
+        return record
+
+    def _expire_producers(self, turn: BrokerTurn) -> None:
+        if self._producers_at == float("inf"):
+            self._producers_at = turn.mono + PRODUCERS_EVERY
+        if turn.mono < self._producers_at:
+            return
+        self._producers_at = turn.mono + PRODUCERS_EVERY
+        before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
+        found, self._idle = self._idle, {}
+        for replica in self._roles.led.values():
+            if replica.leading is None or not may_append(replica, replica.leading):
+                continue
+            gone: list[int] = []
+            for producer, last in replica.windows.idle(before_ms).items():
+                idle = (replica.key, producer, last)
+                self._idle[idle] = since = found.get(idle, turn.mono)
+                if turn.mono - since >= SURELY_IDLE and len(gone) < EXPIRED_AT_ONCE:
+                    gone.append(producer)
+            if gone:
+                self._forget_producers(replica, gone, turn)
+
+    def _forget_producers(self, replica: Replica, producers: list[int], turn: BrokerTurn) -> None:
+        body = msgspec.msgpack.encode(producers)
+        replica.append_control(
+            ControlKind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
+        )
+        self._queues.touch(replica)
+        self._feeder.appended(replica)
+
+
+def may_append(replica: Replica, leading: Leadership) -> bool:
+    """Whether the leader may append entries of its own."""
+    return replica.damage is None and leading.enough_in_sync

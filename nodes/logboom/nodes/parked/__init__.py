@@ -1,1 +1,0 @@
-"""Batches that wait in a queue for their time."""

@@ -1,0 +1,106 @@
+"""RECALL at a leader: take a parked batch back before it is released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from logboom.nodes.log.keys import LAST_SIDE, Position
+from logboom.nodes.replica import parked_rows
+from logboom.nodes.replica.leader_lookup import find_led_replica
+from logboom.nodes.replica.leadership import Leadership, PendingProduce
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
+from logboom.wire.head import ControlKind
+from logboom.wire.parking import Recall, Recalled, encode_recalled
+from logboom.wire.routes import Routes
+
+
+class RecallHandler:
+    """Takes recalls and answers them once they lie below the HW."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        producing: ProduceHandler,
+        refusal: Callable[[Replica], LogboomError],
+        stats: Statistics,
+    ) -> None:
+        """`refusal` says what is told of a damaged queue."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._producing = producing
+        self._refusal = refusal
+        self._stats = stats
+
+    def recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> Replica | None:
+        """Append a RECALLED entry; the replica whose log grew, or None."""
+        try:
+            return self._recall(address, message, turn)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return None
+
+    def _recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> Replica | None:
+        replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
+        if replica.damage is not None:
+            raise Unavailable(self._refusal(replica).text)
+        at = Position(message.offset, message.side)
+        place = self._place(replica, leading, at)
+        self._check_time(place, replica)
+        if place is None or place in leading.releasing:
+            turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
+            return None
+        self._producing.check_acks("all", leading, turn.mono)
+        after = replica.append_control(
+            ControlKind.RECALLED,
+            encode_recalled(*place),
+            turn.now.wall_ms,
+            turn.writes,
+            self._queues.cache,
+        )
+        self._queues.touch(replica)
+        leading.recalling.add(place)
+        self._stats.count("recalls")
+        deadline = turn.mono + message.timeout_ms / 1000
+        waiting = PendingProduce(
+            after, address, message.id, 0, 0, deadline, reply=Recalled(message.id, True)
+        )
+        self._producing.wait(replica, leading, waiting, "all", turn)
+        return replica
+
+    def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
+        """Where the batch stands now that was parked there first; None: nowhere.
+
+        Raises:
+            InvalidRequest: the log does not reach there.
+            Unavailable: it is not certain yet.
+        """
+        if at >= replica.end or min(at) < 0 or at.side > LAST_SIDE:
+            text = f"nothing is parked at {at.offset}.{at.side} of {replica.topic}/{replica.queue}"
+            raise InvalidRequest(f"{text}: give the position that the send was answered with")
+        # An earlier leader may have released what this one still finds parked.
+        if at >= replica.applied or replica.applied < leading.election_end:
+            raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
+        place = parked_rows.place_of(self._queues.storage, replica.parked.ids, at)
+        if place in leading.carrying:
+            raise Unavailable("what is parked is on its way to another place: ask again", "BUSY")
+        return place
+
+    def _check_time(self, place: Position | None, replica: Replica) -> None:
+        """Raises InvalidRequest: it waits for no time, but for a decision."""
+        ids, storage = replica.parked.ids, self._queues.storage
+        standing = parked_rows.standing_at(storage, ids, place) if place is not None else None
+        if standing is not None and standing.waits is not None:
+            text = "this batch waits for the decision on its transaction: abort that instead"
+            raise InvalidRequest(text)
+
+    def _was_recalled(self, replica: Replica, at: Position) -> bool:
+        return parked_rows.was_recalled(self._queues.storage, replica.parked.ids, at)

@@ -1,0 +1,109 @@
+"""What is parked long is carried to the log's end, so that retention can go on behind it.
+
+The log's start never passes a parked batch. Where one holds up retention, and at least half of the
+log is not parked, the leader appends the oldest anew: each entry names the place that it takes, and
+where the batch was parked first, which is what recalls it. So a queue's log holds at most twice what
+is parked in it, and what its retention asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.retention import RetentionPolicy
+from logboom.nodes.parking.release_scheduler import is_certain, parked_entry
+from logboom.nodes.replica import parked_rows
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.batch import control_view, peek
+from logboom.wire.head import ControlKind
+from logboom.wire.parking import encode_parked, parked_body
+
+BATCHES_AT_ONCE: Final = 256
+BYTES_AT_ONCE: Final = 1024 * 1024
+"""What one call carries."""
+GARBAGE: Final = 2
+"""The log is at least so many times as large as what is parked in it, before any is carried."""
+
+
+class ParkedRelocator:
+    """Carries parked batches of the queues that this broker leads."""
+
+    def __init__(
+        self,
+        queues: ReplicaTable,
+        stats: Statistics,
+        appended: Callable[[Replica], None],
+    ) -> None:
+        """`appended` is called when a queue's log grew."""
+        self._queues = queues
+        self._stats = stats
+        self._appended = appended
+
+    def carry(self, replica: Replica, keep: RetentionPolicy, turn: BrokerTurn) -> bool:
+        """Carry some, if the oldest holds up retention; whether any is on its way.
+
+        Called where messages lie behind the log's start. Also with a full disk: it makes room.
+
+        Raises:
+            Damaged: a parked batch cannot be read.
+            DataDamaged: the store cannot be read.
+        """
+        leading, parked = replica.leading, replica.parked
+        if leading is None or not parked.count:
+            return False
+        if leading.carrying:
+            return True
+        if parked.release is not None or leading.decided > parked.done:
+            return False  # what a decision names stays where it is, and what it drops goes
+        if replica.size < GARBAGE * parked.size or not is_certain(replica, leading):
+            return False
+        under_way = leading.releasing | leading.recalling
+        carried = size = 0
+        # One scan from the first on: what is carried goes to the end, and its row with it.
+        scan = parked_rows.placed_from(self._queues.storage, parked.ids, Position(0))
+        for at, standing in scan:
+            if not carried and at.offset > replica.start:
+                break
+            if carried >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
+                break
+            entry = parked_entry(replica, self._queues, at)
+            if not _expired(replica, peek(entry).append_time_ms, keep, turn.now.wall_ms):
+                break
+            if at in under_way:
+                continue
+            self._carry_one(replica, at, standing, entry, turn)
+            leading.carrying.add(at)
+            carried += 1
+            size += len(entry)
+        return carried > 0
+
+    def _carry_one(
+        self,
+        replica: Replica,
+        at: Position,
+        standing: parked_rows.ParkedRow,
+        entry: bytes,
+        turn: BrokerTurn,
+    ) -> None:
+        batch = parked_body(control_view(entry)).batch
+        transaction = standing.waits.transaction if standing.waits is not None else None
+        body = encode_parked(batch, standing.due_ms, (standing.first, at), transaction)
+        wall_ms = turn.now.wall_ms
+        replica.append_control(ControlKind.PARKED, body, wall_ms, turn.writes, self._queues.cache)
+        self._queues.touch(replica)
+        self._stats.count("carried_batches")
+        self._appended(replica)
+
+
+def _expired(replica: Replica, append_time_ms: int, keep: RetentionPolicy, wall_ms: int) -> bool:
+    """Whether retention would remove an entry, were it not parked."""
+    if keep.max_age_ms is not None and append_time_ms < wall_ms - keep.max_age_ms:
+        return True
+    if keep.max_bytes is None:
+        return False
+    return replica.size - GARBAGE * replica.parked.size >= keep.max_bytes

@@ -1,0 +1,158 @@
+"""What a subscription has acknowledged of one queue: all below a floor, and bits above it.
+
+The floor (Pulsar's mark-delete position) moves by itself as soon as nothing is missing before it.
+An ack costs some microseconds, however many holes there are (`logboom.nodes.replica.offset_set`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, OffsetSet, Span
+
+_ALL: Final = (1 << BLOCK) - 1
+
+
+class AckSet:
+    """Acknowledged offsets of one subscription and queue."""
+
+    __slots__ = ("above", "floor")
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        """Everything below is acknowledged; this offset is not."""
+        self.above = OffsetSet()
+        """Acknowledged above the floor."""
+
+    def __contains__(self, offset: int) -> bool:
+        return offset < self.floor or offset in self.above
+
+    def add(self, start: int, stop: int) -> int:
+        """Acknowledge all from `start` to before `stop`; how many were not before."""
+        if stop <= self.floor:
+            return 0
+        if start <= self.floor:
+            return self.raise_to(stop)
+        return self.above.add(start, stop)
+
+    def add_bits(self, start: int, bits: int) -> int:
+        """Acknowledge `start` + n for each bit n; how many were not before."""
+        if start < self.floor:
+            bits >>= self.floor - start
+            start = self.floor
+        if not bits:
+            return 0
+        before = self.above.count
+        self.above.add_bits(start, bits)
+        added = self.above.count - before
+        if self.floor in self.above:
+            self._advance()
+        return added
+
+    def raise_to(self, offset: int) -> int:
+        """Acknowledge everything below `offset`; how many were not before."""
+        if offset <= self.floor:
+            return 0
+        added = offset - self.floor - self.above.discard(self.floor, offset)
+        self.floor = offset
+        self._advance()
+        return added
+
+    def _advance(self) -> None:
+        """Move the floor over what is acknowledged without a gap."""
+        blocks = self.above.blocks
+        while (number := self.floor >> BLOCK_BITS) in blocks:
+            at = self.floor & (BLOCK - 1)
+            rest = ~(blocks[number] >> at)
+            run = (rest & -rest).bit_length() - 1
+            if not run:
+                return
+            self.above.discard(self.floor, self.floor + run)
+            self.floor += run
+
+    def bits(self, start: int, stop: int) -> int:
+        """Which of `start` to before `stop` are acknowledged: bit n is `start` + n."""
+        below = max(0, min(stop, self.floor) - start)
+        found = (1 << below) - 1
+        if stop > self.floor and self.above.count:
+            found |= self.above.bits(start + below, stop) << below
+        return found
+
+    def missing(self, start: int, stop: int) -> int:
+        """The opposite of `bits`."""
+        if stop <= start:
+            return 0
+        return ~self.bits(start, stop) & ((1 << (stop - start)) - 1)
+
+    def unacked(self, end: int) -> int:
+        """How many below `end` are not acknowledged."""
+        return max(0, end - self.floor - self.above.count)
+
+    def spans(self) -> Iterator[Span]:
+        """What is acknowledged above the floor, lowest first."""
+        return self.above.spans()
+
+    def cut(self, end: int) -> None:
+        """The log ends at `end` now: forget acknowledgements of what is gone."""
+        self.floor = min(self.floor, end)
+        for number in [n for n in self.above.blocks if n > end >> BLOCK_BITS]:
+            self.above.count -= self.above.blocks.pop(number).bit_count()
+        self.above.discard(end, (end | (BLOCK - 1)) + 1)
+
+    def copy(self) -> AckSet:
+        """A set of its own."""
+        made = AckSet(self.floor)
+        made.above = self.above.copy()
+        return made
+
+
+def encode_block(bits: int) -> bytes:
+    """One block for the store: as bits, as runs, or as the runs that are missing, whichever is
+    shortest: first byte 0, 1 or 2; runs are (first u16, last u16), little endian."""
+    plain = b"\0" + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    best = plain
+    for letter, shown in ((b"\1", bits), (b"\2", bits ^ _ALL)):
+        if shown.bit_count() == 0 or _run_count(shown) * 4 < len(best):
+            packed = letter + _runs(shown)
+            if len(packed) < len(best):
+                best = packed
+    return best
+
+
+def decode_block(stored: bytes) -> int:
+    """The bits of a stored block.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not stored or stored[0] > 2:
+        raise ValueError(f"a block of acknowledgements begins with {stored[:1]!r}")
+    if stored[0] == 0:
+        if len(stored) > 1 + BLOCK // 8:
+            raise ValueError(f"a block of acknowledgements has {len(stored)} bytes")
+        return int.from_bytes(stored[1:], "little")
+    bits = 0
+    if len(stored) % 4 != 1:
+        raise ValueError(f"runs of acknowledgements have {len(stored)} bytes")
+    for at in range(1, len(stored), 4):
+        first = int.from_bytes(stored[at : at + 2], "little")
+        last = int.from_bytes(stored[at + 2 : at + 4], "little")
+        if not first <= last < BLOCK:
+            raise ValueError(f"a run of acknowledgements from {first} to {last}")
+        bits |= ((1 << (last - first + 1)) - 1) << first
+    return bits if stored[0] == 1 else bits ^ _ALL
+
+
+def _run_count(bits: int) -> int:
+    """How many runs of set bits there are."""
+    return (bits & ~(bits << 1)).bit_count()
+
+
+def _runs(bits: int) -> bytes:
+    block = OffsetSet()
+    block.add_bits(0, bits)
+    return b"".join(
+        start.to_bytes(2, "little") + (stop - 1).to_bytes(2, "little")
+        for start, stop in block.spans()
+    )

@@ -1,0 +1,238 @@
+"""The cursors of one queue's subscriptions: derived from entries below the HW, alike on every
+replica (Q12).
+
+An append only notes a CURSOR_DELTA entry; `apply` takes in what lies below the HW, into memory and
+into the rows of family `cursor`, in the same write as the position that it came to. Deltas may be
+applied twice (after damage the same entries come again): the outcome is the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from logboom.nodes.log.keys import Position, queue_end, queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.replica import cursor_rows as rows
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import BLOCK, BLOCK_BITS, blocks_of
+from logboom.wire.batch import control_body
+from logboom.wire.cursor_deltas import CursorDelta, decode_deltas, pack_counts, pack_spans
+from logboom.wire.head import BatchHead, ControlKind
+
+
+class Cursor:
+    """One subscription: what is acknowledged, and what came to nothing."""
+
+    __slots__ = ("acks", "blocks", "name", "number", "whole_at")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.acks = AckSet()
+        self.blocks: dict[int, dict[int, int]] = {}
+        """Block → offset → deliveries that came to nothing, of what is not acknowledged."""
+        self.whole_at = 0
+        """Offset of the entry that last told all of it."""
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Offset → deliveries that came to nothing."""
+        return {offset: n for block in self.blocks.values() for offset, n in block.items()}
+
+    def whole(self) -> CursorDelta:
+        """All of it, as one delta."""
+        return whole_delta(self.name, self.acks, self.counts)
+
+    def take(self, delta: CursorDelta) -> None:
+        """Take in what a delta says in addition."""
+        if delta.floor > self.acks.floor:
+            self.acks.raise_to(delta.floor)
+            self.forget(lambda offset: offset < delta.floor)
+        for block, bits in blocks_of(delta.spans()).items():
+            self.acks.add_bits(block << BLOCK_BITS, bits)
+            known = self.blocks.get(block, {})
+            for offset in [each for each in known if bits >> (each & (BLOCK - 1)) & 1]:
+                del known[offset]
+        for offset, count in delta.counted():
+            if offset not in self.acks:
+                self.blocks.setdefault(offset >> BLOCK_BITS, {})[offset] = count
+
+    def forget(self, gone: Callable[[int], bool]) -> None:
+        """Drop the counts of offsets that are gone."""
+        kept = {
+            number: {offset: n for offset, n in block.items() if not gone(offset)}
+            for number, block in self.blocks.items()
+        }
+        self.blocks = {number: block for number, block in kept.items() if block}
+
+
+def whole_delta(name: str, acks: AckSet, counts: dict[int, int]) -> CursorDelta:
+    """The delta that says all of a cursor."""
+    spans = pack_spans(acks.spans(), acks.floor)
+    return CursorDelta(name, "whole", acks.floor, spans, pack_counts(counts))
+
+
+class _CursorEntry(NamedTuple):
+    at: Position
+    deltas: list[CursorDelta]
+
+
+class QueueCursors:
+    """All subscriptions of one queue."""
+
+    def __init__(self, topic_id: int, queue: int) -> None:
+        self.ids = (topic_id, queue)
+        self.cursors: dict[str, Cursor] = {}
+        self._next_number = 0
+        self._noted: deque[_CursorEntry] = deque()
+
+    def load(self, storage: Storage) -> None:
+        """Take up what the store holds.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        for number, row in rows.heads(storage, self.ids):
+            cursor = Cursor(row.name, number)
+            cursor.acks = AckSet(row.floor)
+            cursor.whole_at = row.whole_at
+            for block, bits in rows.blocks(storage, self.ids, number):
+                cursor.acks.above.add_bits(block << BLOCK_BITS, bits)
+            cursor.acks.above.discard(0, row.floor)
+            for offset, count in rows.counts(storage, self.ids, number).items():
+                if offset not in cursor.acks:
+                    cursor.blocks.setdefault(offset >> BLOCK_BITS, {})[offset] = count
+            self.cursors[row.name] = cursor
+            self._next_number = max(self._next_number, number + 1)
+
+    @property
+    def behind(self) -> bool:
+        """Whether anything is noted that is not applied."""
+        return bool(self._noted)
+
+    # ── from the log ────────────────────────────────────────────────────────────────────────────
+
+    def note(self, head: BatchHead, entry: bytes, at: Position) -> None:
+        """An entry was appended at `at`; in log order.
+
+        Raises:
+            DamagedBatch: its body is none of its kind.
+        """
+        if head.is_control and head.kind == ControlKind.CURSOR_DELTA:
+            self._noted.append(_CursorEntry(at, decode_deltas(control_body(entry, head))))
+
+    def apply(self, reach: Position, writes: WriteSet) -> bool:
+        """Take in the noted entries below `reach`, and stage the rows; whether there were any."""
+        changes: dict[str, _CursorChange] = {}
+        applied = False
+        while self._noted and self._noted[0].at < reach:
+            note = self._noted.popleft()
+            applied = True
+            for delta in note.deltas:
+                self._apply_one(delta, note.at.offset, changes, writes)
+        for name, change in changes.items():
+            cursor = self.cursors.get(name)
+            if cursor is not None:
+                self._stage(cursor, change, writes)
+        return applied
+
+    def _apply_one(
+        self, delta: CursorDelta, offset: int, changes: dict[str, _CursorChange], writes: WriteSet
+    ) -> None:
+        name = delta.subscription
+        cursor = self.cursors.get(name)
+        if delta.change == "ended":
+            if cursor is not None:
+                self._remove(cursor, writes)
+                changes.pop(name, None)
+            return
+        if cursor is None:
+            if delta.change == "acked":
+                return  # its subscription was ended before
+            cursor = self.cursors[name] = Cursor(name, self._next_number)
+            self._next_number += 1
+        change = changes.setdefault(name, _CursorChange(cursor.acks.floor))
+        if delta.change == "whole":
+            rows.remove_blocks(writes, self.ids, cursor.number)
+            cursor.acks, cursor.whole_at = AckSet(delta.floor), offset
+            cursor.blocks = {}
+            change.before = delta.floor
+            change.blocks.clear()
+            change.counted.clear()
+        change.take(delta)
+        cursor.take(delta)
+
+    def _stage(self, cursor: Cursor, change: _CursorChange, writes: WriteSet) -> None:
+        acks, ids, number = cursor.acks, self.ids, cursor.number
+        low = acks.floor >> BLOCK_BITS
+        if low > change.before >> BLOCK_BITS:
+            rows.remove_blocks_below(writes, ids, number, change.before >> BLOCK_BITS, low)
+        for block in change.blocks:
+            if block >= low:
+                rows.put_block(writes, ids, number, block, acks.above.blocks.get(block, 0))
+        for block in change.counted | change.blocks:
+            if block >= low:
+                rows.put_counts(writes, ids, number, block, cursor.blocks.get(block, {}))
+        rows.put_head(writes, ids, number, rows.CursorRow(cursor.name, acks.floor, cursor.whole_at))
+
+    def _remove(self, cursor: Cursor, writes: WriteSet) -> None:
+        rows.remove_blocks(writes, self.ids, cursor.number)
+        rows.remove_head(writes, self.ids, cursor.number)
+        del self.cursors[cursor.name]
+
+    def rewrite(self, writes: WriteSet) -> None:
+        """Stage all rows anew."""
+        writes.delete_range("cursor", queue_key(*self.ids), queue_end(*self.ids))
+        for cursor in self.cursors.values():
+            change = _CursorChange(cursor.acks.floor)
+            change.blocks = set(cursor.acks.above.blocks)
+            change.counted = set(cursor.blocks)
+            self._stage(cursor, change, writes)
+
+    # ── the log changes ─────────────────────────────────────────────────────────────────────────
+
+    def cut(self, end: Position, writes: WriteSet, *, below_hw: bool) -> None:
+        """The log now ends at `end`.
+
+        Below the HW only an unclean election or damage cuts: then acknowledgements of what is gone
+        are gone too, or other messages that take these offsets would pass for acknowledged.
+        """
+        while self._noted and self._noted[-1].at >= end:
+            self._noted.pop()
+        if not below_hw or not self.cursors:
+            return
+        for cursor in self.cursors.values():
+            cursor.acks.cut(end.offset)
+            cursor.forget(lambda offset: offset >= end.offset)
+            cursor.whole_at = min(cursor.whole_at, end.offset)
+        self.rewrite(writes)
+
+    def reset(self, writes: WriteSet) -> None:
+        """The log begins anew: the cursors stand in it, and come again."""
+        writes.delete_range("cursor", queue_key(*self.ids), queue_end(*self.ids))
+        self.cursors.clear()
+        self._noted.clear()
+
+    def limit(self, applied: Position) -> int:
+        """Offset that retention must not pass: the log tells every cursor from its start on."""
+        oldest = (cursor.whole_at for cursor in self.cursors.values())
+        return min(applied.offset, min(oldest, default=applied.offset))
+
+
+class _CursorChange:
+    """What an apply changed of one subscription."""
+
+    __slots__ = ("before", "blocks", "counted")
+
+    def __init__(self, floor: int) -> None:
+        self.before = floor
+        """The floor before."""
+        self.blocks: set[int] = set()
+        self.counted: set[int] = set()
+
+    def take(self, delta: CursorDelta) -> None:
+        """Note the blocks that a delta touches."""
+        self.blocks.update(blocks_of(delta.spans()))
+        self.counted.update(offset >> BLOCK_BITS for offset, _ in delta.counted())

@@ -1,0 +1,271 @@
+"""What a leader knows of one queue's followers, and what follows for the high watermark.
+
+HW = min over the ISR's synced positions, the leader's own among them (Q1). A follower that the
+leader asked to add counts from the asking on (Q6). The HW stands still while the committed ISR is
+below min(min_in_sync, replicas) (Q7). A follower's position counts only once it was compared in
+this epoch (Q4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from logboom.nodes.log.keys import Position
+from logboom.wire.actor import PeerAddress
+from logboom.wire.base import WireMessage
+from logboom.wire.view import QueueView, TopicConfig
+
+REFUSED_PAUSE: Final = 0.5
+"""Seconds before a refused wish to add a follower is repeated."""
+JOIN_SHARE: Final = 0.5
+"""Of the time without being caught up after which a member leaves: who is further behind does not
+join, or it would have to leave again at once."""
+MARK_EVERY: Final = 0.1
+"""Seconds between two notes of our end, against which a follower that is behind is held."""
+MOST_MARKS: Final = 32
+"""Such notes of one follower; older ones are thinned out."""
+
+
+class FollowerProgress:
+    """One follower, as this leader's epoch has seen it."""
+
+    __slots__ = (
+        "caught_up_at",
+        "instance_epoch",
+        "lacks",
+        "marks",
+        "pause_until",
+        "position",
+        "seen_at",
+    )
+
+    def __init__(self, now: float) -> None:
+        self.position: Position | None = None
+        """On its disk, compared with our log; None: not yet heard in this epoch."""
+        self.instance_epoch = 0
+        self.caught_up_at = now
+        """It has everything that we had then; a new leader grants everybody a full period."""
+        self.marks: list[tuple[float, Position]] = []
+        """While it is behind: (when, our end then), oldest first, of moments at which it asked."""
+        self.seen_at = now
+        self.pause_until = 0.0
+        self.lacks = False
+        """It has yet to fetch copies of what compaction keeps."""
+
+    def mark(self, position: Position, end: Position, now: float) -> None:
+        """It has everything before `position` now; our log ends at `end`."""
+        marks = self.marks
+        reached = 0
+        for at, ended in marks:
+            if ended > position:
+                break
+            # With a busy producer it is always a little behind: what counts is for how long.
+            self.caught_up_at = max(self.caught_up_at, at)
+            reached += 1
+        if reached:
+            del marks[:reached]
+        if position >= end:
+            self.caught_up_at = now
+        elif not marks or now - marks[-1][0] >= MARK_EVERY:
+            if len(marks) == MOST_MARKS:
+                del marks[1::2]
+            marks.append((now, end))
+
+    def forgive(self, now: float, away: float) -> None:
+        """The leader's loop was away for so many seconds, and heard nobody."""
+        self.caught_up_at = min(now, self.caught_up_at + away)
+        self.marks = [(min(now, at + away), end) for at, end in self.marks]
+
+
+class PendingIsrChange:
+    """An ISR change under way: until its outcome is known the added ones count (Q6)."""
+
+    __slots__ = ("added", "resolved_at", "version")
+
+    def __init__(self, added: tuple[str, ...], version: int) -> None:
+        self.added = added
+        self.version = version
+        """Queue version that the change compares."""
+        self.resolved_at: int | None = None
+        """Metadata version of the answer: a view that new tells the outcome."""
+
+
+class PendingProduce(NamedTuple):
+    """A producer that waits for its batch to be as safe as it asked."""
+
+    after: Position
+    """Answered once the HW (acks=all) or the synced end (acks=leader) is here."""
+    address: PeerAddress
+    number: int
+    base_offset: int
+    append_time_ms: int
+    deadline: float
+    side: int = -1
+    """Of a parked batch; -1: it is not parked."""
+    reply: WireMessage | None = None
+    """What is answered instead of Produced."""
+
+
+class Leadership:
+    """One queue that this broker leads in one epoch."""
+
+    def __init__(self, me: str, epoch: int, end: Position, now: float) -> None:
+        self.me = me
+        self.epoch = epoch
+        self.election_end = end
+        """Our end when the epoch began: below lies what earlier leaders may have acked (Q8)."""
+        self.started_at = now
+        self.version = -1
+        self.replicas: list[str] = []
+        self.isr: tuple[str, ...] = ()
+        self.required = 1
+        """Members that the committed ISR needs for an acks=all write."""
+        self.followers: dict[str, FollowerProgress] = {}
+        self.pending: PendingIsrChange | None = None
+        self.waiting_all: deque[PendingProduce] = deque()
+        self.waiting_leader: deque[PendingProduce] = deque()
+        self.late: list[tuple[str, PendingProduce]] = []
+        """Duplicates whose original is not yet safe: they do not wait in order."""
+        self.releasing: set[Position] = set()
+        """Where batches are parked that were released in this epoch, not yet below the HW."""
+        self.recalling: set[Position] = set()
+        """The same of batches that were recalled."""
+        self.carrying: set[Position] = set()
+        """The same of batches that were carried to the log's end, and wait on there."""
+        self.decided = 0
+        """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch."""
+        self.to_release: deque[Position] | None = None
+        """What of this decision has yet to be appended; None: all was."""
+        self.reported = 0
+        """Number of the last decision that was reported in this epoch."""
+        self.settled: tuple[int, bool, int] | None = None
+        """What those who await a decision were last compared with: the last one carried out, whether
+        all before the epoch is applied, and the metadata version."""
+
+    def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
+        """Follow the committed ISR; `metadata` is the version of the whole view."""
+        self.version = view.version
+        self.replicas = view.replicas
+        self.isr = tuple(view.isr)
+        self.required = required_in_sync(config, len(view.replicas))
+        for broker in view.replicas:
+            if broker != self.me and broker not in self.followers:
+                # To join it needs at least what we had when the epoch began.
+                self.followers[broker] = FollowerProgress(
+                    now if broker in self.isr else self.started_at
+                )
+        for broker in [b for b in self.followers if b not in view.replicas]:
+            del self.followers[broker]
+        pending = self.pending
+        if pending is not None and view.version > pending.version:
+            self.pending = None
+        self.settle(metadata)
+
+    def settle(self, metadata: int) -> bool:
+        """Forget a change whose outcome a view of version `metadata` shows; True if there was."""
+        pending = self.pending
+        if pending is None or pending.resolved_at is None or metadata < pending.resolved_at:
+            return False
+        self.pending = None
+        return True
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether acks=all writes are taken (Q7)."""
+        return len(self.isr) >= self.required
+
+    def high_watermark(self, synced: Position) -> Position | None:
+        """What every member that counts has on disk; None: unknown, or the ISR is too small."""
+        if len(self.isr) < self.required:
+            return None
+        hw = synced
+        for broker in self.isr:
+            if broker != self.me:
+                position = self.followers[broker].position if broker in self.followers else None
+                if position is None:
+                    return None
+                hw = min(hw, position)
+        if self.pending is not None:
+            for broker in self.pending.added:
+                position = self.followers[broker].position if broker in self.followers else None
+                if position is None:
+                    return None
+                hw = min(hw, position)
+        return hw
+
+    def report(
+        self, broker: str, instance_epoch: int, position: Position, end: Position, now: float
+    ) -> None:
+        """A follower has everything before `position` on disk, and its history is ours (Q4)."""
+        progress = self.followers.get(broker)
+        if progress is None:
+            return
+        progress.position = position
+        progress.instance_epoch = instance_epoch
+        progress.mark(position, end, now)
+        progress.seen_at = now
+
+    def forget_position(self, broker: str) -> None:
+        """A follower's history differs from ours: it counts for nothing until it was cut."""
+        progress = self.followers.get(broker)
+        if progress is not None:
+            progress.position = None
+
+    def may_join(
+        self,
+        broker: str,
+        hw: Position,
+        end: Position,
+        now: float,
+        period: float,
+        alive: Mapping[str, float],
+    ) -> bool:
+        """Whether a follower outside the ISR has all that it must have to be added.
+
+        That is the HW, and everything before this epoch: the HW known here may be behind the one
+        that the last leader acked at. And it must keep up as well as a member does: while the ISR
+        is too small the HW stands still, and says nothing of who is slow.
+        """
+        if self.pending is not None or broker in self.isr:
+            return False
+        progress = self.followers.get(broker)
+        return (
+            progress is not None
+            and progress.position is not None
+            and progress.position >= max(hw, self.election_end)
+            and not progress.lacks
+            and now >= progress.pause_until
+            and now - self._caught_up(broker, end, alive) <= period * JOIN_SHARE
+        )
+
+    def _caught_up(self, broker: str, end: Position, alive: Mapping[str, float]) -> float:
+        """The last moment of which a follower has everything."""
+        progress = self.followers[broker]
+        if progress.position is not None and progress.position >= end:
+            # Nothing is missing: then it need only be alive. That is noted, or the next append would
+            # find it as long behind as the queue was idle.
+            heard = alive.get(broker, progress.caught_up_at)
+            progress.caught_up_at = max(progress.caught_up_at, heard)
+        return progress.caught_up_at
+
+    def laggards(
+        self, end: Position, now: float, period: float, alive: Mapping[str, float]
+    ) -> list[str]:
+        """ISR members that were not caught up for `period` seconds; never the leader.
+
+        `alive`: when each follower broker last asked anything of us.
+        """
+        return [
+            broker
+            for broker in self.isr
+            if broker in self.followers
+            and broker != self.me
+            and now - self._caught_up(broker, end, alive) > period
+        ]
+
+
+def required_in_sync(config: TopicConfig, replicas: int) -> int:
+    """Copies that an acks=all write needs: what the topic asks, or a majority (1→1, 2→2, 3→2)."""
+    return min(config.min_in_sync or replicas // 2 + 1, replicas)

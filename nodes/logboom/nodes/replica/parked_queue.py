@@ -1,0 +1,364 @@
+"""What waits in one queue: derived from the entries below the HW, the same on every replica (Q12).
+
+An append only notes what an entry parks, releases, recalls or decides; `apply` later turns what
+lies below the HW into rows of family `parked`, in the same write as the position that it came to. A
+cut undoes nothing of it. Batches stay in the log: the rows say where.
+
+A DECIDED entry drops what its decision ends and does not list. What it lists is released right
+behind, maybe over several turns: until all of that lies below the HW, readers see nothing from the
+entry on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from logboom.nodes.log.keys import Position, queue_end, queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.replica import decision_rows, parked_rows
+from logboom.nodes.replica.decision_rows import DecisionProgress, DecisionWait, OpenRelease
+from logboom.wire.batch import control_body, control_view, peek, released_from
+from logboom.wire.head import Attribute, BatchHead, ControlKind
+from logboom.wire.parking import parked_body, recalled_body
+from logboom.wire.transactions import DecidedBody, decided_body
+
+APPLIED_AT_ONCE: Final = 4096
+"""Entries that one turn applies to a queue."""
+DROPPED_AT_ONCE: Final = 1024
+"""Batches that one turn drops for a decision; it may end any number of them."""
+
+
+class _ParkedChange(NamedTuple):
+    """One entry that parks a batch, or ends a parking."""
+
+    at: Position
+    kind: ControlKind
+    """PARKED, RECALLED, DECIDED, or MESSAGES: released."""
+    subject: Position
+    """Where the parked batch stands."""
+    due_ms: int
+    size: int = 0
+    """Bytes of a PARKED entry."""
+    carried: tuple[Position, Position] | None = None
+    """Of one that was parked before: where first, and where last."""
+    waits: DecisionWait | None = None
+    """Of a PARKED entry: whose decision it waits for; None: for its time."""
+    decided: DecidedBody | None = None
+    """What a DECIDED entry holds."""
+
+
+class ApplyResult(NamedTuple):
+    """What an `apply` did."""
+
+    reach: Position
+    """Everything before is applied."""
+    more: bool
+    """There is more below the HW."""
+    changed: bool
+    """Rows were staged."""
+    ended: list[Position]
+    """Where nothing is parked any more."""
+    decided: bool
+    """Decisions were carried out: readers may see more."""
+
+
+class ParkedQueue:
+    """The parked batches of one queue."""
+
+    def __init__(self, topic_id: int, queue: int) -> None:
+        self.ids = (topic_id, queue)
+        self.count = 0
+        """Batches that wait, below the HW."""
+        self.size = 0
+        """Bytes of their entries in the log."""
+        self.recalled = 0
+        """Recalls that are remembered."""
+        self.cursor = parked_rows.first_due(self.ids)
+        """Key from which the leader of this epoch still has to look for what is due."""
+        self.next_due_ms: int | None = None
+        """Nothing at or behind the cursor is due before; None: nothing is there."""
+        self.undecided = 0
+        """Batches that wait for a decision, below the HW."""
+        self.done = 0
+        """Number of the last decision that was carried out, below the HW."""
+        self.release: OpenRelease | None = None
+        """A release that has begun and is not complete, below the HW."""
+        self._reached = DecisionProgress()
+        """What was written down of these three."""
+        self._noted: deque[_ParkedChange] = deque()
+        self._releases: deque[Position] = deque()
+        """Where the noted DECIDED entries stand that release something."""
+
+    def load(self, storage: Storage) -> None:
+        """Take up what the store holds.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        self.count, self.size, self.recalled = parked_rows.counts(storage, self.ids)
+        self._reached = decision_rows.progress(storage, self.ids)
+        self.undecided, self.done, self.release = self._reached
+        self.rewind()
+
+    def rewind(self) -> None:
+        """A leadership begins: nothing has been released in it."""
+        self.cursor = parked_rows.first_due(self.ids)
+        self.next_due_ms = 0 if self.count else None
+
+    @property
+    def behind(self) -> bool:
+        """Whether anything is noted that is not applied."""
+        return bool(self._noted)
+
+    @property
+    def releases(self) -> bool:
+        """Whether a release is under way, as far as the log goes."""
+        return self.release is not None or bool(self._releases)
+
+    def readable(self, hw: Position) -> Position:
+        """How far readers see: the HW, or where a release begins that is not complete below it."""
+        if self.release is not None:
+            return min(hw, self.release.at)
+        return min(hw, self._releases[0]) if self._releases else hw
+
+    # ── from the log ────────────────────────────────────────────────────────────────────────────
+
+    def note(self, head: BatchHead, entry: bytes, at: Position) -> None:
+        """An entry was appended at `at`; in log order.
+
+        Raises:
+            DamagedBatch: its body is none of its kind.
+        """
+        if not head.is_control:
+            if head.has(Attribute.RELEASED):
+                subject = released_from(entry, head)
+                assert subject is not None
+                self._noted.append(_ParkedChange(at, ControlKind.MESSAGES, Position(*subject), 0))
+        elif head.kind == ControlKind.PARKED:
+            parked = parked_body(control_view(entry))
+            carried = waits = None
+            if parked.carried is not None:
+                carried = Position(*parked.carried[0]), Position(*parked.carried[1])
+            if parked.transaction is not None:
+                waits = DecisionWait(parked.transaction, peek(parked.batch).count)
+            note = _ParkedChange(
+                at, ControlKind.PARKED, at, parked.due_ms, len(entry), carried, waits
+            )
+            self._noted.append(note)
+        elif head.kind == ControlKind.RECALLED:
+            subject = recalled_body(control_body(entry, head))
+            self._noted.append(_ParkedChange(at, ControlKind.RECALLED, Position(*subject), 0))
+        elif head.kind == ControlKind.DECIDED:
+            decided = decided_body(control_body(entry, head))
+            self._noted.append(_ParkedChange(at, ControlKind.DECIDED, at, 0, decided=decided))
+            if decided.places:
+                self._releases.append(at)
+
+    def apply(self, hw: Position, storage: Storage, writes: WriteSet) -> ApplyResult:
+        """Stage what the noted entries below `hw` say; once per turn, since what it stages cannot
+        be read before the next.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        fresh: dict[Position, parked_rows.ParkedRow | None] = {}
+        ended: list[Position] = []
+        noted, done, before = self._noted, 0, self.done
+        while noted and noted[0].at < hw and done < APPLIED_AT_ONCE:
+            note = noted[0]
+            if note.decided is not None:
+                if done:
+                    break  # what it ends must be in the store
+                if not self._drop(note.decided, fresh, ended, storage, writes):
+                    break  # the entry is applied once all that it drops is gone
+                self._decide(note.decided, note.at, storage, writes)
+            else:
+                self._settle(note, fresh, ended, storage, writes)
+            noted.popleft()
+            done += 1
+        changed = done > 0 or bool(ended)
+        if changed:
+            self._put_counts(writes)
+        more = bool(noted) and noted[0].at < hw
+        reach = noted[0].at if more else hw
+        return ApplyResult(reach, more, changed, ended, self.done > before)
+
+    def _settle(
+        self,
+        note: _ParkedChange,
+        fresh: dict[Position, parked_rows.ParkedRow | None],
+        ended: list[Position],
+        storage: Storage,
+        writes: WriteSet,
+    ) -> None:
+        """An entry that parks a batch, or ends a parking, or both."""
+        left = note.subject if note.carried is None else note.carried[1]
+        if left != note.at:
+            standing = (
+                fresh[left] if left in fresh else parked_rows.standing_at(storage, self.ids, left)
+            )
+            if standing is not None:
+                fresh[left] = None
+                self._end(left, standing, writes)
+                if note.kind == ControlKind.RECALLED:
+                    parked_rows.put_recalled(writes, self.ids, standing.first)
+                    self.recalled += 1
+            ended.append(left)
+            if self.release is not None and note.kind == ControlKind.MESSAGES:
+                self._released(self.release, left)
+        if note.kind == ControlKind.PARKED:
+            self._park(note, fresh, writes)
+
+    def _drop(
+        self,
+        decided: DecidedBody,
+        fresh: dict[Position, parked_rows.ParkedRow | None],
+        ended: list[Position],
+        storage: Storage,
+        writes: WriteSet,
+    ) -> bool:
+        """Drop what a decision ends and does not list (T1); False: there is more than one turn drops.
+
+        What is dropped has no rows any more: the next turn, or the next process, goes on.
+        """
+        listed = {Position(*place) for place in decided.places}
+        dropped = 0
+        for place in decision_rows.ended_by(storage, self.ids, decided):
+            if place in listed:
+                continue
+            if dropped == DROPPED_AT_ONCE:
+                return False
+            standing = parked_rows.standing_at(storage, self.ids, place)
+            if standing is not None:
+                self._end(place, standing, writes)
+                fresh[place] = None
+                ended.append(place)
+                dropped += 1
+        return True
+
+    def _decide(
+        self, decided: DecidedBody, at: Position, storage: Storage, writes: WriteSet
+    ) -> None:
+        """A decision whose drops are done."""
+        if decided.places:
+            self._releases.popleft()
+        before = decision_rows.closed(storage, self.ids, decided.app_id)
+        decision_rows.put_closed(writes, self.ids, before, decided)
+        if decided.places:
+            places = tuple(Position(*place) for place in decided.places)
+            self.release = OpenRelease(decided.number, at, places)
+        else:
+            self.done = max(self.done, decided.number)
+
+    def _released(self, release: OpenRelease, place: Position) -> None:
+        """A batch was released: that of the decision under way, or one whose time has come."""
+        if place not in release.left:
+            return
+        if release.left[0] == place:
+            left = release.left[1:]
+        else:
+            left = tuple(other for other in release.left if other != place)
+        self.release = release._replace(left=left) if left else None
+        if not left:
+            self.done = max(self.done, release.number)
+
+    def _put_counts(self, writes: WriteSet) -> None:
+        parked_rows.put_counts(
+            writes, self.ids, parked_rows.ParkedCounts(self.count, self.size, self.recalled)
+        )
+        reached = DecisionProgress(self.undecided, self.done, self.release)
+        if reached != self._reached:
+            decision_rows.put_progress(writes, self.ids, reached)
+            self._reached = reached
+
+    def _park(
+        self,
+        note: _ParkedChange,
+        fresh: dict[Position, parked_rows.ParkedRow | None],
+        writes: WriteSet,
+    ) -> None:
+        first = note.at if note.carried is None else note.carried[0]
+        standing = parked_rows.ParkedRow(note.due_ms, note.size, first, note.waits)
+        parked_rows.put_parked(writes, self.ids, note.at, standing)
+        fresh[note.at] = standing
+        self.count += 1
+        self.size += note.size
+        if note.waits is not None:
+            self.undecided += 1
+            return
+        self.cursor = min(self.cursor, parked_rows.due_key(self.ids, note.due_ms, note.at))
+        if self.next_due_ms is None or note.due_ms < self.next_due_ms:
+            self.next_due_ms = note.due_ms
+
+    def _end(self, left: Position, standing: parked_rows.ParkedRow, writes: WriteSet) -> None:
+        parked_rows.remove(writes, self.ids, left, standing)
+        self.count -= 1
+        self.size -= standing.size
+        self.undecided -= standing.waits is not None
+
+    # ── the log changes ─────────────────────────────────────────────────────────────────────────
+
+    def cut(self, end: Position, writes: WriteSet, storage: Storage, *, below_hw: bool) -> None:
+        """The log now ends at `end`.
+
+        Below the HW only an unclean election or damage cuts. Then what was parked behind goes too;
+        what had been parked before and released behind comes back with damage, since the same
+        entries are fetched again, and is the loss of an unclean election.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        while self._noted and self._noted[-1].at >= end:
+            self._noted.pop()
+        while self._releases and self._releases[-1] >= end:
+            self._releases.pop()
+        if not below_hw or not (self.count or self.recalled or self.done or self.release):
+            return
+        # Decisions are carried out again where the log has lost them, which ends what is left.
+        self.done = 0
+        if self.release is not None and self.release.at >= end:
+            self.release = None
+        for at, standing in parked_rows.placed_from(storage, self.ids, end):
+            self._end(at, standing, writes)
+        for key in parked_rows.recalled_from(storage, self.ids, end):
+            writes.delete("parked", key)
+            self.recalled -= 1
+        self._put_counts(writes)
+        self.rewind()
+
+    def reset(self, writes: WriteSet) -> None:
+        """The log begins anew: all that is parked stands in it and comes again."""
+        writes.delete_range("parked", queue_key(*self.ids), queue_end(*self.ids))
+        self._noted.clear()
+        self._releases.clear()
+        self.count = self.size = self.recalled = self.undecided = self.done = 0
+        self.release = None
+        self._reached = DecisionProgress()
+        self.rewind()
+
+    def trim(self, start: Position, writes: WriteSet, storage: Storage) -> None:
+        """Retention moved the log's start: forget recalls of what stood before.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        if not self.recalled:
+            return
+        gone = parked_rows.recalled_before(storage, self.ids, start)
+        for key in gone:
+            writes.delete("parked", key)
+        self.recalled -= len(gone)
+        self._put_counts(writes)
+
+    def limit(self, applied: Position, storage: Storage) -> int:
+        """Offset that retention must not pass: of the oldest parked batch, or of what is not
+        applied yet.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        if not self.count:
+            return applied.offset
+        first = parked_rows.oldest_parked(storage, self.ids)
+        return applied.offset if first is None else min(first.offset, applied.offset)

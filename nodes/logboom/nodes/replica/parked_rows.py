@@ -1,0 +1,211 @@
+"""The rows of family `parked`: which batches of a queue wait, and until when.
+
+Behind (topic id, queue):
+
+| key                             | value                                                          |
+|---------------------------------|----------------------------------------------------------------|
+| `c`                             | how many are parked u64, the bytes of their entries u64, how   |
+|                                 | many recalls are remembered u64                                |
+| `d`, due i64, offset u64, side u32 | nothing: what waits for a time, in the order of these times |
+| `p`, offset u64, side u32       | due i64, bytes u32, where it was parked first (offset u64,     |
+|                                 | side u32), of what waits for a decision also whose (see        |
+|                                 | `decided_rows`): all that is parked in the order of the log    |
+| `m`, offset u64, side u32       | offset u64, side u32: parked first there, it now waits here    |
+| `r`, offset u64, side u32       | nothing: parked first there, it was recalled                   |
+
+What waits for a decision has the rows of `decided_rows` besides, and no `d`. The batch itself stays
+in the log, at its position: retention keeps what is parked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from logboom.nodes.log.keys import Position, queue_key
+from logboom.nodes.log.storage import Storage, WriteSet
+from logboom.nodes.replica.decision_rows import (
+    DecisionWait,
+    Ids,
+    pack_waits,
+    put_waiting,
+    remove_waiting,
+    unpack_waits,
+)
+from logboom.wire.errors import DataDamaged
+
+_COUNTS: Final = struct.Struct(">QQQ")
+_DUE: Final = struct.Struct(">QQI")
+_PLACE: Final = struct.Struct(">QI")
+_STANDING: Final = struct.Struct(">QIQI")
+_PREFIX: Final = 9
+"""Bytes of topic id, queue and letter."""
+
+
+class ParkedRow(NamedTuple):
+    """A batch that is parked."""
+
+    due_ms: int
+    size: int
+    """Bytes of its entry in the log."""
+    first: Position
+    """Where it was parked first: what recalls it."""
+    waits: DecisionWait | None = None
+    """Whose decision it waits for; None: for its time."""
+
+
+class ParkedCounts(NamedTuple):
+    """What is parked in a queue, in numbers."""
+
+    parked: int = 0
+    size: int = 0
+    """Bytes of the entries that are parked."""
+    recalled: int = 0
+    """Recalls that are remembered."""
+
+
+def first_due(ids: Ids) -> bytes:
+    """The key at which the due times begin."""
+    return queue_key(*ids, b"d")
+
+
+def last_due(ids: Ids) -> bytes:
+    """The key behind all due times."""
+    return queue_key(*ids, b"e")
+
+
+def due_key(ids: Ids, due_ms: int, at: Position) -> bytes:
+    """The key of a parked batch in the order of due times."""
+    return queue_key(*ids, b"d" + _DUE.pack(due_ms, *at))
+
+
+def read_due(key: bytes) -> tuple[int, Position]:
+    """(due time, position) of a key of `due_key`."""
+    due_ms, offset, side = _DUE.unpack_from(key, _PREFIX)
+    return due_ms, Position(offset, side)
+
+
+def _place_key(ids: Ids, letter: bytes, at: Position) -> bytes:
+    return queue_key(*ids, letter + _PLACE.pack(*at))
+
+
+def counts(storage: Storage, ids: Ids) -> ParkedCounts:
+    """The numbers of a queue.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    stored = storage.get("parked", queue_key(*ids, b"c"))
+    if stored is None:
+        return ParkedCounts()
+    if len(stored) != _COUNTS.size:
+        raise DataDamaged(f"the count of parked batches has {len(stored)} bytes")
+    return ParkedCounts(*_COUNTS.unpack(stored))
+
+
+def put_counts(writes: WriteSet, ids: Ids, numbers: ParkedCounts) -> None:
+    """Stage the numbers of a queue."""
+    writes.put("parked", queue_key(*ids, b"c"), _COUNTS.pack(*numbers))
+
+
+def put_parked(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> None:
+    """Stage a parked batch."""
+    packed = _STANDING.pack(standing.due_ms, standing.size, *standing.first)
+    if standing.waits is None:
+        writes.put("parked", due_key(ids, standing.due_ms, at), b"")
+    else:
+        put_waiting(writes, ids, at, standing.due_ms, standing.waits)
+        packed += pack_waits(standing.waits)
+    writes.put("parked", _place_key(ids, b"p", at), packed)
+    if standing.first != at:
+        writes.put("parked", _place_key(ids, b"m", standing.first), _PLACE.pack(*at))
+
+
+def remove(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> None:
+    """Stage that a batch is parked no longer at a position."""
+    if standing.waits is None:
+        writes.delete("parked", due_key(ids, standing.due_ms, at))
+    else:
+        remove_waiting(writes, ids, at, standing.due_ms, standing.waits)
+    writes.delete("parked", _place_key(ids, b"p", at))
+    if standing.first != at:
+        writes.delete("parked", _place_key(ids, b"m", standing.first))
+
+
+def standing_at(storage: Storage, ids: Ids, at: Position) -> ParkedRow | None:
+    """The batch that is parked at a position; None: none is.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    stored = storage.get("parked", _place_key(ids, b"p", at))
+    return None if stored is None else _standing(stored)
+
+
+def _standing(stored: bytes) -> ParkedRow:
+    due_ms, size, offset, side = _STANDING.unpack_from(stored)
+    whose = stored[_STANDING.size :]
+    waits = unpack_waits(whose) if whose else None
+    return ParkedRow(due_ms, size, Position(offset, side), waits)
+
+
+def place_of(storage: Storage, ids: Ids, first: Position) -> Position | None:
+    """Where the batch stands now that was parked first at a position; None: nowhere.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    if storage.get("parked", _place_key(ids, b"p", first)) is not None:
+        return first
+    stored = storage.get("parked", _place_key(ids, b"m", first))
+    return None if stored is None else Position(*_PLACE.unpack(stored))
+
+
+def put_recalled(writes: WriteSet, ids: Ids, at: Position) -> None:
+    """Stage that the batch parked at a position was recalled."""
+    writes.put("parked", _place_key(ids, b"r", at), b"")
+
+
+def was_recalled(storage: Storage, ids: Ids, at: Position) -> bool:
+    """Whether the batch parked at a position was recalled, as long as that is remembered.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    return storage.get("parked", _place_key(ids, b"r", at)) is not None
+
+
+def oldest_parked(storage: Storage, ids: Ids) -> Position | None:
+    """Where the oldest parked batch stands in the log.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    row = next(storage.scan("parked", queue_key(*ids, b"p"), queue_key(*ids, b"q")), None)
+    return None if row is None else Position(*_PLACE.unpack_from(row[0], _PREFIX))
+
+
+def placed_from(
+    storage: Storage, ids: Ids, first: Position
+) -> Iterator[tuple[Position, ParkedRow]]:
+    """What is parked at a position and behind, in the order of the log.
+
+    Raises:
+        DataDamaged: the store cannot be read.
+    """
+    rows = storage.scan("parked", _place_key(ids, b"p", first), queue_key(*ids, b"q"))
+    for key, stored in rows:
+        yield Position(*_PLACE.unpack_from(key, _PREFIX)), _standing(stored)
+
+
+def recalled_from(storage: Storage, ids: Ids, end: Position) -> list[bytes]:
+    """Keys of the recalls remembered of positions at `end` and behind."""
+    first = _place_key(ids, b"r", end)
+    return [key for key, _ in storage.scan("parked", first, queue_key(*ids, b"s"))]
+
+
+def recalled_before(storage: Storage, ids: Ids, start: Position) -> list[bytes]:
+    """Keys of the recalls remembered of positions before `start`."""
+    first, end = queue_key(*ids, b"r"), _place_key(ids, b"r", start)
+    return [key for key, _ in storage.scan("parked", first, end)]

@@ -1,0 +1,149 @@
+"""All replicas of this broker, and what a turn did to them: records to write, syncs to await.
+
+A turn's writes go out under one token; `synced` says whose synced end then moved (Q1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from logboom.nodes.log.epoch_table import EpochTable
+from logboom.nodes.log.index import QueueIndex
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.log_state import LogState
+from logboom.nodes.log.recovery import open_queues
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.log.tail_cache import TailCache
+from logboom.nodes.replica.replica import SNAPSHOT_BYTES, QueueKey, Replica
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.errors import DataDamaged
+
+REREAD_BYTES: Final = 512 * 1024 * 1024
+"""What the opening of all queues may read to rebuild producer windows, about."""
+MIN_SNAPSHOT_BYTES: Final = 64 * 1024
+"""Fewest bytes appended to a queue between two writings of its producer windows."""
+
+
+class ReplicaTable:
+    """The replicas by id and by name."""
+
+    def __init__(self, storage: Storage, cache_bytes: int) -> None:
+        """Open every queue that the store holds."""
+        self.storage = storage
+        self.cache = TailCache(cache_bytes)
+        self.replicas: dict[QueueKey, Replica] = {}
+        self.by_name: dict[tuple[str, int], Replica] = {}
+        self._held: dict[str, dict[QueueKey, Replica]] = {}
+        """Topic name → its replicas; for a moment also those of an older topic of this name."""
+        self.token = 0
+        """Number of the last turn that wrote."""
+        self._dirty: dict[QueueKey, Replica] = {}
+        self._staged: list[Replica] = []
+        self._marks: deque[tuple[int, list[tuple[Replica, int, Position]]]] = deque()
+        for opened in open_queues(storage):
+            self._open(opened.topic_id, opened.queue, opened.record, opened.epochs, opened.damage)
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(list(self.replicas.values()))
+
+    def _open(
+        self,
+        topic_id: int,
+        queue: int,
+        record: LogState,
+        epochs: list[tuple[int, Position]],
+        damage: str | None,
+    ) -> Replica:
+        index = QueueIndex(self.storage, topic_id, queue, record.start)
+        replica = Replica(topic_id, queue, record, EpochTable(epochs), index)
+        if damage is None:
+            try:
+                replica.load_derived(self.storage)
+            except DataDamaged as error:
+                damage = error.text
+        if damage is not None:
+            # Nothing says from where on it is bad: all of it is fetched again.
+            replica.damage, replica.damaged_at = damage, Position(record.start)
+        self.replicas[replica.key] = replica
+        return replica
+
+    def create(self, topic_id: int, queue: int, topic: str) -> Replica:
+        """An empty replica of a queue that the store does not know."""
+        replica = self._open(topic_id, queue, LogState(), [], None)
+        self.name(replica, topic)
+        return replica
+
+    def name(self, replica: Replica, topic: str) -> None:
+        """Metadata tells the topic's name."""
+        replica.topic = topic
+        self.by_name[topic, replica.queue] = replica
+        self._held.setdefault(topic, {})[replica.key] = replica
+
+    def held(self, topic: str) -> list[Replica]:
+        """All replicas that are known under this topic's name."""
+        return list(self._held.get(topic, {}).values())
+
+    def drop(self, replica: Replica, turn: BrokerTurn) -> None:
+        """The topic is gone, or this broker is no replica: remove all of it."""
+        replica.drop(turn.writes)
+        self.replicas.pop(replica.key, None)
+        self._dirty.pop(replica.key, None)
+        if self.by_name.get((replica.topic, replica.queue)) is replica:
+            del self.by_name[replica.topic, replica.queue]
+        held = self._held.get(replica.topic, {})
+        held.pop(replica.key, None)
+        if not held:
+            self._held.pop(replica.topic, None)
+
+    def touch(self, replica: Replica) -> None:
+        """The replica's log changed this turn."""
+        self._dirty[replica.key] = replica
+
+    @property
+    def windows_every(self) -> int:
+        """Bytes between two writings of a queue's producer windows: all queues together must not
+        have too much to read again after a crash."""
+        share = REREAD_BYTES // max(1, len(self.replicas))
+        return min(SNAPSHOT_BYTES, max(MIN_SNAPSHOT_BYTES, share))
+
+    def token_of(self, replica: Replica) -> int:
+        """The token whose sync brings all of a replica to disk."""
+        return self.token + (replica.key in self._dirty)
+
+    def begin(self) -> None:
+        """A turn begins: what the last one staged can be read."""
+        if self._staged:
+            for replica in self._staged:
+                replica.written = replica.end
+            self._staged = []
+        if self.cache.size > self.cache.max_bytes:
+            self.cache.trim()
+
+    def commit(self, turn: BrokerTurn) -> None:
+        """A turn ends: stage the records of what changed, and number its sync."""
+        marks = []
+        for replica in self._dirty.values():
+            replica.stage_record(turn.writes, self.windows_every)
+            marks.append((replica, replica.cuts, replica.end))
+            self._staged.append(replica)
+        self._dirty.clear()
+        if not len(turn.writes):
+            return
+        self.token += 1
+        turn.out.writes = turn.writes
+        turn.out.token = self.token
+        if marks:
+            self._marks.append((self.token, marks))
+
+    def synced(self, token: int) -> list[Replica]:
+        """Everything up to `token` is on disk: the replicas whose synced end it moved."""
+        moved: dict[QueueKey, Replica] = {}
+        while self._marks and self._marks[0][0] <= token:
+            for replica, cuts, end in self._marks.popleft()[1]:
+                # What was written before a cut says nothing of what stands there now.
+                if replica.cuts == cuts:
+                    replica.synced = end
+                    moved[replica.key] = replica
+        return list(moved.values())

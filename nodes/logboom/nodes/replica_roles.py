@@ -1,0 +1,216 @@
+"""From metadata to roles: what this broker leads, follows, holds no longer.
+
+Leadership is acted upon only while registered, from metadata at least as new as the registration
+(Q2), and only in a newer epoch than any before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
+from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.replication.replicate_handler import ReplicateHandler
+from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.requests.pull_handler import PullHandler
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.routes import Routes
+from logboom.wire.view import QueueView, TopicView
+
+
+class ReplicaRoles:
+    """Gives each replica its role."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        registration: Registration,
+        producing: ProduceHandler,
+        pulling: PullHandler,
+        feeder: ReplicateHandler,
+        fetching: ReplicaFetchers,
+        damages: ReplicaRepair,
+        stats: Statistics,
+        recount: Callable[[Replica], None],
+    ) -> None:
+        """`recount` is called when a queue's HW may move."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._registration = registration
+        self._producing = producing
+        self._pulling = pulling
+        self._feeder = feeder
+        self._fetching = fetching
+        self._damages = damages
+        self._stats = stats
+        self._recount = recount
+        self._swept = False
+        self.closed = False
+        """The node is about to end: nothing is led any more."""
+        self.led: dict[tuple[int, int], Replica] = {}
+        """What this broker leads."""
+
+    @property
+    def _may_follow(self) -> bool:
+        """Whether the metadata at hand is as new as this process.
+
+        What its name server has not heard of yet, an earlier process of this broker may have: that
+        it led, or followed another. An old leader whom it followed anew would count it, and
+        acknowledge what the new one never had.
+        """
+        registration = self._registration
+        return registration.registered and self._routes.version >= registration.version
+
+    @property
+    def _may_lead(self) -> bool:
+        """Whether the metadata at hand knows of this process (Q2)."""
+        if not self._may_follow or self.closed:
+            return False
+        registration, routes = self._registration, self._routes
+        known = routes.brokers.get(self._me)
+        return known is not None and known.instance_epoch == registration.instance_epoch
+
+    def resign(self, turn: BrokerTurn) -> None:
+        """The instance epoch is over: nothing is led any more."""
+        self._swept = False
+        for replica in list(self.led.values()):
+            self._none(replica, turn)
+
+    def apply_all(self, turn: BrokerTurn) -> None:
+        """Give every queue its role anew."""
+        self.apply(list(self._routes.topics), turn)
+
+    def apply(self, names: Iterable[str], turn: BrokerTurn) -> None:
+        """Topics of these names changed or went."""
+        if not self._swept and self._may_lead:
+            self._swept = True
+            self._sweep(turn)
+            names = [*names, *self._routes.topics]
+        for name in dict.fromkeys(names):
+            topic = self._routes.topics.get(name)
+            if topic is not None:
+                self._apply_topic(topic, turn)
+                continue
+            for replica in self._queues.held(name):
+                self._drop(replica, turn)
+
+    def _sweep(self, turn: BrokerTurn) -> None:
+        """Once per registration: queues of which metadata knows nothing were deleted meanwhile."""
+        for replica in self._queues:
+            if replica.topic_id not in self._routes.names:
+                self._drop(replica, turn)
+
+    def _apply_topic(self, topic: TopicView, turn: BrokerTurn) -> None:
+        for older in self._queues.held(topic.name):
+            if older.topic_id != topic.id:
+                # Deleted and made again under the same name, maybe with fewer queues.
+                self._drop(older, turn)
+        for number, view in enumerate(topic.queues):
+            replica = self._queues.replicas.get((topic.id, number))
+            if self._me in view.replicas:
+                if replica is None:
+                    replica = self._queues.create(topic.id, number, topic.name)
+                    self._queues.touch(replica)
+                elif replica.topic != topic.name:
+                    self._queues.name(replica, topic.name)
+                self._apply_queue(replica, topic, view, turn)
+            elif replica is not None:
+                self._drop(replica, turn)
+
+    def _apply_queue(
+        self, replica: Replica, topic: TopicView, view: QueueView, turn: BrokerTurn
+    ) -> None:
+        if view.leader_epoch < replica.leader_epoch:
+            return
+        if view.leader == self._me:
+            if self._may_lead:
+                self._lead(replica, topic, view, turn)
+            elif replica.leading is not None:
+                self._none(replica, turn)
+            return
+        if not self._may_follow:
+            self._none(replica, turn)
+            return
+        leader = self._routes.brokers.get(view.leader) if view.leader is not None else None
+        if leader is None:
+            replica.leader_epoch = view.leader_epoch
+            self._none(replica, turn)
+        elif (
+            replica.role != "follower"
+            or replica.leader != leader.id
+            or replica.leader_epoch != view.leader_epoch
+        ):
+            self._follow(replica, leader.id, leader.endpoint, view.leader_epoch, turn)
+
+    def _lead(self, replica: Replica, topic: TopicView, view: QueueView, turn: BrokerTurn) -> None:
+        leading = replica.leading
+        if leading is None or leading.epoch != view.leader_epoch:
+            self._fetching.unfollow(replica)
+            if leading is not None:
+                self._producing.lost(replica, leading, turn)
+            leading = Leadership(self._me, view.leader_epoch, replica.end, turn.mono)
+            replica.role, replica.leader, replica.leading = "leader", self._me, leading
+            replica.leader_epoch = view.leader_epoch
+            # After an unclean election the windows may know of more than the log holds.
+            replica.windows.cut(replica.end)
+            replica.parked.rewind()
+            self.led[replica.key] = replica
+            self._stats.count("leaderships")
+            leading.take_view(view, topic.config, self._routes.version, turn.mono)
+            self._feeder.role_changed(replica, turn)
+            self._pulling.role_changed(replica, turn)
+        else:
+            leading.take_view(view, topic.config, self._routes.version, turn.mono)
+        self._recount(replica)
+
+    def _follow(
+        self, replica: Replica, leader: str, endpoint: str, epoch: int, turn: BrokerTurn
+    ) -> None:
+        self._end_leading(replica, turn)
+        replica.role, replica.leader = "follower", leader
+        replica.leader_epoch = epoch
+        replica.leader_hw = None
+        if self._damages.may_follow(replica):
+            self._fetching.follow(replica, leader, endpoint, turn)
+        else:
+            self._fetching.unfollow(replica)
+        self._pulling.role_changed(replica, turn)
+
+    def refetch(self, replica: Replica, turn: BrokerTurn) -> None:
+        """A damaged replica was cut: it may follow again."""
+        leader = self._routes.brokers.get(replica.leader) if replica.leader is not None else None
+        if replica.role == "follower" and leader is not None:
+            self._fetching.follow(replica, leader.id, leader.endpoint, turn)
+
+    def _none(self, replica: Replica, turn: BrokerTurn) -> None:
+        self._fetching.unfollow(replica)
+        self._end_leading(replica, turn)
+        if replica.role != "none":
+            replica.role, replica.leader = "none", None
+            self._pulling.role_changed(replica, turn)
+
+    def _end_leading(self, replica: Replica, turn: BrokerTurn) -> None:
+        leading = replica.leading
+        if leading is None:
+            return
+        replica.leading = None
+        replica.role, replica.leader = "none", None
+        self.led.pop(replica.key, None)
+        self._producing.lost(replica, leading, turn)
+        self._feeder.role_changed(replica, turn)
+        self._pulling.role_changed(replica, turn)
+
+    def _drop(self, replica: Replica, turn: BrokerTurn) -> None:
+        self._none(replica, turn)
+        self._damages.forget(replica)
+        self._queues.drop(replica, turn)
+        self._pulling.role_changed(replica, turn)
+        self._stats.count("dropped_replicas")

@@ -1,0 +1,166 @@
+"""Growing and shrinking the ISRs of the queues that this broker leads (Q6, Q7).
+
+Wishes of one moment go into one AlterIsr; while its outcome is unknown the queue has no other
+change under way, and followers asked to be added count for the HW. The outcome is known when the
+metadata has reached the version that the answer named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.replica.leadership import REFUSED_PAUSE, Leadership, PendingIsrChange
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.commands import AlterIsr, CommandResult, IsrChange
+from logboom.wire.routes import Routes
+
+MAX_REQUEST_BYTES: Final = 48 * 1024
+"""Bytes of changes in one command, a little below the 60 KiB that an entry of the log holds."""
+
+
+class _IsrRequest(NamedTuple):
+    replica: Replica
+    leading: Leadership
+    pending: PendingIsrChange
+    change: IsrChange
+
+    @property
+    def stands(self) -> bool:
+        """Whether its outcome is still awaited."""
+        return self.replica.leading is self.leading and self.leading.pending is self.pending
+
+
+class IsrKeeper:
+    """Collects ISR changes and follows them to their outcome."""
+
+    def __init__(
+        self,
+        me: str,
+        routes: Routes,
+        registration: Registration,
+        proposals: ProposalQueue,
+        stats: Statistics,
+        recount: Callable[[Replica], None],
+    ) -> None:
+        """`recount` is called when a queue's HW may move."""
+        self._me = me
+        self._routes = routes
+        self._registration = registration
+        self._proposals = proposals
+        self._stats = stats
+        self._recount = recount
+        self._wishes: dict[QueueKey, _IsrRequest] = {}
+        self._asking = False
+        self._unsettled: dict[QueueKey, Replica] = {}
+
+    def grow(self, replica: Replica, broker: str) -> None:
+        """Ask to add a follower that has all it must have; it counts from now on (Q6)."""
+        leading = replica.leading
+        if leading is None:
+            return
+        self._wish(replica, leading, (*leading.isr, broker), (broker,))
+        self._stats.count("isr_growths")
+
+    def shrink(self, replica: Replica, slow: list[str]) -> None:
+        """Ask to remove members that are out of sync; they count until it is known."""
+        leading = replica.leading
+        if leading is None or leading.pending is not None:
+            return
+        kept = tuple(broker for broker in leading.isr if broker not in slow)
+        self._wish(replica, leading, kept, ())
+        self._stats.count("isr_shrinks")
+
+    def _wish(
+        self, replica: Replica, leading: Leadership, isr: tuple[str, ...], added: tuple[str, ...]
+    ) -> None:
+        members = [(broker, self._epoch_of(leading, broker)) for broker in isr]
+        change = IsrChange(replica.topic_id, replica.queue, leading.epoch, leading.version, members)
+        pending = leading.pending = PendingIsrChange(added, leading.version)
+        self._wishes[replica.key] = _IsrRequest(replica, leading, pending, change)
+
+    def _epoch_of(self, leading: Leadership, broker: str) -> int:
+        """The instance epoch that a member is named with: of the process whose position counts."""
+        if broker == self._me:
+            return self._registration.instance_epoch
+        progress = leading.followers.get(broker)
+        if broker not in leading.isr and progress is not None:
+            return progress.instance_epoch
+        known = self._routes.brokers.get(broker)
+        return known.instance_epoch if known is not None else -1
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Propose what was wished for, if nothing is under way."""
+        if not self._wishes or self._asking or not self._registration.registered:
+            return
+        wishes = self._take()
+        if not wishes:
+            return
+        self._asking = True
+        command = AlterIsr(
+            self._me,
+            self._registration.instance_epoch,
+            [wish.change for wish in wishes],
+            turn.now.wall_ms,
+        )
+        self._proposals.propose(
+            command, lambda result, later: self._decided(wishes, result, later), turn
+        )
+
+    def _take(self) -> list[_IsrRequest]:
+        """The oldest wishes that one command has room for; more wait for its answer."""
+        wishes: list[_IsrRequest] = []
+        room = MAX_REQUEST_BYTES
+        for key, wish in list(self._wishes.items()):
+            if room <= 0:
+                break
+            del self._wishes[key]
+            if wish.stands:
+                wishes.append(wish)
+                room -= _size(wish.change)
+        return wishes
+
+    def _decided(self, wishes: list[_IsrRequest], result: CommandResult, turn: BrokerTurn) -> None:
+        self._asking = False
+        codes = result.value if isinstance(result.value, list) else []
+        for at, wish in enumerate(wishes):
+            if not wish.stands:
+                continue
+            if result.code or (at < len(codes) and codes[at]):
+                self._refused(wish, turn.mono)
+            wish.pending.resolved_at = result.version
+            self._unsettled[wish.replica.key] = wish.replica
+        self.settle()
+        self.step(turn)
+
+    def _refused(self, wish: _IsrRequest, now: float) -> None:
+        self._stats.count("isr_refusals")
+        for broker in wish.pending.added:
+            progress = wish.leading.followers.get(broker)
+            if progress is not None:
+                progress.pause_until = now + REFUSED_PAUSE
+
+    def settle(self) -> None:
+        """Metadata went forward, or an answer came: what is known now is no longer pending."""
+        for key, replica in list(self._unsettled.items()):
+            leading = replica.leading
+            if leading is None or leading.pending is None:
+                del self._unsettled[key]
+            elif leading.settle(self._routes.version):
+                del self._unsettled[key]
+                self._recount(replica)
+
+    def forget(self) -> None:
+        """This broker's instance epoch is over: it leads nothing, and nothing is pending."""
+        self._wishes.clear()
+        self._unsettled.clear()
+        self._asking = False
+
+
+def _size(change: IsrChange) -> int:
+    """At most so many bytes as part of a command."""
+    return 40 + sum(12 + len(broker) for broker, _ in change.isr)

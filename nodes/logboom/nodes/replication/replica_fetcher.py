@@ -1,0 +1,391 @@
+"""The follower's side of REPLICATE: one request at a time per leader broker.
+
+A cycle: ask with the positions that changed; append what comes, each entry at exactly the end
+(Q5); wait until it is on disk; ask again, so that a position never says more than the disk holds.
+A request that the leader holds is replaced when something new is to be said.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.compaction.survivor_copies import stage_copy_page
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.errors import DamagedBatch, DataDamaged
+from logboom.wire.frames import Frame
+from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
+from logboom.wire.routes import Routes
+from logboom.wire.session import Reply
+
+GRACE: Final = 1.0
+"""Seconds beyond the hold after which a request is given up."""
+STALE_PAUSE: Final = 0.05
+"""Seconds before a queue is named again to a leader that does not (yet) lead it in our epoch."""
+PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
+"""Seconds before a leader that failed is asked again."""
+
+
+class ReplicaFetcher:
+    """All queues that this broker follows from one leader broker."""
+
+    def __init__(self, leader: str, endpoint: str, session: int) -> None:
+        self.leader = leader
+        self.endpoint = endpoint
+        self.session = session
+        self.number = -1
+        self.heard = -1
+        """Number of the last request whose answer was taken."""
+        self.replicas: dict[QueueKey, Replica] = {}
+        self.changed: dict[QueueKey, None] = {}
+        """Queues to name in the next request."""
+        self.gone: dict[QueueKey, None] = {}
+        self.unsynced: dict[QueueKey, int] = {}
+        """Queues whose appends must reach the disk first, and the token of their turn."""
+        self.stale: dict[QueueKey, float] = {}
+        """Queues that the leader does not lead in our epoch, and when to name them again."""
+        self.asked: int | None = None
+        self.failures = 0
+        self.ask_at = float("-inf")
+
+
+class ReplicaFetchers:
+    """One fetcher per leader broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: ReplicaTable,
+        links: PeerConnections,
+        rng: random.Random,
+        space: SpaceGauge,
+        stats: Statistics,
+        on_hw: Callable[[Replica], None],
+        on_damage: Callable[[Replica, DamagedEntry], None],
+    ) -> None:
+        """`on_hw` is called when a followed queue's HW moved; `on_damage` when our own log cannot
+        be read where the leader says to cut it."""
+        self.instance_epoch = -1
+        self._config = config
+        self._queues = queues
+        self._links = links
+        self._rng = rng
+        self._space = space
+        self._stats = stats
+        self._on_hw = on_hw
+        self._on_damage = on_damage
+        self._fetchers: dict[str, ReplicaFetcher] = {}
+
+    def renew(self, instance_epoch: int) -> None:
+        """A new registration: positions are told anew, under the new instance epoch (Q6)."""
+        self.instance_epoch = instance_epoch
+        for fetcher in self._fetchers.values():
+            self._abandon(fetcher)
+            self._anew(fetcher)
+
+    def _anew(self, fetcher: ReplicaFetcher) -> None:
+        """A new session: its first request names all queues."""
+        fetcher.session = self._rng.getrandbits(48)
+        fetcher.number = fetcher.heard = -1
+
+    # ── roles ───────────────────────────────────────────────────────────────────────────────────
+
+    def follow(self, replica: Replica, leader: str, endpoint: str, turn: BrokerTurn) -> None:
+        """Follow a queue from a leader, or the same leader in a new epoch."""
+        self.unfollow(replica, keep=leader)
+        fetcher = self._fetchers.get(leader) or self._begin(leader, endpoint)
+        fetcher.replicas[replica.key] = replica
+        fetcher.gone.pop(replica.key, None)
+        fetcher.stale.pop(replica.key, None)
+        if replica.synced < replica.end:
+            # Entries of its last leader, or of its own time as one, are not on disk yet.
+            fetcher.unsynced[replica.key] = self._queues.token_of(replica)
+        else:
+            fetcher.changed[replica.key] = None
+
+    def name_anew(self, replica: Replica) -> None:
+        """There is something new to say of a queue that is followed."""
+        for fetcher in self._fetchers.values():
+            if replica.key in fetcher.replicas and replica.key not in fetcher.unsynced:
+                fetcher.changed[replica.key] = None
+
+    def unfollow(self, replica: Replica, keep: str | None = None) -> None:
+        """Follow a queue no longer, from any leader but `keep`."""
+        for leader in list(self._fetchers):
+            fetcher = self._fetchers[leader]
+            if leader == keep or fetcher.replicas.pop(replica.key, None) is None:
+                continue
+            fetcher.changed.pop(replica.key, None)
+            fetcher.stale.pop(replica.key, None)
+            fetcher.unsynced.pop(replica.key, None)
+            fetcher.gone[replica.key] = None
+            if not fetcher.replicas:
+                self._abandon(fetcher)
+                del self._fetchers[leader]
+
+    def moved(self, routes: Routes) -> None:
+        """Brokers may have new endpoints: begin anew where they are now."""
+        for fetcher in list(self._fetchers.values()):
+            broker = routes.brokers.get(fetcher.leader)
+            if broker is not None and broker.endpoint != fetcher.endpoint:
+                self._abandon(fetcher)
+                followed = fetcher.replicas
+                self._begin(fetcher.leader, broker.endpoint).replicas = followed
+
+    def _begin(self, leader: str, endpoint: str) -> ReplicaFetcher:
+        fetcher = ReplicaFetcher(leader, endpoint, self._rng.getrandbits(48))
+        self._fetchers[leader] = fetcher
+        return fetcher
+
+    def _abandon(self, fetcher: ReplicaFetcher) -> None:
+        if fetcher.asked is not None:
+            self._links.cancel(fetcher.endpoint, fetcher.asked)
+            fetcher.asked = None
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Send every request that is due."""
+        for fetcher in self._fetchers.values():
+            if fetcher.stale:
+                self._wake_stale(fetcher, turn.mono)
+            if fetcher.asked is not None:
+                if not (fetcher.changed or fetcher.gone):
+                    continue
+                # The leader holds a request that does not know of this.
+                self._abandon(fetcher)
+            if not fetcher.unsynced and turn.mono >= fetcher.ask_at and self.instance_epoch >= 0:
+                self._ask(fetcher, turn)
+
+    def _wake_stale(self, fetcher: ReplicaFetcher, now: float) -> None:
+        for key in [key for key, at in fetcher.stale.items() if at <= now]:
+            del fetcher.stale[key]
+            fetcher.gone.pop(key, None)
+            fetcher.changed[key] = None
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        wanted = float("inf")
+        for fetcher in self._fetchers.values():
+            if fetcher.stale:
+                wanted = min(wanted, *fetcher.stale.values())
+            if fetcher.asked is None and not fetcher.unsynced and self.instance_epoch >= 0:
+                wanted = min(wanted, fetcher.ask_at)
+        return wanted
+
+    def _ask(self, fetcher: ReplicaFetcher, turn: BrokerTurn) -> None:
+        if self._space.check(turn.mono):
+            # Without room a follower falls behind and leaves the ISR; it comes back by itself.
+            fetcher.ask_at = turn.mono + PAUSES[-1]
+            return
+        if fetcher.number < 0:
+            fetcher.changed = dict.fromkeys(fetcher.replicas)
+            fetcher.gone.clear()
+            fetcher.stale.clear()
+        fetcher.number += 1
+        names = [_position(fetcher.replicas[key]) for key in fetcher.changed]
+        wait_ms = self._config.fetch_wait_ms
+        message = Replicate(
+            0,
+            wait_ms + int(GRACE * 1000),
+            self._config.id,
+            self.instance_epoch,
+            fetcher.session,
+            fetcher.number,
+            wait_ms,
+            self._config.fetch_bytes,
+            names,
+            list(fetcher.gone),
+            fetcher.heard,
+        )
+        fetcher.changed.clear()
+        fetcher.gone.clear()
+        fetcher.asked = self._links.request(
+            fetcher.endpoint,
+            message,
+            turn,
+            lambda reply, later: self._answered(fetcher, reply, later),
+            turn.mono + wait_ms / 1000 + GRACE,
+        )
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────
+
+    def _answered(self, fetcher: ReplicaFetcher, reply: Reply, turn: BrokerTurn) -> None:
+        fetcher.asked = None
+        if self._fetchers.get(fetcher.leader) is not fetcher:
+            return
+        if not isinstance(reply.message, Replicated):
+            self._failed(fetcher, turn)
+            return
+        answers = reply.message.answers
+        if sum(map(_frames, answers)) != len(reply.batches):
+            self._failed(fetcher, turn)
+            return
+        fetcher.failures = 0
+        fetcher.heard = fetcher.number
+        fetcher.ask_at = turn.mono
+        at = 0
+        for answer in answers:
+            frames = reply.batches[at : at + _frames(answer)]
+            at += len(frames)
+            replica = fetcher.replicas.get((answer.topic_id, answer.queue))
+            if replica is not None:
+                self._take(fetcher, replica, answer, frames, turn)
+
+    def _failed(self, fetcher: ReplicaFetcher, turn: BrokerTurn) -> None:
+        """Begin a new session after a pause: it names all queues again."""
+        pause = PAUSES[min(fetcher.failures, len(PAUSES) - 1)]
+        fetcher.failures += 1
+        self._anew(fetcher)
+        fetcher.ask_at = turn.mono + pause
+
+    def _take(
+        self,
+        fetcher: ReplicaFetcher,
+        replica: Replica,
+        answer: QueueAnswer,
+        frames: Sequence[Frame],
+        turn: BrokerTurn,
+    ) -> None:
+        if answer.status in ("STALE", "UNKNOWN", "DAMAGED"):
+            fetcher.stale[replica.key] = turn.mono + STALE_PAUSE
+            return
+        if answer.leader_epoch != replica.leader_epoch:
+            fetcher.changed[replica.key] = None
+            return
+        try:
+            if answer.status == "OK":
+                changed = self._append(replica, frames[: answer.frames], turn)
+                self._follow_hw(replica, answer)
+                if answer.copied >= 0:
+                    changed |= self._take_copies(fetcher, replica, answer, frames, turn)
+            elif answer.status == "CUT":
+                changed = self._cut(replica, answer, turn)
+            else:
+                self._reset(replica, answer, turn)
+                changed = True
+        except (DamagedBatch, DataDamaged):
+            self._stats.count("bad_entries")
+            # Without this the leader would send the same again at once.
+            fetcher.gone[replica.key] = None
+            fetcher.stale[replica.key] = turn.mono + PAUSES[-1]
+            changed = replica.end != replica.written
+        if changed:
+            self._queues.touch(replica)
+            fetcher.unsynced[replica.key] = self._queues.token_of(replica)
+
+    def _append(self, replica: Replica, frames: Sequence[Frame], turn: BrokerTurn) -> bool:
+        for frame in frames:
+            replica.append_entry(bytes(frame), turn.writes, self._queues.cache)
+            self._space.wrote(len(frame))
+        self._stats.count("replicated_entries", len(frames))
+        return bool(frames)
+
+    def _take_copies(
+        self,
+        fetcher: ReplicaFetcher,
+        replica: Replica,
+        answer: QueueAnswer,
+        frames: Sequence[Frame],
+        turn: BrokerTurn,
+    ) -> bool:
+        """Take a page of what compaction keeps; whether it was taken."""
+        if replica.compaction.lacks is None or not replica.compaction.may_stage(turn.writes):
+            fetcher.changed[replica.key] = None
+            return False
+        copies, storage = frames[answer.frames :], self._queues.storage
+        stage_copy_page(replica, storage, turn.writes, copies, answer.survivors, answer.copied)
+        self._space.wrote(sum(map(len, copies)))
+        self._stats.count("copies_fetched", len(copies))
+        return True
+
+    def _follow_hw(self, replica: Replica, answer: QueueAnswer) -> None:
+        replica.leader_start = answer.log_start
+        replica.leader_compacts = answer.compacts
+        replica.leader_hw = Position(answer.hw_offset, answer.hw_side)
+        if replica.raise_hw(replica.leader_hw):
+            self._on_hw(replica)
+
+    def _cut(self, replica: Replica, answer: QueueAnswer, turn: BrokerTurn) -> bool:
+        leader_end = Position(answer.cut_offset, answer.cut_side)
+        hw = replica.hw
+        self._stats.count("cuts")
+        storage = self._queues.storage
+        try:
+            place = replica.truncate_to_leader(answer.cut_epoch, leader_end, turn.writes, storage)
+        except (DamagedBatch, DataDamaged) as error:
+            self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+            return False
+        if place < hw:
+            self._stats.count("cuts_below_hw")
+        return True
+
+    def _reset(self, replica: Replica, answer: QueueAnswer, turn: BrokerTurn) -> None:
+        hw = replica.hw
+        self._stats.count("resets")
+        replica.reset(answer.state, turn.writes)
+        if replica.hw < hw:
+            self._stats.count("cuts_below_hw")
+
+    def synced(self, token: int) -> None:
+        """Everything up to `token` is on disk: those positions may be told."""
+        for fetcher in self._fetchers.values():
+            for key in [key for key, at in fetcher.unsynced.items() if at <= token]:
+                del fetcher.unsynced[key]
+                if key in fetcher.replicas:
+                    fetcher.changed[key] = None
+
+    def endpoints(self) -> set[str]:
+        """Whom we fetch from."""
+        return {fetcher.endpoint for fetcher in self._fetchers.values()}
+
+
+def replication_lag(queues: ReplicaTable) -> dict[str, int]:
+    """How far all followed queues are from what their leaders said last, for STATS.
+
+    `catching_up`: queues that lack something below the leader's HW, or whose leader was not heard
+    yet in its epoch; `behind_messages` of `followed_messages` are missing.
+    """
+    catching_up = missing = whole = 0
+    for replica in queues:
+        if replica.role != "follower":
+            continue
+        hw = replica.leader_hw
+        catching_up += hw is None or replica.synced < hw
+        if hw is not None:
+            start = max(replica.leader_start, replica.start)
+            missing += max(0, hw.offset - max(start, replica.synced.offset))
+            whole += max(0, hw.offset - start)
+    return {
+        "catching_up": catching_up,
+        "behind_messages": missing,
+        "followed_messages": whole,
+    }
+
+
+def _frames(answer: QueueAnswer) -> int:
+    """How many frames belong to an answer."""
+    return answer.frames + len(answer.survivors)
+
+
+def _position(replica: Replica) -> FollowerPosition:
+    """Where a replica stands on disk (Q4)."""
+    at, lacks = replica.synced, replica.compaction.lacks
+    return FollowerPosition(
+        replica.topic_id,
+        replica.queue,
+        replica.leader_epoch,
+        at.offset,
+        at.side,
+        replica.epochs.before(at),
+        None if lacks is None else (lacks, replica.start),
+    )

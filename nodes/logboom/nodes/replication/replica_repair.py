@@ -1,0 +1,295 @@
+"""Damaged replicas: out of the ISR before anything else, then fetched again (Q14).
+
+A damaged replica is marked on disk and then reported; the name server takes it out of the ISR and
+moves the leadership if another can lead. Only then is it cut where it is damaged, and everything
+from there on fetched again; once it holds all below the leader's HW it is reported mended. If no
+other can lead it serves what it can, and answers DATA_DAMAGED for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import damaged
+from logboom.nodes.replication.damage_marks import DamageMark, drop_mark, put_mark, read_mark
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import Note
+from logboom.wire.commands import CommandResult, ReportDamage
+from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.routes import Routes
+
+REPORTED_AT_ONCE: Final = 1_000
+"""Queues in one report: a command has at most 60 KiB."""
+UNKNOWN: Final = 1 << 62
+"""Token of a mark that is not written yet."""
+
+
+class ReplicaRepair:
+    """What is damaged, and how far its mending has come."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        registration: Registration,
+        proposals: ProposalQueue,
+        stats: Statistics,
+        halt: Callable[[Replica], None],
+        refetch: Callable[[Replica, BrokerTurn], None],
+    ) -> None:
+        """`halt` ends the fetching of a replica that was found damaged; `refetch` is called when
+        it was cut and may follow its leader again."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._registration = registration
+        self._proposals = proposals
+        self._stats = stats
+        self._halt = halt
+        self._refetch = refetch
+        self._asking = False
+        self._synced = 0
+        """Token up to which all is on disk."""
+        self._unreported: dict[QueueKey, int] = {}
+        """Found and not reported, and the token whose sync brings the mark to disk."""
+        self._reported: dict[QueueKey, int] = {}
+        """Metadata version from which on the report is known to all."""
+        self._mending: dict[QueueKey, None] = {}
+        self._mended: dict[QueueKey, None] = {}
+        """Whole again; the name servers do not know yet."""
+        self._untold: dict[QueueKey, None] = {}
+        """Damage that the log does not tell of yet: it names topics, and waits until they are known."""
+        for replica in queues:
+            self._remember(replica)
+
+    def _remember(self, replica: Replica) -> None:
+        """Take up what was known of a replica's damage before this start."""
+        if replica.damage is None:
+            try:
+                mark = read_mark(self._queues.storage, replica.key)
+            except DataDamaged as error:
+                replica.damage, replica.damaged_at = error.text, Position(replica.start)
+            else:
+                if mark is None:
+                    return
+                if mark.mending:
+                    replica.damage = "it was damaged and is fetched again"
+                    self._mending[replica.key] = None
+                    return
+                replica.damage, replica.damaged_at = "an entry was found damaged", mark.at
+        # What an opening finds at no certain place, the next one finds again: it needs no mark.
+        certain = replica.damaged_at is not None and replica.damaged_at > Position(replica.start)
+        self._unreported[replica.key] = UNKNOWN if certain else 0
+        self._untold[replica.key] = None
+
+    def __len__(self) -> int:
+        return len(self._unreported) + len(self._reported) + len(self._mending)
+
+    def found(self, replica: Replica, error: DamagedEntry) -> None:
+        """An entry could not be read."""
+        if replica.damaged_at is not None and replica.damaged_at <= error.position:
+            return
+        self._stats.count("damages")
+        replica.damage, replica.damaged_at = error.text, error.position
+        for table in (self._mending, self._mended, self._reported):
+            table.pop(replica.key, None)
+        self._unreported[replica.key] = UNKNOWN
+        self._untold[replica.key] = None
+        self._halt(replica)
+
+    def may_move(self, replica: Replica) -> bool:
+        """Whether another may lead the queue without our knowing: from the moment that damage was
+        found until the outcome of its report is known here."""
+        if replica.key in self._unreported:
+            return True
+        return self._reported.get(replica.key, -1) > self._routes.version
+
+    def refusal(self, replica: Replica) -> LogboomError:
+        """What a reader of the damaged place is told."""
+        version = self._reported.get(replica.key)
+        if version is None or self._routes.version < version:
+            return Unavailable(
+                f"queue {replica.queue} of {replica.topic!r} is damaged here and moves to another "
+                "broker: ask again"
+            )
+        return damaged(replica, replica.damage or "an entry cannot be read")
+
+    def may_follow(self, replica: Replica) -> bool:
+        """Whether a replica may fetch: not while its damage stands."""
+        return replica.damage is None or replica.key in self._mending
+
+    def registered(self) -> None:
+        """A new instance epoch: all that is damaged is reported anew."""
+        self._asking = False
+        for replica in self._queues:
+            if replica.damage is not None and replica.key not in self._mending:
+                self._unreported.setdefault(replica.key, 0)
+        self._reported.clear()
+
+    def synced(self, token: int) -> None:
+        """Everything up to `token` is on disk."""
+        self._synced = token
+
+    def deadline(self) -> float:
+        """When `step` is wanted: at once, or not before something happens."""
+        if UNKNOWN in self._unreported.values():
+            return float("-inf")
+        return float("inf")
+
+    def forget(self, replica: Replica) -> None:
+        """The replica is dropped."""
+        for table in (
+            self._unreported,
+            self._reported,
+            self._mending,
+            self._mended,
+            self._untold,
+        ):
+            table.pop(replica.key, None)
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Mark and report what is new, cut what may be cut, report what is mended."""
+        if self._untold:
+            self._tell(turn)
+        for key, token in self._unreported.items():
+            replica = self._queues.replicas.get(key)
+            if token == UNKNOWN and replica is not None:
+                put_mark(turn.writes, key, DamageMark(False, replica.damaged_at or Position(0)))
+                self._unreported[key] = self._queues.token + 1
+        if self._reported:
+            self._cut_reported(turn)
+        if self._mending:
+            self._look_after(turn)
+        if not (self._unreported or self._mended):
+            return
+        if not self._asking and self._registration.registered:
+            self._report_next(turn)
+
+    def _tell(self, turn: BrokerTurn) -> None:
+        """Say in the log what is damaged, and what becomes of it."""
+        for key in list(self._untold):
+            replica = self._queues.replicas.get(key)
+            topic = self._routes.topics.get(replica.topic) if replica is not None else None
+            if replica is None or topic is None or replica.queue >= len(topic.queues):
+                continue
+            del self._untold[key]
+            at = replica.damaged_at or Position(replica.start)
+            if topic.queues[replica.queue].replicas == [self._me]:
+                then = (
+                    "This is its only replica: what can be read is served, the rest is answered with "
+                    "DATA_DAMAGED; `logboom store inspect` lists what the stopped broker's folder holds"
+                )
+            else:
+                then = "It leaves the in-sync replicas and is fetched again from another broker"
+            turn.out.notes.append(
+                Note(
+                    "error",
+                    f"{_name(replica)} is damaged here from offset {at.offset} on: "
+                    f"{replica.damage}. {then}",
+                )
+            )
+
+    def names(self) -> list[str]:
+        """Topic and number of each queue that is damaged here or being mended."""
+        keys = {**self._unreported, **self._reported, **self._mending}
+        replicas = (self._queues.replicas.get(key) for key in keys)
+        return sorted(f"{each.topic}/{each.queue}" for each in replicas if each is not None)
+
+    def _report_next(self, turn: BrokerTurn) -> None:
+        marked = (key for key, token in self._unreported.items() if token <= self._synced)
+        keys = list(islice(marked, REPORTED_AT_ONCE))
+        if not keys and not self._unreported:
+            mended = list(islice(self._mended, REPORTED_AT_ONCE))
+            if mended:
+                self._report(mended, True, turn)
+        elif keys:
+            self._report(keys, False, turn)
+
+    def _report(self, keys: list[QueueKey], mended: bool, turn: BrokerTurn) -> None:
+        self._asking = True
+        command = ReportDamage(
+            self._me, self._registration.instance_epoch, keys, mended, turn.now.wall_ms
+        )
+        self._proposals.propose(
+            command, lambda result, later: self._decided(keys, mended, result, later), turn
+        )
+
+    def _decided(
+        self, keys: list[QueueKey], mended: bool, result: CommandResult, turn: BrokerTurn
+    ) -> None:
+        if result.code:
+            # Fenced: nothing was done. Registered again, all is reported anew.
+            return
+        self._asking = False
+        for key in keys:
+            if not mended and self._unreported.get(key, UNKNOWN) != UNKNOWN:
+                del self._unreported[key]
+                self._reported[key] = result.version
+            elif mended and key in self._mended:
+                del self._mended[key]
+                drop_mark(turn.writes, key)
+        self.step(turn)
+
+    def _cut_reported(self, turn: BrokerTurn) -> None:
+        """Cut and fetch again what has left the ISR and another leads."""
+        for key, version in list(self._reported.items()):
+            replica = self._queues.replicas.get(key)
+            if replica is None:
+                del self._reported[key]
+                continue
+            topic = self._routes.topics.get(replica.topic)
+            if topic is None or self._routes.version < version:
+                continue
+            view = topic.queues[replica.queue]
+            if view.leader in (None, self._me) or self._me in view.isr:
+                continue
+            del self._reported[key]
+            self._mending[key] = None
+            self._cut(replica, turn)
+            self._refetch(replica, turn)
+
+    def _cut(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Cut where it is damaged. What lies before stays, if it can be read up to there."""
+        self._stats.count("damage_cuts")
+        place = replica.damaged_at
+        try:
+            if place is None or place <= Position(replica.start):
+                replica.wipe(turn.writes)
+            else:
+                replica.cut(place, turn.writes, self._queues.storage)
+        except (DataDamaged, DamagedBatch):
+            replica.wipe(turn.writes)
+        put_mark(turn.writes, replica.key, DamageMark(True, replica.end))
+        replica.damaged_at = None
+        self._queues.touch(replica)
+
+    def _look_after(self, turn: BrokerTurn) -> None:
+        for key in list(self._mending):
+            replica = self._queues.replicas.get(key)
+            if replica is None:
+                del self._mending[key]
+            elif replica.role == "leader" or (
+                replica.leader_hw is not None
+                and replica.synced >= replica.leader_hw
+                and replica.compaction.lacks is None
+            ):
+                # (One that was made leader meanwhile: what it holds is the queue now.)
+                del self._mending[key]
+                replica.damage = replica.damaged_at = None
+                self._mended[key] = None
+                self._stats.count("mended")
+                turn.out.notes.append(Note("info", f"{_name(replica)} is whole again"))
+
+
+def _name(replica: Replica) -> str:
+    return f"queue {replica.queue} of {replica.topic!r}"

@@ -1,0 +1,422 @@
+"""The leader's side of REPLICATE: one held request per follower broker, answered by what is new.
+
+A follower's session remembers which queues it follows here and where it stands in each, so that a
+request names only what changed. Every position it reports is compared with our log first (Q4);
+what agrees counts as on the follower's disk, what differs is answered with where to cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Final
+
+from logboom.nodes.compaction.survivor_copies import CopyPage, read_copy_page
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replica.entry_reader import DamagedEntry, entries
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import DataDamaged, Refused, Unavailable
+from logboom.wire.frames import Frame
+from logboom.wire.messages import FetchStatus, FollowerPosition, QueueAnswer, Replicate, Replicated
+from logboom.wire.routes import Routes
+
+UNSERVED: Final = (Position(0, -1), -1)
+"""HW and start of which a follower was told nothing."""
+UNHEARD_S: Final = 1.2
+"""Seconds of silence after which a follower is said to be unheard: twice its long poll and more."""
+
+
+class SessionQueue:
+    """Where one follower stands in one queue."""
+
+    __slots__ = ("answer", "asked", "told")
+
+    def __init__(self, asked: FollowerPosition) -> None:
+        self.asked = asked
+        self.answer: QueueAnswer | None = None
+        """What must be said before entries can flow: CUT, RESET, STALE …; None: all agrees."""
+        self.told = UNSERVED
+        """(HW, log start) as last sent."""
+
+
+class FetchSession:
+    """One follower broker's session."""
+
+    def __init__(self, broker: str, session: int, now: float) -> None:
+        self.broker = broker
+        self.session = session
+        self.number = -1
+        self.instance_epoch = 0
+        self.fetches: dict[QueueKey, SessionQueue] = {}
+        self.news: dict[QueueKey, None] = {}
+        """Queues of which there may be something to say, those that waited longest first. One leaves
+        when all that it had went out, or when nothing is found to be said: never for want of room."""
+        self.served: dict[QueueKey, None] = {}
+        """Queues whose entries went out in the last answer."""
+        self.answered = -1
+        """Number of the last request that was answered."""
+        self.said: list[QueueKey] = []
+        """Queues of which that answer said anything."""
+        self.heard_at = now
+        self.held: tuple[PeerAddress, Replicate, float] | None = None
+        """(address, request, deadline): the request that waits for news."""
+        self.hw_news_at = float("inf")
+        """When news of HWs alone goes out; infinity if there is none."""
+
+
+class ReplicateHandler:
+    """All followers that fetch from this broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: ReplicaTable,
+        routes: Routes,
+        stats: Statistics,
+        on_position: Callable[[Replica, str], None],
+        on_damage: Callable[[Replica, DamagedEntry], None],
+    ) -> None:
+        """`on_position`: a follower's counted position may have moved; `on_damage`: an entry could
+        not be read."""
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._stats = stats
+        self._on_position = on_position
+        self._on_damage = on_damage
+        self._followers: dict[str, FetchSession] = {}
+        self._ready: dict[str, None] = {}
+        """Followers to look at before the turn ends."""
+
+    def heard(self) -> dict[str, float]:
+        """When each follower broker last asked."""
+        return {broker: f.heard_at for broker, f in self._followers.items()}
+
+    def unheard(self, now: float, led: Container[QueueKey]) -> list[str]:
+        """Brokers that follow a queue of `led` and have not asked for `UNHEARD_S`."""
+        return [
+            broker
+            for broker, follower in self._followers.items()
+            if now - follower.heard_at > UNHEARD_S and any(key in led for key in follower.fetches)
+        ]
+
+    def forgive(self, now: float, away: float) -> None:
+        """This loop was away for so many seconds: nobody could be heard meanwhile."""
+        for follower in self._followers.values():
+            follower.heard_at = min(now, follower.heard_at + away)
+
+    # ── a request ───────────────────────────────────────────────────────────────────────────────
+
+    def replicate(
+        self, address: PeerAddress, client_id: str, message: Replicate, turn: BrokerTurn
+    ) -> None:
+        """A follower's request: take its positions, and answer or hold."""
+        if message.broker != client_id:
+            text = (
+                f"REPLICATE for {message.broker!r} from {client_id!r}: nodes speak for themselves"
+            )
+            turn.refuse(address, message.id, Refused(text, "UNAUTHENTICATED"))
+            return
+        known = self._routes.brokers.get(message.broker)
+        if known is not None and message.instance_epoch < known.instance_epoch:
+            # An older process, perhaps with a disk that was replaced since: it counts for nothing.
+            text = f"{client_id} is registered under a newer instance epoch: this process is over"
+            turn.refuse(address, message.id, Refused(text, "FENCED"))
+            return
+        follower = self._session(message, turn)
+        if follower is None:
+            text = "unknown replication session: begin a new one that names all queues"
+            turn.refuse(address, message.id, Unavailable(text, "CONFLICT"))
+            return
+        if message.heard < follower.answered:
+            self._not_heard(follower)
+        follower.number = message.number
+        follower.instance_epoch = message.instance_epoch
+        follower.heard_at = turn.mono
+        # What was served and is not named again did not move: it is served again.
+        follower.news.update(follower.served)
+        follower.served.clear()
+        for key in message.gone:
+            follower.fetches.pop(key, None)
+            follower.news.pop(key, None)
+        for asked in message.queues:
+            self._take(follower, asked, turn)
+        deadline = turn.mono + min(max(0, message.wait_ms), 30_000) / 1000
+        follower.held = (address, message, deadline)
+        self._ready[follower.broker] = None
+
+    @staticmethod
+    def _not_heard(follower: FetchSession) -> None:
+        """The last answer came when its request had been replaced: say all of it again."""
+        for key in follower.said:
+            fetch = follower.fetches.get(key)
+            if fetch is not None:
+                fetch.told = UNSERVED
+                follower.news[key] = None
+        follower.said.clear()
+
+    def _session(self, message: Replicate, turn: BrokerTurn) -> FetchSession | None:
+        follower = self._followers.get(message.broker)
+        if message.number == 0 and (follower is None or follower.session != message.session):
+            if follower is not None and message.instance_epoch < follower.instance_epoch:
+                return None
+            follower = self._followers[message.broker] = FetchSession(
+                message.broker, message.session, turn.mono
+            )
+            return follower
+        if follower is None or follower.session != message.session:
+            return None
+        # The same number again: the request was sent anew over a new connection.
+        return follower if message.number in (follower.number, follower.number + 1) else None
+
+    def _take(self, follower: FetchSession, asked: FollowerPosition, turn: BrokerTurn) -> None:
+        key = (asked.topic_id, asked.queue)
+        fetch = follower.fetches.get(key)
+        if fetch is None:
+            fetch = follower.fetches[key] = SessionQueue(asked)
+        fetch.asked = asked
+        follower.news[key] = None
+        self._compare(follower, fetch, turn)
+
+    def _compare(self, follower: FetchSession, fetch: SessionQueue, turn: BrokerTurn) -> None:
+        """Set the fetch's answer, or count its position if all agrees (Q4)."""
+        asked = fetch.asked
+        replica = self._queues.replicas.get((asked.topic_id, asked.queue))
+        leading = replica.leading if replica is not None else None
+        if replica is None or leading is None:
+            fetch.answer = _plain(asked, "UNKNOWN", -1)
+        elif asked.leader_epoch != leading.epoch or follower.broker not in leading.followers:
+            fetch.answer = _plain(asked, "STALE", leading.epoch)
+        else:
+            fetch.answer = compare_position(replica, asked)
+            if fetch.answer is None:
+                position = Position(asked.offset, asked.side)
+                leading.followers[follower.broker].lacks = asked.lacks is not None
+                leading.report(
+                    follower.broker, follower.instance_epoch, position, replica.end, turn.mono
+                )
+                self._on_position(replica, follower.broker)
+            else:
+                leading.forget_position(follower.broker)
+
+    # ── news ────────────────────────────────────────────────────────────────────────────────────
+
+    def appended(self, replica: Replica) -> None:
+        """A queue's log grew, or its role changed: its followers want to know at once."""
+        for broker, follower in self._followers.items():
+            if replica.key in follower.fetches:
+                follower.news[replica.key] = None
+                if follower.held is not None:
+                    self._ready[broker] = None
+
+    def hw_moved(self, replica: Replica, now: float) -> None:
+        """A queue's HW or start moved: followers hear of it soon, along with others."""
+        for follower in self._followers.values():
+            if replica.key in follower.fetches:
+                follower.news[replica.key] = None
+                soon = now + self._config.hw_news_ms / 1000
+                follower.hw_news_at = min(follower.hw_news_at, soon)
+
+    def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
+        """This broker leads the queue anew, or no longer: compare again."""
+        for follower in self._followers.values():
+            fetch = follower.fetches.get(replica.key)
+            if fetch is not None:
+                self._compare(follower, fetch, turn)
+        self.appended(replica)
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Answer whoever holds and has news, or has waited its time."""
+        for broker in self._ready:
+            self._answer(self._followers[broker], turn)
+        self._ready.clear()
+        for follower in self._followers.values():
+            held = follower.held
+            if held is not None and min(held[2], follower.hw_news_at) <= turn.mono:
+                self._answer(follower, turn)
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        wanted = float("inf")
+        for follower in self._followers.values():
+            if follower.held is not None:
+                wanted = min(wanted, follower.held[2], follower.hw_news_at)
+        return wanted
+
+    def _answer(self, follower: FetchSession, turn: BrokerTurn) -> None:
+        if follower.held is None:
+            return
+        address, message, deadline = follower.held
+        answers, frames, urgent = self._gather(follower, message.max_bytes)
+        if not urgent and turn.mono < deadline and (not answers or turn.mono < follower.hw_news_at):
+            follower.hw_news_at = float("inf") if not answers else follower.hw_news_at
+            if answers:
+                # Only HWs: they wait for company, but not for long.
+                soon = turn.mono + self._config.hw_news_ms / 1000
+                follower.hw_news_at = min(follower.hw_news_at, soon)
+            return
+        for answer in answers:
+            self._told(follower, answer)
+        follower.answered = message.number
+        follower.said = [(answer.topic_id, answer.queue) for answer in answers]
+        follower.held = None
+        follower.hw_news_at = float("inf")
+        self._stats.count("replicate_answers")
+        turn.answer(address, Replicated(message.id, answers), frames)
+
+    def _gather(
+        self, follower: FetchSession, max_bytes: int
+    ) -> tuple[list[QueueAnswer], list[Frame], bool]:
+        """What there is to say; whether any of it is more than a HW."""
+        answers: list[QueueAnswer] = []
+        frames: list[Frame] = []
+        room, urgent = max(1, max_bytes), False
+        for key in list(follower.news):
+            fetch = follower.fetches.get(key)
+            if fetch is None:
+                del follower.news[key]
+                continue
+            replica = self._queues.replicas.get(key)
+            if replica is not None and fetch.answer is None and fetch.asked.offset < replica.start:
+                # Retention overtook the follower.
+                fetch.answer = _reset(replica, fetch.asked)
+            if room <= 0:
+                continue
+            if fetch.answer is not None:
+                answers.append(fetch.answer)
+                room -= len(fetch.answer.state)
+                urgent = True
+                continue
+            if replica is None:
+                continue
+            found, complete = self._entries(replica, fetch.asked, room, first=not frames)
+            room -= sum(map(len, found))
+            told = (replica.hw, replica.start)
+            copies = self._copies(replica, fetch.asked, room)
+            if found or copies is not None or told != fetch.told:
+                answers.append(_flowing(replica, fetch.asked, len(found), copies))
+                frames += found
+                urgent = urgent or bool(found) or copies is not None
+                if copies is not None:
+                    frames += copies.frames
+                    room -= sum(map(len, copies.frames))
+            elif complete and fetch.asked.lacks is None:
+                del follower.news[key]
+        return answers, frames, urgent
+
+    def _told(self, follower: FetchSession, answer: QueueAnswer) -> None:
+        """Note that an answer left."""
+        key = (answer.topic_id, answer.queue)
+        fetch = follower.fetches[key]
+        if answer.status == "OK":
+            fetch.told = (Position(answer.hw_offset, answer.hw_side), answer.log_start)
+            if not answer.frames and answer.copied < 0:
+                # Entries may wait for room, or copies for our compaction: it stays among the news.
+                return
+            follower.served[key] = None
+        follower.news.pop(key, None)
+
+    def _entries(
+        self, replica: Replica, asked: FollowerPosition, room: int, *, first: bool
+    ) -> tuple[list[Frame], bool]:
+        """Entries from the asked position, at least one if they are the answer's `first`; whether
+        that is all there was to send."""
+        begin = Position(asked.offset, asked.side)
+        found: list[Frame] = []
+        if begin >= replica.end:
+            return found, True
+        try:
+            for entry, _ in entries(replica, self._queues.storage, begin, replica.end):
+                if len(entry) > room and (found or not first):
+                    break
+                found.append(entry)
+                room -= len(entry)
+                if room <= 0:
+                    break
+        except DamagedEntry as error:
+            self._on_damage(replica, error)
+        return found, False
+
+    def _copies(self, replica: Replica, asked: FollowerPosition, room: int) -> CopyPage | None:
+        """What compaction keeps from before the follower's log, if it lacks that."""
+        if asked.lacks is None or replica.damage is not None:
+            return None
+        try:
+            return read_copy_page(replica, self._queues.storage, asked.lacks, max(1, room))
+        except DamagedEntry as error:
+            self._on_damage(replica, error)
+        except DataDamaged as error:
+            self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+        return None
+
+
+def compare_position(replica: Replica, asked: FollowerPosition) -> QueueAnswer | None:
+    """How a follower's log differs from the leader's at the asked position; None: they agree.
+
+    They agree if ours reaches there and has the named epoch just before (Q4).
+    """
+    position = Position(asked.offset, asked.side)
+    if position.offset < replica.start:
+        return _reset(replica, asked)
+    if position <= replica.end and replica.epochs.before(position) == asked.last_epoch:
+        return None
+    floor = replica.epochs.floor(asked.last_epoch, replica.end)
+    if floor is None:
+        # An empty log that does not begin where ours does; or one that agrees with ours at most
+        # below our start. Were it told to cut, its HW would go back until it is begun anew.
+        return _reset(replica, asked)
+    return _cut(replica, asked, *floor)
+
+
+def _plain(asked: FollowerPosition, status: FetchStatus, epoch: int) -> QueueAnswer:
+    return QueueAnswer(asked.topic_id, asked.queue, epoch, status, 0, 0, 0)
+
+
+def _cut(replica: Replica, asked: FollowerPosition, epoch: int, end: Position) -> QueueAnswer:
+    return QueueAnswer(
+        asked.topic_id,
+        asked.queue,
+        asked.leader_epoch,
+        "CUT",
+        *replica.hw,
+        replica.start,
+        cut_epoch=epoch,
+        cut_offset=end.offset,
+        cut_side=end.side,
+    )
+
+
+def _reset(replica: Replica, asked: FollowerPosition) -> QueueAnswer:
+    at = Position(replica.start)
+    return QueueAnswer(
+        asked.topic_id,
+        asked.queue,
+        asked.leader_epoch,
+        "RESET",
+        *replica.hw,
+        replica.start,
+        cut_offset=at.offset,
+        cut_side=at.side,
+        state=replica.snapshot(at),
+    )
+
+
+def _flowing(
+    replica: Replica, asked: FollowerPosition, frames: int, copies: CopyPage | None = None
+) -> QueueAnswer:
+    return QueueAnswer(
+        asked.topic_id,
+        asked.queue,
+        asked.leader_epoch,
+        "OK",
+        *replica.hw,
+        replica.start,
+        frames=frames,
+        compacts=replica.compaction.on,
+        survivors=[] if copies is None else copies.bits,
+        copied=-1 if copies is None else copies.next_offset,
+    )

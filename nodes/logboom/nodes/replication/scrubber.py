@@ -1,0 +1,197 @@
+"""The scrub: every entry of every replica here is read from the disk and checked, all the time.
+
+What nobody reads may rot unseen until it is the last copy. A follow-on pass goes through all logs
+in the order of their keys, a little at a time and no faster than it may, off the path of any ack;
+where it is, is written down now and then, so that a restart does not begin anew. What it finds
+takes the same way as damage met by a reader (Q14).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from logboom.nodes.compaction.survivor_copies import check_copies
+from logboom.nodes.log.keys import (
+    EPOCHS,
+    RECORD,
+    Position,
+    log_key,
+    position_of,
+    queue_key,
+    queue_of,
+)
+from logboom.nodes.log.log_state import decode_epochs, decode_record
+from logboom.nodes.replica.entry_reader import DamagedEntry, find_batch_start, read_stored_entries
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.errors import DataDamaged
+
+TURN_BYTES: Final = 256 * 1024
+"""What one turn reads, about; at least one entry."""
+ENTRY_COST: Final = 4 * 1024
+"""An entry counts as at least so many bytes: small ones cost time, not bytes."""
+NOTE_EVERY: Final = 64 * 1024 * 1024
+"""Bytes between two writings of the checkpoint."""
+CHECKPOINT: Final = b"scrub"
+"""Key in the family `index`; its value is the log key to go on from. (No queue's keys begin so:
+topic ids are small numbers.)"""
+_BEGIN: Final = log_key(0, 0, 0)
+
+
+class Scrubber:
+    """One pass after the other over all replicas."""
+
+    def __init__(
+        self,
+        queues: ReplicaTable,
+        bytes_per_s: int,
+        every_s: float,
+        stats: Statistics,
+        found: Callable[[Replica, DamagedEntry], None],
+    ) -> None:
+        """`found` is told of damage; `bytes_per_s` 0 turns the scrub off."""
+        self._queues = queues
+        self._rate = bytes_per_s
+        self._every = every_s
+        self._stats = stats
+        self._found = found
+        self._due = float("-inf") if bytes_per_s else float("inf")
+        """When the next piece may be read."""
+        self._begun = float("-inf")
+        """When this pass began."""
+        self._order: list[QueueKey] = []
+        """The queues that this pass has still to look at, last first."""
+        self._at: Position | None = None
+        """Where it is in the last of them; None: it has not begun with it."""
+        self._copy = 0
+        """Copies of what compaction keeps come first: where it is in those; -1: they are done."""
+        self._cuts = -1
+        """The replica's count of cuts when it was left: one moves where entries begin."""
+        self._unnoted = 0
+        self._resumed = False
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return self._due
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Check a little, if it is time."""
+        if turn.mono < self._due:
+            return
+        if not self._order:
+            self._begin(turn)
+        spent = 0
+        while self._order and spent < TURN_BYTES:
+            replica = self._queues.replicas.get(self._order[-1])
+            if replica is None or replica.damage is not None:
+                self._next()
+                spent += ENTRY_COST
+                continue
+            spent += self._check(replica, turn)
+        self._stats.count("scrubbed_bytes", spent)
+        self._note(spent, turn)
+        self._due = turn.mono + spent / self._rate
+        if not self._order:
+            self._stats.count("scrub_passes")
+            self._due = max(self._due, self._begun + self._every)
+
+    def _begin(self, turn: BrokerTurn) -> None:
+        """A new pass; the first one of a process goes on where the last process was."""
+        self._begun = turn.mono
+        self._order = sorted(self._queues.replicas, reverse=True)
+        self._at, self._copy = None, 0
+        if self._resumed:
+            return
+        self._resumed = True
+        try:
+            key = self._queues.storage.get("index", CHECKPOINT)
+        except DataDamaged:
+            key = None
+        if key is None or len(key) != len(_BEGIN):
+            return
+        behind = bisect_left(self._order, _backwards(queue_of(key)), key=_backwards)
+        del self._order[behind + 1 :]
+        if self._order and self._order[-1] == queue_of(key):
+            self._at = position_of(key)
+        elif behind < len(self._order):
+            # That queue is gone: on with the one after it, which stands before it here.
+            del self._order[behind:]
+
+    def _next(self) -> None:
+        self._order.pop()
+        self._at, self._copy = None, 0
+
+    def _check(self, replica: Replica, turn: BrokerTurn) -> int:
+        """Check one piece of a log; what it cost."""
+        storage = self._queues.storage
+        spent = ENTRY_COST
+        try:
+            if replica.compaction.on and self._copy >= 0:
+                read, self._copy = check_copies(replica, storage, self._copy, TURN_BYTES)
+                return spent + read
+            if self._at is None:
+                self._check_state(replica, turn)
+            at = self._place(replica)
+            with closing(read_stored_entries(replica, storage, at, replica.written)) as entries:
+                for entry, after in entries:
+                    at = after
+                    spent += max(len(entry), ENTRY_COST)
+                    if spent >= TURN_BYTES:
+                        break
+        except DataDamaged as error:
+            self._stats.count("scrub_finds")
+            place = Position(replica.start)
+            damage = error if isinstance(error, DamagedEntry) else DamagedEntry(error.text, place)
+            self._found(replica, damage)
+            self._next()
+            return spent
+        self._at, self._cuts = at, replica.cuts
+        if at >= replica.written:
+            self._next()
+        return spent
+
+    def _place(self, replica: Replica) -> Position:
+        """Where to go on: where an entry begins."""
+        at = self._at
+        if at is None or at.offset < replica.start:
+            return Position(replica.start)
+        if at >= replica.written:
+            return replica.written
+        if self._cuts == replica.cuts:
+            return at
+        return find_batch_start(replica, self._queues.storage, at.offset)
+
+    def _check_state(self, replica: Replica, turn: BrokerTurn) -> None:
+        """What stands in `state` is in memory too, and better: if it cannot be read, it is written
+        again."""
+        get = self._queues.storage.get
+        try:
+            record = get("state", queue_key(*replica.key, RECORD))
+            if record is not None:
+                decode_record(record)
+            decode_epochs(get("state", queue_key(*replica.key, EPOCHS)) or b"")
+        except DataDamaged:
+            self._stats.count("scrub_finds")
+            replica.write_all(turn.writes)
+
+    def _note(self, spent: int, turn: BrokerTurn) -> None:
+        self._unnoted += spent
+        if self._unnoted < NOTE_EVERY:
+            return
+        self._unnoted = 0
+        key = _BEGIN
+        if self._order:
+            replica = self._queues.replicas.get(self._order[-1])
+            start = replica.start if replica is not None else 0
+            key = log_key(*self._order[-1], *(self._at or Position(start)))
+        turn.writes.put("index", CHECKPOINT, key)
+
+
+def _backwards(key: QueueKey) -> QueueKey:
+    """The order is kept with the last queue first."""
+    return -key[0], -key[1]

@@ -1,0 +1,243 @@
+"""PRODUCE at a leader: check, deduplicate, stamp, append; answer once it is as safe as asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replica.leadership import Leadership, PendingProduce
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import check_topic, no_lease, not_leader
+from logboom.nodes.requests.transaction_checks import check_open, check_transaction
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.batch import open_batch, validate_batch
+from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
+from logboom.wire.frames import Frame
+from logboom.wire.head import BatchHead
+from logboom.wire.messages import Acks, Produce, Produced
+from logboom.wire.parking import AT_ONCE, check_due
+from logboom.wire.routes import Routes
+from logboom.wire.view import TopicConfig
+
+
+class ProduceHandler:
+    """Takes batches and answers their producers."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        lease: Lease,
+        space: SpaceGauge,
+        stats: Statistics,
+        refusal: Callable[[Replica], LogboomError],
+    ) -> None:
+        """`refusal` says what a producer of a damaged queue is told."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._lease = lease
+        self._space = space
+        self._refusal = refusal
+        self._stats = stats
+
+    def produce(
+        self, address: PeerAddress, message: Produce, batches: Sequence[Frame], turn: BrokerTurn
+    ) -> Replica | None:
+        """Append a batch; the replica whose log grew, or None."""
+        try:
+            return self._produce(address, message, batches, turn)
+        except LogboomError as error:
+            self._stats.count("produce_refusals")
+            turn.refuse(address, message.id, error)
+            return None
+
+    def _produce(
+        self, address: PeerAddress, message: Produce, batches: Sequence[Frame], turn: BrokerTurn
+    ) -> Replica | None:
+        replica = self._queues.by_name.get((message.topic, message.queue))
+        leading = replica.leading if replica is not None else None
+        if replica is None or leading is None:
+            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
+        check_topic(replica, message.topic_id)
+        if replica.damage is not None:
+            # A good copy may come back any moment: the producer keeps what it has until then.
+            raise Unavailable(self._refusal(replica).text)
+        if len(batches) != 1:
+            text = f"PRODUCE carries one batch, not {len(batches)}"
+            raise InvalidRequest(text, "MALFORMED")
+        batch = batches[0]
+        head = validate_batch(batch, stamped=False)
+        if head.is_control:
+            raise InvalidRequest("producers send messages, not control entries", "MALFORMED")
+        if message.due_ms != AT_ONCE:
+            check_due(message.due_ms, turn.now.wall_ms)
+        transaction = message.transaction
+        if transaction is not None:
+            check_transaction(transaction, message)
+        config = self._routes.topics[message.topic].config
+        if head.plain_length > config.max_message_bytes:
+            _check_sizes(batch, head, config)
+        self.check_acks(message.acks, leading, turn.mono)
+        if head.producer_id >= 0:
+            original = replica.windows.find(head)
+            if original is not None:
+                self._stats.count("duplicates")
+                side = original.side if original.parked else -1
+                waiting = PendingProduce(
+                    original.after,
+                    address,
+                    message.id,
+                    original.offset,
+                    original.append_time_ms,
+                    turn.mono + message.timeout_ms / 1000,
+                    side,
+                )
+                self.wait(replica, leading, waiting, message.acks, turn)
+                return None
+        if self._space.check(turn.mono):
+            raise self._space.refusal()
+        queues = self._queues
+        if transaction is not None:
+            check_open(queues.storage, replica, transaction)
+        wall_ms, side = turn.now.wall_ms, -1
+        if message.due_ms == AT_ONCE and transaction is None:
+            done = replica.append_batch(batch, head, wall_ms, turn.writes, queues.cache)
+        else:
+            side = replica.end.side
+            done = replica.append_parked(
+                batch, message.due_ms, wall_ms, turn.writes, queues.cache, transaction
+            )
+            self._stats.count("parked_batches")
+        queues.touch(replica)
+        self._space.wrote(len(batch))
+        counters = self._stats.counters
+        counters["produced_batches"] += 1
+        counters["produced_messages"] += head.count
+        counters["produced_bytes"] += len(batch)
+        waiting = PendingProduce(
+            done.after,
+            address,
+            message.id,
+            done.base_offset,
+            done.append_time_ms,
+            turn.mono + message.timeout_ms / 1000,
+            side,
+        )
+        self.wait(replica, leading, waiting, message.acks, turn)
+        return replica
+
+    def check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
+        """Refuse what could not become as safe as asked.
+
+        Raises:
+            NotEnoughReplicas: for acks=all.
+            Unavailable: no lease, for the others.
+        """
+        if acks == "all":
+            if len(leading.isr) < leading.required:
+                raise NotEnoughReplicas(
+                    f"{len(leading.isr)} of {leading.required} copies are in sync: start the "
+                    "brokers that are down, or lower the topic's min_in_sync",
+                    isr=list(leading.isr),
+                )
+        elif not self._lease.holds(now):
+            raise no_lease("acks=leader and acks=none are")
+
+    def wait(
+        self,
+        replica: Replica,
+        leading: Leadership,
+        waiting: PendingProduce,
+        acks: Acks,
+        turn: BrokerTurn,
+    ) -> None:
+        """Answer when the asked acks are met: for a duplicate too, its original's (Q9)."""
+        if not waiting.number:
+            return
+        if acks == "none":
+            _answer(waiting, turn)
+            return
+        line, safe = leading.waiting_all, replica.hw
+        if acks == "leader":
+            line, safe = leading.waiting_leader, replica.synced
+        if waiting.after <= safe:
+            _answer(waiting, turn)
+        elif line and waiting.after < line[-1].after:
+            leading.late.append((acks, waiting))
+        else:
+            line.append(waiting)
+
+    def synced(self, replica: Replica, turn: BrokerTurn) -> None:
+        """The leader's synced end moved."""
+        leading = replica.leading
+        if leading is not None:
+            _answer_up_to(leading.waiting_leader, replica.synced, turn)
+            if leading.late:
+                self._answer_late(replica, leading, turn)
+
+    def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
+        """The HW moved."""
+        leading = replica.leading
+        if leading is not None:
+            _answer_up_to(leading.waiting_all, replica.hw, turn)
+            if leading.late:
+                self._answer_late(replica, leading, turn)
+
+    def _answer_late(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
+        late, leading.late = leading.late, []
+        for acks, waiting in late:
+            safe = replica.hw if acks == "all" else replica.synced
+            if waiting.after <= safe:
+                _answer(waiting, turn)
+            elif waiting.deadline > turn.mono:
+                leading.late.append((acks, waiting))
+
+    def expire(self, leading: Leadership, now: float) -> None:
+        """Forget producers that no longer wait: their own deadline ended the request."""
+        for line in (leading.waiting_all, leading.waiting_leader):
+            while line and line[0].deadline <= now:
+                line.popleft()
+
+    def lost(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
+        """The leadership ended: whoever waits is to ask the next leader."""
+        waiting = [*leading.waiting_all, *leading.waiting_leader, *(w for _, w in leading.late)]
+        if not waiting:
+            return
+        error = not_leader(self._routes, replica.topic, replica.queue, me=self._me)
+        for each in waiting:
+            turn.refuse(each.address, each.number, error)
+
+
+def _answer(waiting: PendingProduce, turn: BrokerTurn) -> None:
+    if waiting.reply is not None:
+        turn.answer(waiting.address, waiting.reply)
+        return
+    place = (waiting.base_offset, waiting.append_time_ms, waiting.side)
+    turn.answer(waiting.address, Produced(waiting.number, *place))
+
+
+def _answer_up_to(line: deque[PendingProduce], safe: Position, turn: BrokerTurn) -> None:
+    while line and line[0].after <= safe:
+        _answer(line.popleft(), turn)
+
+
+def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
+    """Refuse a message larger than the topic takes; only for batches that could hold one."""
+    columns = open_batch(batch, head)
+    pairs = zip(columns.values(), columns.keys(), strict=True)
+    largest = max(len(value or b"") + len(key or b"") for value, key in pairs)
+    if largest > config.max_message_bytes:
+        raise InvalidRequest(
+            f"a message of {largest} bytes; the topic takes at most "
+            f"{config.max_message_bytes}: send smaller ones, or raise max_message_bytes",
+            "TOO_LARGE",
+            limit=config.max_message_bytes,
+        )

@@ -1,0 +1,445 @@
+"""PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
+
+Readers see what lies below the HW, and only that; of a transaction that is being released nothing
+before all of it does, unless they ask for it. A pull at or beyond the HW is held, never
+corrected, unless this broker is certain to know the true end (Q8). A pull with a filter goes on
+from turn to turn (`logboom.nodes.requests.scan_scheduler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches, readable_end
+from logboom.nodes.replica.pull_filter import sieve_of
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import catching_up, check_topic, no_lease, not_leader
+from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.requests.owner_epochs import OwnerEpochs, stale_owner
+from logboom.nodes.requests.postponed_pulls import PostponedPull, PostponedPulls
+from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
+from logboom.nodes.requests.scan_scheduler import Scan, ScanScheduler
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
+from logboom.wire.group_routes import GroupRoutes
+from logboom.wire.messages import (
+    LONGEST_HOLD_MS,
+    FindKey,
+    FindKeyResult,
+    OffsetForTime,
+    OffsetForTimeResult,
+    Offsets,
+    OffsetsResult,
+    Pull,
+    Pulled,
+    PullStatus,
+)
+from logboom.wire.routes import Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Most bytes of batches in one answer, whatever is asked; one batch always goes."""
+TURN_BYTES: Final = 32 * 1024 * 1024
+"""Bytes that one turn reads; pulls beyond wait for the next."""
+UNTAKEN_BYTES: Final = 32 * 1024 * 1024
+"""Answers that a peer may leave untaken and still ask for more: for one that never reads, nothing
+is read."""
+MOST_KEYS: Final = 1_000
+
+
+class PullHandler:
+    """Reads of all queues, and the holds."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        queues: ReplicaTable,
+        routes: Routes,
+        groups: GroupRoutes,
+        lease: Lease,
+        damages: ReplicaRepair,
+        stats: Statistics,
+        on_index: Callable[[Replica], None],
+        on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
+    ) -> None:
+        """`on_index` is called when a queue's index was thrown away and is to be made anew,
+        `on_compaction` when what compaction keeps could not be read."""
+        self.holds: Holds[QueueKey, Pull] = Holds()
+        self.postponed = PostponedPulls()
+        self._serving: PeerAddress | None = None
+        """The peer whose postponed pull is being served."""
+        self._slow = ReadReplicaSelector(config, groups)
+        self.scanning = ScanScheduler(
+            queues.storage, damages, stats, self._slow, self._checked, self._serve, self.holds
+        )
+        self._owners = OwnerEpochs()
+        self._config = config
+        self._queues = queues
+        self._routes = routes
+        self._lease = lease
+        self._damages = damages
+        self._stats = stats
+        self._on_index = on_index
+        self._on_compaction = on_compaction
+
+    def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
+        """The replica that may answer reads below its HW."""
+        replica = self._queues.by_name.get((topic, queue))
+        if replica is not None:
+            if replica.leading is not None:
+                return replica
+            if self._config.follower_reads and replica.role == "follower":
+                return replica
+        raise not_leader(self._routes, topic, queue, self._config.id, meant)
+
+    def _checked(self, message: Pull) -> Replica:
+        """The replica that may answer a pull."""
+        replica = self._readable(message.topic, message.queue, message.topic_id)
+        check_topic(replica, message.topic_id)
+        if message.compacted and replica.leading is None and replica.compaction.lacks is not None:
+            raise not_leader(
+                self._routes, message.topic, message.queue, self._config.id, message.topic_id
+            )
+        return replica
+
+    # ── pulls ───────────────────────────────────────────────────────────────────────────────────
+
+    def pull(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
+        """Answer a pull now, or hold it, or let it wait for another turn."""
+        try:
+            if turn.untaken.get(address, 0) >= UNTAKEN_BYTES:
+                text = (
+                    f"{UNTAKEN_BYTES >> 20} MiB of answers wait to be read: read them, then go on"
+                )
+                raise Unavailable(text, "BUSY")
+            replica = self._checked(message)
+            sieve = sieve_of(message)
+            if message.group and self._owners.admit(
+                replica.key, message.group, message.owner_epoch
+            ):
+                self._turn_out(replica, message.group, message.owner_epoch, turn)
+            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
+            asked = message.offset
+            if message.compacted and self._serve_survivors(address, message, replica, turn):
+                return
+            moved = message.offset > asked
+            if (
+                sieve is not None
+                and replica.start <= message.offset < readable_end(replica, message).offset
+            ):
+                hold = Hold(address, message, turn.mono + wait, moved)
+                self.scanning.begin(hold, replica.key, sieve, turn)
+            elif not self._serve(address, message, replica, turn):
+                if wait == 0:
+                    self._nothing(address, message, replica, turn, moved=moved)
+                else:
+                    self.holds.check_room()
+                    hold = Hold(address, message, turn.mono + wait, moved)
+                    self.holds.add(replica.key, message.id, hold)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def _turn_out(self, replica: Replica, group: str, epoch: int, turn: BrokerTurn) -> None:
+        """A newer owner of a group has come: the pulls of the older ones end here."""
+
+        def older(message: Pull) -> bool:
+            return message.group == group and message.owner_epoch < epoch
+
+        ended: list[Hold[Pull] | Scan] = [*self.holds.take_if(replica.key, older)]
+        ended += self.scanning.take_if(replica.key, older)
+        for each in ended:
+            turn.refuse(each.address, each.message.id, stale_owner(group, epoch))
+
+    def _serve(
+        self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
+    ) -> bool:
+        """Answer if there is an answer; False: nothing below the HW yet."""
+        offset, end = message.offset, readable_end(replica, message).offset
+        if offset < replica.start:
+            self._answer(address, message, replica, "OFFSET_ILLEGAL", replica.start, turn)
+            return True
+        if offset >= end:
+            if offset > replica.end.offset and self._knows_the_end(replica, turn.mono):
+                self._answer(address, message, replica, "OFFSET_ILLEGAL", end, turn)
+                return True
+            return False
+        if turn.read >= TURN_BYTES or (self.postponed and self._serving is None):
+            self._postpone(address, message, turn)
+        else:
+            self._read(address, message, replica, turn)
+        return True
+
+    def _serve_survivors(
+        self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
+    ) -> bool:
+        """Answer a reader below the horizon with what survives there. False: nothing does from
+        where it is; it was moved on, to where the log is read as it stands."""
+        limit = readable_end(replica, message)
+        stop = min(replica.compaction.horizon(replica.start), limit.offset)
+        if message.offset >= stop:
+            return False
+        if turn.read >= TURN_BYTES or (self.postponed and self._serving is None):
+            self._postpone(address, message, turn)
+            return True
+        most = min(message.max_bytes, MOST_BYTES)
+        storage = self._queues.storage
+        try:
+            found = collect_survivors(
+                replica, storage, message.offset, stop, limit, most, message.max_messages
+            )
+        except DataDamaged as error:
+            self._on_compaction(replica, error, turn)
+            if replica.damage is not None:
+                raise self._damages.refusal(replica) from None
+            text = f"what compaction keeps of queue {replica.queue} is made anew: ask again"
+            raise Unavailable(text) from None
+        turn.read += sum(map(len, found.batches))
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        message.offset = found.next_offset
+        if not found.batches and found.next_offset >= stop:
+            return False
+        status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
+        answer = Pulled(message.id, status, found.next_offset, replica.start, limit.offset)
+        answer.survivors = found.bits or None
+        turn.answer(address, answer, found.batches)
+        return True
+
+    def _postpone(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
+        """Let a pull wait for another turn, unless its peer does not take what it is sent."""
+        waiting = PostponedPull(address, message, turn.mono + message.timeout_ms / 1000)
+        if not self.postponed.add(waiting):
+            text = "too many pulls wait at this broker: wait for answers, then go on"
+            turn.refuse(address, message.id, Unavailable(text, "BUSY"))
+
+    def _serve_postponed(self, turn: BrokerTurn) -> None:
+        """As many as the turn has room for."""
+        while self.postponed and turn.read < TURN_BYTES:
+            address, message, deadline = self.postponed.take()
+            before = turn.read
+            if turn.mono < deadline:
+                self._serving = address
+                self.pull(address, message, turn)
+                self._serving = None
+            self.postponed.done(address, turn.read - before)
+
+    def _read(
+        self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
+    ) -> None:
+        """Read what a pull asks for, and answer."""
+        end = readable_end(replica, message)
+        try:
+            found = read_batches(
+                replica,
+                self._queues.storage,
+                message.offset,
+                min(message.max_bytes, MOST_BYTES),
+                message.max_messages,
+                end,
+            )
+        except DamagedEntry as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return
+        turn.read += sum(map(len, found.batches))
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        suggested = self._slow.suggest(replica, message.group, found.next_offset)
+        # Without a batch the store does not show yet what was staged: ask again.
+        status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
+        turn.answer(
+            address,
+            Pulled(message.id, status, found.next_offset, replica.start, end.offset, suggested),
+            found.batches,
+        )
+
+    def _knows_the_end(self, replica: Replica, now: float) -> bool:
+        """Whether a reader beyond our end is certainly wrong: only a leader that holds its lease
+        and whose HW has reached its end at election can say so (Q8)."""
+        leading = replica.leading
+        return (
+            leading is not None
+            and replica.knows(leading.election_end)
+            and self._lease.holds(now)
+            and not self._damages.may_move(replica)
+        )
+
+    def _nothing(
+        self,
+        address: PeerAddress,
+        message: Pull,
+        replica: Replica,
+        turn: BrokerTurn,
+        *,
+        moved: bool = False,
+    ) -> None:
+        status: PullStatus = "NO_MATCHED_MESSAGE" if moved else "NO_NEW_MESSAGE"
+        self._answer(address, message, replica, status, message.offset, turn)
+
+    @staticmethod
+    def _answer(
+        address: PeerAddress,
+        message: Pull,
+        replica: Replica,
+        status: PullStatus,
+        next_offset: int,
+        turn: BrokerTurn,
+    ) -> None:
+        end = readable_end(replica, message).offset
+        turn.answer(address, Pulled(message.id, status, next_offset, replica.start, end))
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Serve pulls that turns before had no room for, and let the filtered ones go on."""
+        self._serve_postponed(turn)
+        self.scanning.step(turn)
+
+    def deadline(self) -> float:
+        """When a hold ends; at once while a pull is postponed or a filtered one at work."""
+        at_work = len(self.scanning) or len(self.postponed)
+        return float("-inf") if at_work else self.holds.deadline()
+
+    # ── holds ───────────────────────────────────────────────────────────────────────────────────
+
+    def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Wake the holds of a queue whose HW moved, or whose release came to its end."""
+        for hold in self.holds.take(replica.key):
+            message = hold.message
+            sieve = sieve_of(message)
+            end = readable_end(replica, message).offset
+            # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
+            if sieve is not None and replica.start <= message.offset < end:
+                # It sleeps on through batches that hold no match.
+                self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
+            elif not self._serve(hold.address, message, replica, turn):
+                self.holds.add(replica.key, message.id, hold)
+
+    def expire(self, turn: BrokerTurn) -> None:
+        """Answer the holds whose time has come."""
+        for key, hold in self.holds.expired(turn.mono):
+            replica = self._queues.replicas.get(key)
+            if replica is not None:
+                self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
+
+    def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
+        """The queue may be led elsewhere now: its holds are to ask there."""
+        self._owners.forget(replica.key)
+        for hold in self.holds.take(replica.key):
+            self.pull(hold.address, hold.message, turn)
+
+    # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
+
+    def _ended(self, topic: str, queue: int, now: float, meant: int) -> Replica:
+        """The replica that may say where its queue ends (Q8, Q11)."""
+        replica = self._queues.by_name.get((topic, queue))
+        if replica is None or replica.leading is None:
+            raise not_leader(self._routes, topic, queue, self._config.id, meant)
+        if not self._lease.holds(now):
+            raise no_lease("end offsets are")
+        if self._damages.may_move(replica):
+            raise self._damages.refusal(replica)
+        if not replica.knows(replica.leading.election_end):
+            raise catching_up(replica)
+        return replica
+
+    def offsets(self, address: PeerAddress, message: Offsets, turn: BrokerTurn) -> None:
+        """First offset and end of queues that this broker leads."""
+        try:
+            found = [
+                self._ended(message.topic, queue, turn.mono, message.topic_id)
+                for queue in message.queues
+            ]
+            for replica in found:
+                check_topic(replica, message.topic_id)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        pairs = [(replica.start, replica.readable.offset) for replica in found]
+        horizons = [
+            replica.compaction.horizon(replica.start) if replica.compaction.on else -1
+            for replica in found
+        ]
+        turn.answer(address, OffsetsResult(message.id, pairs, horizons))
+
+    @contextmanager
+    def _index_of(self, replica: Replica, turn: BrokerTurn) -> Iterator[None]:
+        """A look into a queue's index. One that cannot be read is made anew from the log; if it is
+        the log that is damaged, the making of the index finds that too."""
+        try:
+            yield
+        except (DataDamaged, DamagedBatch) as error:
+            self._stats.count("index_rebuilds")
+            replica.index.reset(turn.writes, replica.start)
+            self._on_index(replica)
+            text = f"the index of queue {replica.queue} of {replica.topic!r} is damaged"
+            raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
+
+    def end_of(self, topic: str, queue: int, topic_id: int, turn: BrokerTurn) -> int:
+        """The end of a queue, as `offsets` tells it.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        return replica.readable.offset
+
+    def offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
+    ) -> int:
+        """The offset that `offset_for_time` tells.
+
+        Raises:
+            LogboomError: this broker must not tell it now.
+        """
+        return self._offset_at(topic, queue, topic_id, timestamp_ms, turn)[0]
+
+    def _offset_at(
+        self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
+    ) -> tuple[int, int]:
+        replica = self._ended(topic, queue, turn.mono, topic_id)
+        check_topic(replica, topic_id)
+        with self._index_of(replica, turn):
+            return replica.index.offset_for_time(timestamp_ms, replica.start, replica.readable)
+
+    def offset_for_time(
+        self, address: PeerAddress, message: OffsetForTime, turn: BrokerTurn
+    ) -> None:
+        """The first message at or after a message time."""
+        try:
+            offset, time_ms = self._offset_at(
+                message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
+            )
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        turn.answer(address, OffsetForTimeResult(message.id, offset, time_ms))
+
+    def find_key(self, address: PeerAddress, message: FindKey, turn: BrokerTurn) -> None:
+        """Batches that may hold a key."""
+        try:
+            replica = self._readable(message.topic, message.queue)
+            end = replica.readable.offset
+            with self._index_of(replica, turn):
+                offsets, reach = replica.index.find_key(
+                    message.key_hash,
+                    min(message.before, end),
+                    min(max(1, message.limit), MOST_KEYS),
+                    replica.start,
+                )
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        turn.answer(address, FindKeyResult(message.id, offsets, min(reach, end)))

@@ -1,0 +1,201 @@
+"""Filtered pulls at work: each goes on a little per turn, so that none holds up the loop.
+
+A scan ends when something was found, at the HW, or when its time is up; then its reader gets the
+offset that it came to. Those that are not done go to the back of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.replica.entry_reader import (
+    DamagedEntry,
+    FilteredRead,
+    filter_batches,
+    readable_end,
+)
+from logboom.nodes.replica.pull_filter import PullFilter
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import Pull, Pulled
+
+SLICE_UNITS: Final = 20_000
+"""Units of work (`wire.filters.Budget`) of one scan in one turn: some two milliseconds."""
+SLICE_BYTES: Final = 1024 * 1024
+"""Bytes of entries that one scan reads in one turn, about."""
+TURN_UNITS: Final = 40_000
+"""Units of work of all scans in one turn."""
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of entries that all scans read in one turn, about."""
+LONGEST: Final = 1.0
+"""Seconds after which a scan without a match tells its reader how far it came."""
+
+
+@dataclass(slots=True)
+class Scan:
+    """One filtered pull; `message.offset` goes forward with it."""
+
+    address: PeerAddress
+    message: Pull
+    key: QueueKey
+    sieve: PullFilter
+    deadline: float
+    """When its reader's wait ends."""
+    until: float
+    """When it is answered with what it came to; a batch that has matches is finished first."""
+    woken: bool
+    """It waited at the HW before, and goes back there if it finds nothing."""
+    moved: bool = False
+    """It has passed over something."""
+
+
+class ScanCost:
+    """What the scans of one turn cost."""
+
+    __slots__ = ("size", "units")
+
+    def __init__(self) -> None:
+        self.units = 0
+        self.size = 0
+
+    @property
+    def enough(self) -> bool:
+        """The others wait for the next turn."""
+        return self.units >= TURN_UNITS or self.size >= TURN_BYTES
+
+
+class ScanScheduler:
+    """The line of scans, and their going on."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        damages: ReplicaRepair,
+        stats: Statistics,
+        slow: ReadReplicaSelector,
+        readable: Callable[[Pull], Replica],
+        serve: Callable[[PeerAddress, Pull, Replica, BrokerTurn], bool],
+        holds: Holds[QueueKey, Pull],
+    ) -> None:
+        """`readable` finds the replica that may answer, or raises why there is none; `serve`
+        answers pulls outside of what the replica holds, and says False where they have to wait."""
+        self._storage = storage
+        self._damages = damages
+        self._stats = stats
+        self._slow = slow
+        self._readable = readable
+        self._serve = serve
+        self._holds = holds
+        self._line: dict[tuple[PeerAddress, int], Scan] = {}
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def begin(
+        self,
+        hold: Hold[Pull],
+        key: QueueKey,
+        sieve: PullFilter,
+        turn: BrokerTurn,
+        *,
+        woken: bool = False,
+    ) -> None:
+        """To the back of the line; a request sent again replaces its older self."""
+        until = min(hold.deadline, turn.mono + LONGEST)
+        scan = Scan(hold.address, hold.message, key, sieve, hold.deadline, until, woken, hold.moved)
+        self._line[scan.address, scan.message.id] = scan
+
+    def take_if(self, key: QueueKey, wanted: Callable[[Pull], bool]) -> list[Scan]:
+        """Take scans of a queue out of the line."""
+        line = self._line.items()
+        names = [name for name, scan in line if scan.key == key and wanted(scan.message)]
+        return [self._line.pop(name) for name in names]
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Let each go on, as far as the turn's bounds allow."""
+        spent = ScanCost()
+        for name in list(self._line):
+            if spent.enough:
+                return
+            scan = self._line.pop(name)
+            if not self._go_on(scan, spent, turn):
+                self._line[name] = scan
+
+    def _go_on(self, scan: Scan, spent: ScanCost, turn: BrokerTurn) -> bool:
+        """Let a scan go on; True once it is answered, or held."""
+        address, message = scan.address, scan.message
+        try:
+            replica = self._readable(message)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return True
+        if not replica.start <= message.offset < readable_end(replica, message).offset:
+            # Retention came past it, or the queue is led by another that knows less.
+            if not self._serve(address, message, replica, turn):
+                self._hold(scan, replica)
+            return True
+        try:
+            found = self._sift(scan, replica, spent)
+        except DamagedEntry as error:
+            self._damages.found(replica, error)
+            turn.refuse(address, message.id, self._damages.refusal(replica))
+            return True
+        scan.moved |= found.next_offset > message.offset
+        message.offset = found.next_offset
+        if found.batches:
+            self._answer(scan, replica, found, turn)
+        elif message.offset < readable_end(replica, message).offset and (
+            turn.mono < scan.until or scan.sieve.partial is not None
+        ):
+            return False
+        elif scan.woken and turn.mono < scan.deadline:
+            self._hold(scan, replica)
+        else:
+            self._answer(scan, replica, found, turn)
+        return True
+
+    def _hold(self, scan: Scan, replica: Replica) -> None:
+        hold = Hold(scan.address, scan.message, scan.deadline, moved=scan.moved)
+        self._holds.add(replica.key, scan.message.id, hold)
+
+    def _sift(self, scan: Scan, replica: Replica, spent: ScanCost) -> FilteredRead:
+        """One turn's part of a scan, counted."""
+        sieve = scan.sieve
+        granted = min(SLICE_UNITS, sieve.left)
+        budget = sieve.grant(granted)
+        found = filter_batches(replica, self._storage, scan.message, sieve, budget, SLICE_BYTES)
+        if sieve.looks:
+            spent.units += sieve.settle(granted, budget)
+        spent.size += found.size + found.passed
+        counters = self._stats.counters
+        counters["pulled_batches"] += len(found.batches)
+        counters["pulled_messages"] += found.messages
+        counters["filter_passed_over_bytes"] += found.passed
+        counters["filter_opened_batches"] += found.opened
+        counters["filter_unseen_batches"] += found.unseen
+        return found
+
+    def _answer(self, scan: Scan, replica: Replica, found: FilteredRead, turn: BrokerTurn) -> None:
+        message = scan.message
+        turn.answer(
+            scan.address,
+            Pulled(
+                message.id,
+                "FOUND" if found.batches else "NO_MATCHED_MESSAGE",
+                found.next_offset,
+                replica.start,
+                readable_end(replica, message).offset,
+                self._slow.suggest(replica, message.group, found.next_offset),
+                found.matches or None,
+            ),
+            found.batches,
+        )

@@ -1,0 +1,96 @@
+"""Queues that were brought back into this broker's store while it was stopped lead again.
+
+The name servers hold such a queue for lost with its old store, and give it no leader. While that is
+so, and no other replica has it, the broker asks to lead it with what it holds: that is what the
+operator who recovered it decided.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.replica.replica import QueueKey
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.salvage.recovery_marks import drop_recovered, is_recovered
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.commands import CommandResult, ElectLeader
+from logboom.wire.errors import DataDamaged
+from logboom.wire.routes import Routes
+
+RETRY_DELAY_S: Final = 1.0
+"""Seconds before it is asked again for what was refused."""
+_log = logging.getLogger("logboom.nodes")
+
+
+class RestoredQueues:
+    """What was brought back and has no leader yet."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        registration: Registration,
+        proposals: ProposalQueue,
+    ) -> None:
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._registration = registration
+        self._proposals = proposals
+        self._waiting: dict[QueueKey, float] = {}
+        """Not led yet, and when it may be asked for; infinity while it is."""
+        for replica in queues:
+            try:
+                if is_recovered(queues.storage, replica.key):
+                    self._waiting[replica.key] = 0.0
+            except DataDamaged:
+                # Its replica is damaged then, and says so.
+                continue
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return min(self._waiting.values(), default=float("inf"))
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Ask for what may be led; forget what is led, by whomever, or gone."""
+        if not self._waiting:
+            return
+        known = self._registration.registered and self._routes.version >= self._registration.version
+        for key, ask_at in list(self._waiting.items()):
+            if turn.mono < ask_at:
+                continue
+            replica = self._queues.replicas.get(key)
+            if replica is None:
+                del self._waiting[key]
+                continue
+            self._waiting[key] = turn.mono + RETRY_DELAY_S
+            topic = self._routes.topics.get(replica.topic)
+            if not known or topic is None or topic.id != replica.topic_id:
+                continue
+            view = topic.queues[replica.queue]
+            if view.leader is not None:
+                del self._waiting[key]
+                drop_recovered(turn.writes, key)
+                text = "leads again" if view.leader == self._me else f"is led by {view.leader}"
+                _log.warning("queue %d of %r was recovered and %s", replica.queue, topic.name, text)
+            elif list(view.isr) == [self._me] and not view.eligible:
+                command = ElectLeader(topic.name, replica.queue, self._me, turn.now.wall_ms)
+                self._waiting[key] = float("inf")
+                self._proposals.propose(command, partial(self._decided, key), turn)
+
+    def _decided(self, key: QueueKey, _result: CommandResult, turn: BrokerTurn) -> None:
+        # What came of it shows in the metadata; what was refused is asked for again.
+        if key in self._waiting:
+            self._waiting[key] = turn.mono + RETRY_DELAY_S
+
+    def fenced(self) -> None:
+        """What was under way is forgotten."""
+        self._waiting = dict.fromkeys(self._waiting, 0.0)

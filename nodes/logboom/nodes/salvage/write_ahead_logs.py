@@ -1,0 +1,92 @@
+"""Write-ahead logs: blocks of 32 KiB with fragments of records; a record is a batch of writes.
+
+A fragment is: masked crc32c of type and bytes u32, length u16, type u8 (whole, first, middle,
+last), bytes. A record is: sequence u64, count u32, then the writes. All little endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from logboom.nodes.salvage.store_rows import StoreRow, masked, varint
+from logboom.wire.validation import crc32c
+
+BLOCK: Final = 32 * 1024
+_FRAGMENT: Final = struct.Struct("<IHB")
+_RECORD: Final = struct.Struct("<QI")
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_DELETION, _VALUE, _NOTE, _FAMILY_DELETION, _FAMILY_VALUE, _FAMILY_RANGE, _RANGE = (
+    *(0x0, 0x1, 0x3, 0x4, 0x5),
+    *(0xE, 0xF),
+)
+
+
+def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
+    """What was put by every record that is whole, in its order; None where something cannot be read."""
+    record: list[bytes] | None = None
+    at, end = 0, len(data)
+    while at + _FRAGMENT.size <= end:
+        left = BLOCK - at % BLOCK
+        if left < _FRAGMENT.size:
+            at += left
+            continue
+        crc, size, kind = _FRAGMENT.unpack_from(data, at)
+        behind = at + _FRAGMENT.size + size
+        if kind == size == crc == 0:
+            # Room that was reserved and not written.
+            at += left
+            continue
+        if behind > min(end, at + left) or masked(crc32c(data[at + 6 : behind])) != crc:
+            # Nothing says where the next fragment begins but the next block.
+            yield None
+            record = None
+            at += left
+            continue
+        body = data[at + _FRAGMENT.size : behind]
+        at = behind
+        if kind in (_WHOLE, _FIRST):
+            record = [body]
+        elif kind in (_MIDDLE, _LAST) and record is not None:
+            record.append(body)
+        if kind in (_WHOLE, _LAST) and record is not None:
+            yield from _puts(b"".join(record))
+            record = None
+
+
+def _puts(record: bytes) -> Iterator[StoreRow]:
+    """What one batch of writes put; what it deleted is of no interest here."""
+    if len(record) < _RECORD.size:
+        return
+    sequence, _ = _RECORD.unpack_from(record)
+    at, end = _RECORD.size, len(record)
+    try:
+        while at < end:
+            kind = record[at]
+            at += 1
+            if kind in (_FAMILY_DELETION, _FAMILY_VALUE, _FAMILY_RANGE):
+                _, at = varint(record, at, end)
+            if kind == _NOTE:
+                _, at = _piece(record, at, end)
+                continue
+            if kind not in (
+                *(_DELETION, _VALUE, _FAMILY_DELETION, _FAMILY_VALUE),
+                *(_FAMILY_RANGE, _RANGE),
+            ):
+                return
+            key, at = _piece(record, at, end)
+            if kind not in (_DELETION, _FAMILY_DELETION):
+                value, at = _piece(record, at, end)
+                if kind in (_VALUE, _FAMILY_VALUE):
+                    yield StoreRow(key, sequence, -1, len(value), value)
+            sequence += 1
+    except ValueError:
+        return
+
+
+def _piece(record: bytes, at: int, end: int) -> tuple[bytes, int]:
+    size, at = varint(record, at, end)
+    if at + size > end:
+        raise ValueError("it ends too early")
+    return record[at : at + size], at + size

@@ -1,0 +1,190 @@
+"""One subscription that this broker serves: its dispatcher, and who sits where.
+
+Makes the dispatcher of a subscription's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.offset_set import OffsetSet
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.subscriptions.attached_consumer import DispatchRateLimiter
+from logboom.nodes.subscriptions.dispatch_events import (
+    KINDS,
+    Delivery,
+    DispatchEffects,
+    EntrySource,
+    Settings,
+)
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
+from logboom.nodes.subscriptions.entry_filter import EntryFilter
+from logboom.nodes.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from logboom.nodes.subscriptions.shared_dispatcher import SharedDispatcher
+from logboom.nodes.subscriptions.single_active_dispatcher import SingleActiveDispatcher
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import InvalidRequest
+from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
+
+
+class HeldReceive(NamedTuple):
+    """A Receive that waits."""
+
+    address: PeerAddress
+    number: int
+    deadline: float
+
+
+class ConsumerSession:
+    """One attached consumer, as its messages know it."""
+
+    __slots__ = ("active", "heard", "held", "number", "session")
+
+    def __init__(self, session: int, now: float) -> None:
+        self.session = session
+        self.number = 0
+        """Of the last Receive that was taken."""
+        self.held: HeldReceive | None = None
+        self.heard = now
+        self.active = True
+        """It is not one that waits for another's end (exclusive, failover)."""
+
+
+class ActiveSubscription:
+    """One subscription of one queue, in one leadership."""
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica,
+        leading: Leadership,
+        settings: Settings,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self.name = name
+        self.replica = replica
+        self.leading = leading
+        self.settings = settings
+        self.dispatcher = dispatcher
+        self.seats: dict[str, ConsumerSession] = {}
+        self.acked = OffsetSet()
+        """To be written down with the next delta."""
+        self.counts: dict[int, int] = {}
+        """The same: offset → deliveries that came to nothing."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether another leadership has begun, or none is here."""
+        return self.replica.leading is not self.leading
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to be written down."""
+        return bool(self.acked.count or self.counts)
+
+    def take(self, effects: DispatchEffects) -> list[Delivery]:
+        """Note what follows; what is to be sent."""
+        for start, bits in effects.done:
+            self.acked.add_bits(start, bits)
+        self.counts.update(effects.counts)
+        for name, active in effects.active:
+            if name in self.seats:
+                self.seats[name].active = active
+        return effects.deliveries
+
+    def deadline(self) -> float:
+        """When it wants a turn."""
+        when = self.dispatcher.deadline()
+        session = self.settings.session_ms / 1000
+        for seat in self.seats.values():
+            when = min(when, seat.heard + session)
+            if seat.held is not None:
+                when = min(when, seat.held.deadline)
+        return when
+
+    def state(self, now: float) -> SubscriptionState:
+        """What is told of it."""
+        dispatcher = self.dispatcher
+        keys = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
+        consumers_of = dispatcher.consumers.items()
+        ranges = {name: list(each.ranges or ()) for name, each in consumers_of}
+        if keys is not None:
+            ranges = keys.table.ranges()
+        consumers = [
+            ConsumerState(
+                name,
+                consumer.priority,
+                consumer.permits.left,
+                consumer.permits.left_bytes,
+                consumer.held.count,
+                self.seats[name].active,
+                int((now - self.seats[name].heard) * 1000),
+                ranges.get(name, []),
+            )
+            for name, consumer in sorted(dispatcher.consumers.items())
+        ]
+        acks, end = dispatcher.acks, self.replica.readable.offset
+        return SubscriptionState(
+            self.name,
+            acks.floor,
+            sum(1 for _ in acks.spans()),
+            acks.unacked(end),
+            end,
+            self.settings.kind if consumers else "",
+            dispatcher.unacked,
+            dispatcher.waiting(),
+            consumers,
+            keys.table.uncovered() if keys is not None and consumers else [],
+            sorted(keys.draining().items())[:100] if keys is not None else [],
+            sorted(dispatcher.counts.items())[:100],
+            list(islice(acks.spans(), 100)),
+            self.settings if consumers else None,
+        )
+
+
+def make_dispatcher(
+    settings: Settings,
+    source: EntrySource,
+    acks: AckSet,
+    counts: dict[int, int] | None = None,
+    entry_filter: EntryFilter | None = None,
+    rates: Sequence[DispatchRateLimiter] = (),
+    queue: int = 0,
+) -> Dispatcher:
+    """The dispatcher that these settings ask for; `queue` is the number of its queue.
+
+    Raises:
+        InvalidRequest: no such type, or a setting that cannot be.
+    """
+    check_settings(settings)
+    given = (settings, source, acks, counts, entry_filter, rates)
+    if settings.kind == "shared":
+        return SharedDispatcher(*given)
+    if settings.kind == "key_shared":
+        return KeySharedDispatcher(*given)
+    return SingleActiveDispatcher(*given, queue)
+
+
+def check_settings(settings: Settings) -> None:
+    """
+    Raises:
+        InvalidRequest: what cannot be.
+    """
+    if settings.kind not in KINDS:
+        text = f"no subscription type is called {settings.kind!r}: there are {', '.join(KINDS)}"
+        raise InvalidRequest(text)
+    for name in ("most_unacked", "most_unacked_all", "look_ahead"):
+        if getattr(settings, name) < 1:
+            raise InvalidRequest(f"{name} is 1 or more messages, not {getattr(settings, name)}")
+    if settings.max_attempts < 0:
+        raise InvalidRequest(f"max_attempts is 0 (never) or more, not {settings.max_attempts}")
+    if settings.max_attempts and settings.kind in ("exclusive", "failover"):
+        text = "max_attempts is for shared and key_shared"
+        raise InvalidRequest(f"{text}: {settings.kind} keeps the order, so nothing may be left out")
+    for name in ("ack_timeout_s", "failover_delay_s"):
+        if not 0 <= getattr(settings, name) < 1e9:
+            raise InvalidRequest(f"{name} is 0 or more seconds, not {getattr(settings, name)!r}")

@@ -1,0 +1,284 @@
+"""What waits in a key-shared subscription, for whom, and for what.
+
+A message that was read stands in the line of its slot's owner, or is *blocked* by its slot: that is
+*draining* (its old owner still holds messages of it), or something before it was postponed. Messages
+of slots that are nobody's are kept as bits alone. Batches are cut by the owners of their slots at
+once; single messages are looked at only where a slot of theirs is blocked, draining or postponed.
+
+The slots of messages that were read for delivery and are not settled, kept batch by batch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right, insort
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from logboom.nodes.replica.offset_set import OffsetSet, bits_of, offsets_of
+from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer
+from logboom.nodes.subscriptions.dispatch_events import Hashing
+from logboom.nodes.subscriptions.slot_table import Slots, SlotTable
+
+
+class KeySharedBacklog:
+    """The messages of one dispatcher that were read and wait."""
+
+    def __init__(self, hashing: Hashing) -> None:
+        """
+        Raises:
+            InvalidRequest: no such hashing.
+        """
+        self.table = SlotTable(hashing)
+        self.live = SlotIndex()
+        """Slots of all that waits, is postponed, or is held."""
+        self.of: dict[AttachedConsumer, OffsetSet] = {}
+        """What waits for a consumer's permits."""
+        self.blocked: dict[int, set[int]] = {}
+        """Slot → offsets that wait for it to be drained, or for what is postponed before them."""
+        self.later: Counter[int] = Counter()
+        """Slot → how many of its messages are postponed."""
+        self.draining: Counter[int] = Counter()
+        """Slot → messages of it that its old owner holds."""
+        self.uncovered = OffsetSet()
+        """Messages of slots that are nobody's."""
+        self.waiting = 0
+        """Messages in lines and blocked."""
+        self.blocked_attempts = 0
+        """How often a message had to wait for its slot."""
+        self._freed: list[int] = []
+        """Slots that nothing holds up any more, since they were settled last."""
+
+    # ── dealing out ─────────────────────────────────────────────────────────────────────────────
+
+    def deal(self, start: int, bits: int) -> None:
+        """Put live messages where they wait; bit 0 is the offset `start`."""
+        for batch, own in self.live.within(start, bits):
+            self._deal_batch(batch, own)
+
+    def _deal_batch(self, batch: SlotBatch, bits: int) -> None:
+        if self.blocked or self.later or self.draining:
+            bits ^= self._hold_back(batch, bits)
+        for owner, part in self.table.split(batch.slots, bits):
+            if owner is None:
+                self.uncovered.add_bits(batch.base, part)
+                self.live.discard(batch.base, part)
+            else:
+                self.of[owner].add_bits(batch.base, part)
+                self.waiting += part.bit_count()
+
+    def _hold_back(self, batch: SlotBatch, bits: int) -> int:
+        """Block what has to wait for its slot; which messages these are."""
+        owners, slots, base = self.table.owners, batch.slots, batch.base
+        places = []
+        for place in offsets_of(bits):
+            slot = slots[place]
+            hindered = slot in self.blocked or slot in self.later or slot in self.draining
+            if hindered and owners[slot] is not None:
+                self.blocked.setdefault(slot, set()).add(base + place)
+                places.append(place)
+        self.waiting += len(places)
+        self.blocked_attempts += len(places)
+        return bits_of(places)
+
+    def take(self, consumer: AttachedConsumer, base: int, bits: int) -> int:
+        """Take messages of a batch out of a line to send them; which of them may be sent."""
+        self.of[consumer].discard_bits(base, bits)
+        self.waiting -= bits.bit_count()
+        if not (self.later or self.blocked):
+            return bits
+        # Something before it was postponed meanwhile.
+        kept = 0
+        for batch, own in self.live.within(base, bits):
+            kept |= self._hold_back(batch, own) << (batch.base - base)
+        return bits ^ kept
+
+    def settle(self) -> None:
+        """Slots that were freed: what waited for them is dealt out."""
+        freed, self._freed = self._freed, []
+        found = OffsetSet()
+        for slot in freed:
+            if slot not in self.later and slot not in self.draining:
+                found.add_each(self.blocked.pop(slot, ()))
+        self.waiting -= found.count
+        self._deal_all(found)
+
+    def _deal_all(self, offsets: OffsetSet) -> None:
+        for start, bits in offsets.shifted():
+            self.deal(start, bits)
+
+    # ── slots that are held up ──────────────────────────────────────────────────────────────────
+
+    def returned(self, start: int, bits: int) -> None:
+        """A consumer holds these no longer."""
+        if not self.draining:
+            return
+        for slot in self.live.slots(start, bits):
+            if slot in self.draining:
+                self._less(self.draining, slot)
+
+    def postponed(self, start: int, bits: int) -> None:
+        """These come again later: what follows them waits."""
+        self.later.update(self.live.slots(start, bits))
+
+    def due(self, start: int, bits: int) -> None:
+        """These are postponed no longer."""
+        for slot in self.live.slots(start, bits):
+            self._less(self.later, slot)
+
+    def _less(self, counter: Counter[int], slot: int) -> None:
+        counter[slot] -= 1
+        if not counter[slot]:
+            del counter[slot]
+            if slot in self.blocked:
+                self._freed.append(slot)
+
+    # ── consumers, and the log's start ──────────────────────────────────────────────────────────
+
+    def add(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
+        """A consumer comes; the uncovered messages, which are to be read again.
+
+        Raises:
+            InvalidRequest: its ranges cannot be; nothing has changed.
+        """
+        self.table.add(consumer)
+        self.of[consumer] = OffsetSet()
+        return self._moved(others, [])
+
+    def remove(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
+        """A consumer goes that holds nothing; the uncovered messages, as above."""
+        self.table.remove(consumer)
+        return self._moved(others, [self.of.pop(consumer)])
+
+    def _moved(self, holders: Iterable[AttachedConsumer], waiting: list[OffsetSet]) -> OffsetSet:
+        """Slots moved: everything that waits is dealt out anew, in its order."""
+        self.draining.clear()
+        for consumer in holders:
+            self._drain(consumer)
+        found = OffsetSet()
+        for line in (*waiting, *self.of.values()):
+            for number, bits in line.shifted():
+                found.add_bits(number, bits)
+            line.clear()
+        for offsets in self.blocked.values():
+            found.add_each(offsets)
+        self.blocked.clear()
+        self.waiting = 0
+        uncovered, self.uncovered = self.uncovered, OffsetSet()
+        self._deal_all(found)
+        return uncovered
+
+    def _drain(self, consumer: AttachedConsumer) -> None:
+        """Count what a consumer holds of slots that are not its own any more."""
+        held: Counter[int] = Counter()
+        for start, bits in consumer.held.shifted():
+            held.update(self.live.slots(start, bits))
+        owners = self.table.owners
+        self.draining.update({s: n for s, n in held.items() if owners[s] is not consumer})
+
+    def forget_below(self, start: int, stop: int) -> None:
+        """Messages from `start` to before `stop` are gone; those of them that are held, and those
+        that were postponed, were named before."""
+        for line in self.of.values():
+            self.waiting -= line.discard(start, stop)
+        for slot, offsets in list(self.blocked.items()):
+            left = {offset for offset in offsets if offset >= stop}
+            self.waiting -= len(offsets) - len(left)
+            if left:
+                self.blocked[slot] = left
+            else:
+                del self.blocked[slot]
+        self.uncovered.discard(start, stop)
+        self.live.forget_below(stop)
+
+
+SPARSE: Final = 8
+"""Messages of a batch for each one that is left, from which on only the slots of these are kept."""
+
+
+class SlotBatch:
+    """One batch, and which of its messages are live."""
+
+    __slots__ = ("base", "bits", "count", "slots")
+
+    def __init__(self, base: int, slots: Sequence[int]) -> None:
+        self.base = base
+        self.count = len(slots)
+        self.slots: Slots = array("H", slots)
+        self.bits = 0
+
+    def of(self, bits: int) -> Iterator[int]:
+        """The slots of these messages, in their order."""
+        return map(self.slots.__getitem__, offsets_of(bits))
+
+    def drop(self, bits: int) -> bool:
+        """These are live no longer; False: none is any more."""
+        self.bits &= ~bits
+        if self.bits.bit_count() * SPARSE < len(self.slots):
+            self.slots = {place: self.slots[place] for place in offsets_of(self.bits)}
+        return bool(self.bits)
+
+
+class SlotIndex:
+    """Slots by offset. A batch is forgotten with its last message."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, SlotBatch] = {}
+        self._bases: list[int] = []
+
+    def put(self, base: int, slots: Sequence[int], bits: int) -> SlotBatch:
+        """These messages of a batch are live, too."""
+        batch = self._batches.get(base)
+        if batch is None or isinstance(batch.slots, Mapping):
+            kept = 0 if batch is None else batch.bits
+            if batch is None:
+                self._insert(base)
+            batch = self._batches[base] = SlotBatch(base, slots)
+            batch.bits = kept
+        batch.bits |= bits
+        return batch
+
+    def _insert(self, base: int) -> None:
+        if self._bases and base < self._bases[-1]:
+            insort(self._bases, base)
+        else:
+            self._bases.append(base)
+
+    def __getitem__(self, offset: int) -> int:
+        batch = self._batches[self._bases[bisect_right(self._bases, offset) - 1]]
+        return batch.slots[offset - batch.base]
+
+    def within(self, start: int, bits: int) -> Iterator[tuple[SlotBatch, int]]:
+        """The batches of offsets (bit 0 is `start`), and which of their messages these are; what
+        is not live is left out."""
+        stop = start + bits.bit_length()
+        for base in self._touched(start, stop):
+            batch = self._batches[base]
+            asked = bits >> (base - start) if base >= start else bits << (start - base)
+            asked &= batch.bits
+            if asked:
+                yield batch, asked
+
+    def slots(self, start: int, bits: int) -> Iterator[int]:
+        """The slots of offsets that are live, in their order."""
+        return chain.from_iterable(batch.of(asked) for batch, asked in self.within(start, bits))
+
+    def discard(self, start: int, bits: int) -> None:
+        """These are live no longer."""
+        for batch, asked in self.within(start, bits):
+            if not batch.drop(asked):
+                del self._batches[batch.base]
+                del self._bases[bisect_right(self._bases, batch.base) - 1]
+
+    def forget_below(self, offset: int) -> None:
+        """All below are gone."""
+        for base in self._touched(0, offset):
+            batch = self._batches[base]
+            self.discard(base, (1 << min(batch.count, offset - base)) - 1)
+
+    def _touched(self, start: int, stop: int) -> list[int]:
+        """Bases of the batches that may reach into a span."""
+        first = max(0, bisect_right(self._bases, start) - 1)
+        return self._bases[first : bisect_right(self._bases, stop - 1)]

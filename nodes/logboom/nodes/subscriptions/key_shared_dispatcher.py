@@ -1,0 +1,198 @@
+"""Key-shared: the messages of a key go to one consumer at a time, in their order.
+
+Keys are told apart by their slot (65,536 of them); `key_ranges` says whose a slot is. A slot that
+moves while its old owner holds messages of it is *draining*: what follows waits until all of these
+are acknowledged or came back. What waits is counted (`look_ahead`), so that one consumer that is
+stuck does not stop the others before that much of its own has piled up. Messages of slots that
+nobody's sticky range covers wait uncounted, as bits: they hold nobody up. All of that is in
+`dispatch_lines`; here is what is read and sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import OffsetSet
+from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, DispatchRateLimiter
+from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Settings
+from logboom.nodes.subscriptions.dispatcher import READ_BATCHES, READ_BYTES, Dispatcher
+from logboom.nodes.subscriptions.entry_filter import EntryFilter
+from logboom.nodes.subscriptions.entry_source import EntryCache
+from logboom.nodes.subscriptions.key_shared_backlog import KeySharedBacklog
+from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
+from logboom.wire.errors import DamagedBatch
+
+READ_ON: Final = 20_000
+"""Messages that one event reads ahead at most; then the next turn goes on."""
+
+
+class KeySharedDispatcher(Dispatcher):
+    """Any number of consumers, each with its slots."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: EntrySource,
+        acks: AckSet,
+        counts: dict[int, int] | None = None,
+        entry_filter: EntryFilter | None = None,
+        rates: Sequence[DispatchRateLimiter] = (),
+    ) -> None:
+        super().__init__(settings, source, acks, counts, entry_filter, rates)
+        self.lines = KeySharedBacklog(settings.hashing)
+        self._rescan = OffsetSet()
+        """Uncovered before ranges moved: to be read again, before anything behind is sent."""
+        self._shelf = EntryCache()
+        self._more = False
+        """There is more to read for who is ready."""
+
+    @property
+    def table(self) -> SlotTable:
+        """Whose each slot is."""
+        return self.lines.table
+
+    @property
+    def uncovered(self) -> OffsetSet:
+        """Messages of slots that are nobody's."""
+        return self.lines.uncovered
+
+    # ── consumers ───────────────────────────────────────────────────────────────────────────────
+
+    def _attached(self, consumer: AttachedConsumer) -> None:
+        self._read_again(self.lines.add(consumer, self.consumers.values()))
+
+    def _detached(self, consumer: AttachedConsumer) -> None:
+        self._read_again(self.lines.remove(consumer, self.consumers.values()))
+
+    def _read_again(self, uncovered: OffsetSet) -> None:
+        for start, bits in uncovered.shifted():
+            self._rescan.add_bits(start, bits)
+
+    # ── what is held, and comes back ────────────────────────────────────────────────────────────
+
+    def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
+        self.lines.returned(base, bits)
+
+    def _acked(self, start: int, bits: int) -> None:
+        super()._acked(start, bits)
+        self.lines.live.discard(start, bits)
+
+    def _again(self, base: int, bits: int) -> None:
+        self.lines.deal(base, bits)
+
+    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
+        super()._postpone(start, stop, delay_s)
+        self.lines.postponed(start, (1 << (stop - start)) - 1)
+
+    def _due(self, start: int, bits: int) -> None:
+        self.lines.due(start, bits)
+        super()._due(start, bits)
+
+    def _forget_below(self, offset: int) -> None:
+        floor = self.acks.floor
+        self.lines.due(floor, self.postponed.bits(floor, offset))
+        self.lines.forget_below(floor, offset)
+        self._rescan.discard(floor, offset)
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────
+
+    def waiting(self) -> int:
+        """Messages that were read and wait for permits, or for their slot."""
+        return self.lines.waiting
+
+    def draining(self) -> dict[int, int]:
+        """Slot → messages that its old owner still holds, of slots that others wait for."""
+        draining, blocked = self.lines.draining, self.lines.blocked
+        return {slot: count for slot, count in draining.items() if slot in blocked}
+
+    def deadline(self) -> float:
+        """When `Tick` is wanted next."""
+        return self._now if self._more else super().deadline()
+
+    def _pump(self) -> None:
+        self.lines.settle()
+        left = READ_ON
+        self._more = False
+        while True:
+            hungry = 0
+            for consumer in list(self.consumers.values()):
+                if self.may_take(consumer) and not self._serve(consumer):
+                    hungry += consumer.permits.left
+            if not hungry or min(self._room()) <= 0:
+                return
+            if left <= 0:
+                self._more = True
+                return
+            read = self._read_on(min(hungry, left))
+            if not read:
+                return
+            left -= read
+
+    def _serve(self, consumer: AttachedConsumer) -> bool:
+        """Send what a consumer may take of what waits for it; False: nothing does."""
+        budget = self._budget(consumer)
+        if budget is None:
+            return True
+        messages, size, batches = budget
+        line, behind = self.lines.of[consumer], self._rescan.first()
+        chosen: list[tuple[Entry, int]] = []
+        while messages > 0 and size > 0 and len(chosen) < batches:
+            first = line.first()
+            if first is None or (behind is not None and first >= behind):
+                break
+            entry = self._shelf.holding(first, self.source)
+            if entry is None:
+                break
+            stop = entry.next if behind is None else min(entry.next, behind)
+            bits = self.lines.take(consumer, entry.base, line.bits(entry.base, stop))
+            if bits:
+                chosen.append((entry, bits))
+                messages -= bits.bit_count()
+                size -= entry.size
+        if chosen:
+            self._send(consumer, chosen)
+        return bool(chosen)
+
+    def _read_on(self, wanted: int) -> int:
+        """Read and deal out some more, for consumers that want so many messages; how many were
+        read, 0: none can be now."""
+        first = self._rescan.first()
+        if first is not None:
+            entry = self._shelf.holding(first, self.source)
+            if entry is None:
+                return 0
+            again = self._rescan.bits(entry.base, entry.next)
+            self._rescan.discard_bits(entry.base, again)
+            self._deal_entry(entry, again)
+            return entry.head.count
+        room = min(wanted, self.settings.look_ahead - self.lines.waiting)
+        if room <= 0 or self.read_at >= self.end:
+            return 0
+        entries = self.source.read(self.read_at, room, READ_BYTES, READ_BATCHES)
+        read = 0
+        for entry in entries:
+            self._deal_entry(entry, -1)
+            self.read_at = max(self.read_at, entry.next)
+            read += max(1, entry.head.count)
+        return read
+
+    def _deal_entry(self, entry: Entry, only: int) -> None:
+        """Judge a batch and deal out its messages (of `only` these bits)."""
+        if not entry.head.count:
+            self._judge(entry, only)
+            return
+        try:
+            slots = slots_of(entry)
+        except DamagedBatch:
+            self._judge(entry, only, damaged=True)
+            return
+        live, base = self.lines.live, entry.base
+        meant = ((1 << len(slots)) - 1) & only
+        live.put(base, slots, meant)
+        bits = self._judge(entry, only)
+        live.discard(base, meant & ~(bits | self.postponed.bits(base, entry.next)))
+        if bits:
+            self._shelf.put(entry)
+            self.lines.deal(base, bits)

@@ -1,0 +1,80 @@
+"""Answers that wait until what was written down for them is below the HW."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from logboom.nodes.log.keys import Position
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import not_leader
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.messages import WireMessage
+from logboom.wire.routes import Routes
+
+
+class _PendingAnswer(NamedTuple):
+    """A message that leaves once the HW is at `after`."""
+
+    leading: Leadership
+    after: Position
+    address: PeerAddress
+    message: WireMessage
+
+
+class PendingAnswers:
+    """Those of all queues that this broker leads."""
+
+    def __init__(self, me: str, queues: ReplicaTable, routes: Routes) -> None:
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._unwritten: list[tuple[Replica, Leadership, PeerAddress, WireMessage]] = []
+        """Those that wait for what this turn writes."""
+        self._waiting: dict[QueueKey, deque[_PendingAnswer]] = {}
+
+    def add(
+        self, replica: Replica, leading: Leadership, address: PeerAddress, message: WireMessage
+    ) -> None:
+        """Answer once all that this turn writes is below the HW."""
+        self._unwritten.append((replica, leading, address, message))
+
+    def written(self, turn: BrokerTurn) -> None:
+        """All of this turn is in the log."""
+        unwritten, self._unwritten = self._unwritten, []
+        for replica, leading, address, message in unwritten:
+            if replica.hw >= replica.end:
+                turn.answer(address, message)
+                continue
+            answer = _PendingAnswer(leading, replica.end, address, message)
+            self._waiting.setdefault(replica.key, deque()).append(answer)
+
+    def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
+        """More is safe."""
+        waiting = self._waiting.get(replica.key)
+        while waiting and waiting[0].after <= replica.hw:
+            answer = waiting.popleft()
+            if answer.leading is replica.leading:
+                turn.answer(answer.address, answer.message)
+            else:
+                self._refuse(replica, answer, turn)
+        if waiting is not None and not waiting:
+            del self._waiting[replica.key]
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Refuse what belongs to leaderships that ended."""
+        for key, waiting in list(self._waiting.items()):
+            known = self._queues.replicas.get(key)
+            if known is not None and waiting[0].leading is known.leading:
+                continue
+            for answer in waiting:
+                if known is not None:
+                    self._refuse(known, answer, turn)
+            del self._waiting[key]
+
+    def _refuse(self, replica: Replica, answer: _PendingAnswer, turn: BrokerTurn) -> None:
+        error = not_leader(self._routes, replica.topic, replica.queue, self._me)
+        turn.refuse(answer.address, answer.message.id, error)

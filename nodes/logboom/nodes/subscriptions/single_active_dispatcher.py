@@ -1,0 +1,182 @@
+"""Exclusive and failover: one active consumer gets everything, in order.
+
+What comes again comes by going back to the first message that is not acknowledged, never alone, so
+that the order holds. Of failover, consumers stand in the order of (priority, name); queues spread
+over those of the best priority. When another becomes active, the one before has
+`failover_delay_s` to acknowledge what it holds. The consumer of an exclusive subscription may name
+ranges of key slots: what lies outside them counts as acknowledged, like what a filter leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.offset_set import Span
+from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, DispatchRateLimiter
+from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Settings
+from logboom.nodes.subscriptions.dispatcher import Dispatcher
+from logboom.nodes.subscriptions.entry_filter import EntryFilter
+from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
+from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused
+
+
+class SingleActiveDispatcher(Dispatcher):
+    """One active consumer."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: EntrySource,
+        acks: AckSet,
+        counts: dict[int, int] | None = None,
+        entry_filter: EntryFilter | None = None,
+        rates: Sequence[DispatchRateLimiter] = (),
+        queue: int = 0,
+    ) -> None:
+        """`queue`: its number, by which queues spread over the consumers of failover."""
+        super().__init__(settings, source, acks, counts, entry_filter, rates)
+        self._queue = queue
+        self.active: AttachedConsumer | None = None
+        """Who gets everything, or will as soon as the delay is over."""
+        self._before: AttachedConsumer | None = None
+        """Who was active, as long as the delay runs."""
+        self._begins_at = float("-inf")
+        """When the active one may be served."""
+        self._slots: SlotTable | None = None
+        """Which slots it wants; None: all."""
+        self._held_up_at: int | None = None
+        """Where a plug-in did not want to go on yet, in the reading under way."""
+
+    def _attached(self, consumer: AttachedConsumer) -> None:
+        if self.settings.kind == "exclusive" and self.consumers:
+            holder = next(iter(self.consumers))
+            text = f"consumer {holder!r} has this exclusive subscription: close it first"
+            raise Refused(f"{text}, or use failover or shared", "CONSUMER_BUSY", consumer=holder)
+        if consumer.ranges is not None:
+            if self.settings.kind != "exclusive":
+                raise InvalidRequest("ranges are for exclusive and key_shared: leave them out")
+            slots = SlotTable("sticky")
+            slots.add(consumer)
+            self._slots = slots
+        self._choose(consumer)
+
+    def _detached(self, consumer: AttachedConsumer) -> None:
+        self._slots = None
+        if self._before is consumer:
+            self._before = None
+        if self.active is consumer:
+            self.active = None
+            self._choose(None, was=consumer)
+
+    def _choose(
+        self, newcomer: AttachedConsumer | None, was: AttachedConsumer | None = None
+    ) -> None:
+        """Who is active now, with a newcomer that is not yet among the consumers."""
+        everyone = [*self.consumers.values(), *([] if newcomer is None else [newcomer])]
+        chosen = None
+        if everyone:
+            best = min(consumer.priority for consumer in everyone)
+            top = sorted((c for c in everyone if c.priority == best), key=lambda c: c.name)
+            chosen = top[self._queue % len(top)]
+        if chosen is self.active:
+            if newcomer is not None:
+                self._out.active.append((newcomer.name, False))
+            return
+        if chosen is not None and chosen is self._before:
+            self._before = None
+        before = self.active or was
+        if self.active is not None:
+            self._out.active.append((self.active.name, False))
+            # It may still acknowledge until the delay is over, and so may one before it.
+            if self._before is None and self.active.held.count:
+                self._before = self.active
+        self.active = chosen
+        if chosen is not None:
+            self._out.active.append((chosen.name, True))
+        if newcomer is not None and newcomer is not chosen:
+            self._out.active.append((newcomer.name, False))
+        if before is not None:
+            self._begins_at = self._now + self.settings.failover_delay_s
+
+    def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
+        if self._slots is None or not entry.head.count:
+            return super()._judge(entry, only, damaged=damaged)
+        try:
+            slots = slots_of(entry)
+        except DamagedBatch:
+            return super()._judge(entry, only, damaged=True)
+        bits = super()._judge(entry, only)
+        for owner, outside in self._slots.split(slots, bits):
+            if owner is None:
+                self._filter.stats.count("dispatch_filtered", outside.bit_count())
+                self._acked(entry.base, outside)
+                bits &= ~outside
+        return bits
+
+    def _again(self, base: int, bits: int) -> None:
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Go back to the first message that is not acknowledged."""
+        for consumer in self.consumers.values():
+            for start, stop in list(consumer.held.spans()):
+                self._returned(consumer, start, (1 << (stop - start)) - 1)
+        self.read_at = self.acks.floor
+
+    def _take_back(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
+        for start, stop in spans:
+            self._count(start, stop)
+        if spans:
+            self._rewind()
+        if delay_s > 0:
+            self._begins_at = max(self._begins_at, self._now + delay_s)
+
+    def _postpone(self, start: int, stop: int, delay_s: float) -> None:
+        # A batch that is not wanted yet holds up all that follow: they keep their order.
+        self._begins_at = max(self._begins_at, self._now + delay_s)
+        self._held_up_at = start
+
+    def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
+        """Nothing else is kept of what is held."""
+
+    def _forget_below(self, offset: int) -> None:
+        """Nothing waits here."""
+
+    def waiting(self) -> int:
+        """Nothing waits here: it is read when it can be sent."""
+        return 0
+
+    def deadline(self) -> float:
+        """When `Tick` is wanted next."""
+        when = super().deadline()
+        return min(when, self._begins_at) if self._begins_at > self._now else when
+
+    def _pump(self) -> None:
+        if self._now < self._begins_at:
+            return
+        if self._before is not None:
+            before, self._before = self._before, None
+            if before.held.count:
+                self._take_back(before, list(before.held.spans()), 0.0)
+        consumer = self.active
+        if consumer is None:
+            return
+        while (budget := self._budget(consumer)) is not None:
+            entries = self.source.read(self.read_at, *budget) if self.read_at < self.end else ()
+            if not entries:
+                return
+            self._held_up_at, begun = None, self.read_at
+            chosen: list[tuple[Entry, int]] = []
+            for entry in entries:
+                bits = self._judge(entry)
+                if self._held_up_at is not None:
+                    self.read_at = self._held_up_at
+                    break
+                if bits:
+                    chosen.append((entry, bits))
+                self.read_at = max(self.read_at, entry.next)
+            if chosen:
+                self._send(consumer, chosen)
+            if self._now < self._begins_at or self.read_at == begun:
+                return

@@ -1,0 +1,414 @@
+"""What consumers of subscriptions ask the leader of a queue (`wire.subscription_messages`).
+
+How the leader of a queue finds what is asked of its subscriptions, or says why it cannot.
+
+What operators ask of subscriptions: to see them, move them, and end them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from logboom.nodes.parking.release_scheduler import is_certain
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.replica import Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import catching_up, check_topic, not_leader
+from logboom.nodes.stats import Statistics
+from logboom.nodes.subscriptions.active_subscription import (
+    ActiveSubscription,
+    ConsumerSession,
+    HeldReceive,
+    check_settings,
+)
+from logboom.nodes.subscriptions.dispatch_events import (
+    Ack,
+    AckCumulative,
+    AttachConsumer,
+    GrantPermits,
+    Nack,
+    Settings,
+)
+from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import (
+    GroupError,
+    InvalidRequest,
+    LogboomError,
+    NotEnoughReplicas,
+    Refused,
+    Unavailable,
+    UnknownResource,
+)
+from logboom.wire.messages import Ok
+from logboom.wire.routes import Routes
+from logboom.wire.subscription_messages import (
+    NAME_LENGTH,
+    AlterSubscription,
+    DescribeSubscriptions,
+    Detach,
+    Receive,
+    Settled,
+    SettleMessages,
+    Subscribe,
+    Subscribed,
+    SubscriptionsDescribed,
+    SubscriptionState,
+)
+
+
+class SubscriptionRequest(Protocol):
+    """What all requests have."""
+
+    topic: str
+    queue: int
+    subscription: str
+    topic_id: int
+
+
+class SubscriptionLookup:
+    """The way to the subscriptions that this broker serves."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        desk: SubscriptionService,
+        refusal: Callable[[Replica], LogboomError],
+    ) -> None:
+        """`refusal`: what is told of a damaged queue."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._desk = desk
+        self._refusal = refusal
+
+    def led(self, message: SubscriptionRequest) -> tuple[Replica, Leadership]:
+        """The queue, if this broker leads it and knows all that earlier leaders wrote down.
+
+        Raises:
+            LogboomError: it does not.
+        """
+        replica = self._queues.by_name.get((message.topic, message.queue))
+        leading = replica.leading if replica is not None else None
+        if replica is None or leading is None:
+            raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
+        check_topic(replica, message.topic_id)
+        if replica.damage is not None:
+            raise Unavailable(self._refusal(replica).text)
+        if replica.applied < leading.election_end:
+            raise catching_up(replica)
+        return replica, leading
+
+    def resume(
+        self, replica: Replica, leading: Leadership, name: str, settings: Settings, turn: BrokerTurn
+    ) -> ActiveSubscription:
+        """Serve a subscription of which this leadership has only the cursor.
+
+        Raises:
+            Unavailable: the cursor is not whole here yet.
+        """
+        acks, counts = self.known(replica, name)
+        return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
+
+    def known(self, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
+        """What is acknowledged of a subscription that exists, and what came to nothing.
+
+        Raises:
+            Unavailable: its cursor is not whole here yet.
+        """
+        served = self._desk.served.get((replica.key, name))
+        if served is not None:
+            return served.dispatcher.acks.copy(), dict(served.dispatcher.counts)
+        if replica.cursors.behind:
+            raise Unavailable("this subscription's cursor is on its way: ask again", "BUSY")
+        cursor = replica.cursors.cursors[name]
+        return cursor.acks.copy(), cursor.counts
+
+
+def check_replicas(leading: Leadership) -> None:
+    """
+    Raises:
+        NotEnoughReplicas: what is written down now could not be made safe.
+    """
+    if not leading.enough_in_sync:
+        raise NotEnoughReplicas(
+            f"{len(leading.isr)} of {leading.required} copies are in sync: start the brokers that "
+            "are down, or lower the topic's min_in_sync",
+            isr=list(leading.isr),
+        )
+
+
+def no_subscription(topic: str, name: str) -> UnknownResource:
+    """UNKNOWN_SUBSCRIPTION."""
+    text = f"topic {topic!r} has no subscription {name!r} in this queue: subscribe to make it"
+    return UnknownResource(text, "UNKNOWN_SUBSCRIPTION")
+
+
+LEAST_SESSION_MS: Final = 1_000
+LONGEST_SESSION_MS: Final = 3_600_000
+LONGEST_DELAY_MS: Final = 40 * 86_400_000
+UNTAKEN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that a peer has not taken, for all consumers of its connection, from which on it is slow."""
+
+OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
+"""(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
+
+
+class _ConsumerRequest(SubscriptionRequest, Protocol):
+    """What a consumer that is attached says of itself."""
+
+    consumer: str
+    session: int
+
+
+class SubscriptionHandler:
+    """Takes the requests of consumers."""
+
+    def __init__(
+        self,
+        access: SubscriptionLookup,
+        desk: SubscriptionService,
+        stats: Statistics,
+        offset_at: OffsetAt,
+    ) -> None:
+        self._access = access
+        self._desk = desk
+        self._stats = stats
+        self._offset_at = offset_at
+
+    # ── consumers ───────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, address: PeerAddress, message: Subscribe, turn: BrokerTurn) -> None:
+        """Attach a consumer; answered once its subscription is replicated."""
+        try:
+            replica, leading = self._access.led(message)
+            _check_subscribe(message)
+            served = self._found(replica, leading, message, turn)
+            name, session = message.consumer, message.session
+            old = served.seats.get(name)
+            if old is not None:
+                if session <= old.session:
+                    raise unknown_consumer(name)
+                self._desk.detach(served, name, turn, unknown_consumer(name))
+            served.seats[name] = ConsumerSession(session, turn.mono)
+            ranges = None if message.ranges is None else tuple(message.ranges)
+            try:
+                self._desk.tell(
+                    served, AttachConsumer(name, session, message.priority, ranges), turn
+                )
+            except LogboomError:
+                del served.seats[name]
+                raise
+            self._stats.count("subscribes")
+            told = Subscribed(message.id, served.dispatcher.acks.floor)
+            self._desk.answers.add(replica, leading, address, told)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def receive(self, address: PeerAddress, message: Receive, turn: BrokerTurn) -> None:
+        """Take permits, and hold the request until there is something."""
+        try:
+            served, seat = self._seated(message, turn)
+            # Well before its session ends: whoever is alive asks again.
+            longest = served.settings.session_ms // 2
+            deadline = turn.mono + min(max(0, message.wait_ms), longest) / 1000
+            if message.number == seat.number and seat.held is not None:
+                # Sent again, as it was not answered: its permits count once.
+                seat.held = HeldReceive(address, message.id, deadline)
+                return
+            if message.number != seat.number + 1:
+                # What it should have received is lost: it begins anew, and gets it again.
+                lost = unknown_consumer(message.consumer)
+                self._desk.detach(served, message.consumer, turn, lost)
+                raise lost
+            self._desk.send_nothing(served, message.consumer, turn)
+            seat.number, seat.held = message.number, HeldReceive(address, message.id, deadline)
+            blocked = turn.untaken.get(address, 0) >= UNTAKEN_BYTES
+            who = (message.consumer, message.session)
+            self._desk.tell(
+                served, GrantPermits(*who, message.messages, message.size, blocked), turn
+            )
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def settle(self, address: PeerAddress, message: SettleMessages, turn: BrokerTurn) -> None:
+        """Acknowledge, or take back; answered once that is replicated."""
+        try:
+            served, _ = self._seated(message, turn)
+            check_replicas(served.leading)
+            who = (message.consumer, message.session)
+            for _, _, delay_ms in message.again:
+                if not 0 <= delay_ms <= LONGEST_DELAY_MS:
+                    raise InvalidRequest(f"a delay of {delay_ms} ms: give 0 to {LONGEST_DELAY_MS}")
+            refused = []
+            if message.acked:
+                refused += self._desk.tell(served, Ack(*who, tuple(message.acked)), turn)
+            if message.up_to >= 0:
+                refused += self._desk.tell(served, AckCumulative(*who, message.up_to), turn)
+            for start, stop, delay_ms in message.again:
+                again = Nack(*who, ((start, stop),), delay_ms / 1000)
+                refused += self._desk.tell(served, again, turn)
+            told = Settled(message.id, refused)
+            self._desk.answers.add(served.replica, served.leading, address, told)
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def detach(self, address: PeerAddress, message: Detach, turn: BrokerTurn) -> None:
+        """A consumer goes."""
+        try:
+            served, _ = self._seated(message, turn)
+            error = unknown_consumer(message.consumer)
+            self._desk.detach(served, message.consumer, turn, error)
+        except GroupError:
+            pass  # it is not attached: all is as it wishes
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+            return
+        turn.answer(address, Ok(message.id))
+
+    # ── what they ask of ────────────────────────────────────────────────────────────────────────
+
+    def _seated(
+        self, message: _ConsumerRequest, turn: BrokerTurn
+    ) -> tuple[ActiveSubscription, ConsumerSession]:
+        """The subscription and the seat of a consumer that is attached in this session.
+
+        Raises:
+            LogboomError: not this one, or not here.
+        """
+        replica, _ = self._access.led(message)
+        served = self._desk.served.get((replica.key, message.subscription))
+        seat = served.seats.get(message.consumer) if served is not None else None
+        if served is None or served.stale or seat is None or seat.session != message.session:
+            raise unknown_consumer(message.consumer)
+        seat.heard = turn.mono
+        return served, seat
+
+    def _found(
+        self, replica: Replica, leading: Leadership, message: Subscribe, turn: BrokerTurn
+    ) -> ActiveSubscription:
+        """The subscription that a consumer wants, with its settings; made if there is none."""
+        desk, name, settings = self._desk, message.subscription, message.config
+        served = desk.served.get((replica.key, name))
+        if served is not None and not served.stale:
+            if settings == served.settings:
+                return served
+            others = [each for each in served.seats if each != message.consumer]
+            if others:
+                raise _mismatch(name, settings, served.settings)
+            for each in list(served.seats):
+                desk.detach(served, each, turn, unknown_consumer(each))
+            old = served.dispatcher
+            return desk.serve(replica, leading, name, settings, old.acks, old.counts, turn.mono)
+        if desk.exists(replica, name):
+            return self._access.resume(replica, leading, name, settings, turn)
+        if not message.create:
+            raise no_subscription(message.topic, name)
+        check_replicas(leading)
+        if not is_certain(replica, leading):
+            raise catching_up(replica)
+        if message.start == "first":
+            floor = replica.start
+        elif message.start == "last":
+            floor = replica.readable.offset
+        else:
+            where = (message.topic, message.queue, message.topic_id)
+            floor = self._offset_at(*where, message.start, turn)
+        acks = AckSet(floor)
+        served = desk.serve(replica, leading, name, settings, acks, {}, turn.mono)
+        desk.begin(replica, name, acks, {}, turn)
+        return served
+
+
+def _check_subscribe(message: Subscribe) -> None:
+    for what, name in (("subscription", message.subscription), ("consumer", message.consumer)):
+        if not 1 <= len(name) <= NAME_LENGTH or not name.isprintable():
+            text = f"a {what}'s name has 1 to {NAME_LENGTH} printable characters"
+            raise InvalidRequest(text, "INVALID_NAME")
+    check_settings(message.config)
+    if not LEAST_SESSION_MS <= message.config.session_ms <= LONGEST_SESSION_MS:
+        text = f"session_ms is {LEAST_SESSION_MS} to {LONGEST_SESSION_MS}"
+        raise InvalidRequest(f"{text}, not {message.config.session_ms}")
+
+
+def _mismatch(name: str, asked: Settings, there: Settings) -> GroupError:
+    wanted, known = msgspec.structs.asdict(asked), msgspec.structs.asdict(there)
+    different = sorted(key for key in wanted if wanted[key] != known[key])
+    said = ", ".join(f"{key} {known[key]!r} and not {wanted[key]!r}" for key in different)
+    text = f"subscription {name!r} is served with {said}: all its consumers must agree"
+    return GroupError(text, "SUBSCRIPTION_MISMATCH", different=",".join(different))
+
+
+class SubscriptionAdminHandler:
+    """Takes their requests."""
+
+    def __init__(
+        self, access: SubscriptionLookup, desk: SubscriptionService, stats: Statistics
+    ) -> None:
+        self._access = access
+        self._desk = desk
+        self._stats = stats
+
+    def alter(self, address: PeerAddress, message: AlterSubscription, turn: BrokerTurn) -> None:
+        """End a subscription, or set where it goes on."""
+        try:
+            replica, leading = self._access.led(message)
+            name = message.subscription
+            if not self._desk.exists(replica, name):
+                raise no_subscription(message.topic, name)
+            served = self._desk.served.get((replica.key, name))
+            if served is not None and served.seats and not message.force:
+                busy = next(iter(served.seats))
+                text = f"consumer {busy!r} is attached to subscription {name!r}"
+                raise Refused(f"{text}: close it, or use force", "CONSUMER_BUSY", consumer=busy)
+            if message.offset < 0:
+                raise InvalidRequest(f"an offset is 0 or more, not {message.offset}")
+            check_replicas(leading)
+            acks = AckSet(0)
+            counts: dict[int, int] = {}
+            if message.change == "skip":
+                acks, counts = self._access.known(replica, name)
+            if served is not None:
+                self._desk.close(served, unknown_consumer("of this subscription"), turn)
+            if message.change == "end":
+                self._desk.end(replica, name, turn)
+            else:
+                acks.raise_to(max(replica.start, min(message.offset, replica.hw.offset)))
+                counts = {offset: n for offset, n in counts.items() if offset not in acks}
+                self._desk.begin(replica, name, acks, counts, turn)
+                self._desk.serve(replica, leading, name, Settings(), acks, counts, turn.mono)
+            self._stats.count("subscription_changes")
+            self._desk.answers.add(replica, leading, address, Ok(message.id))
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def describe(
+        self, address: PeerAddress, message: DescribeSubscriptions, turn: BrokerTurn
+    ) -> None:
+        """What there is, by name."""
+        try:
+            replica, leading = self._access.led(message)
+            names = self._desk.names(replica)
+            if message.subscription:
+                if message.subscription not in names:
+                    raise no_subscription(message.topic, message.subscription)
+                names = [message.subscription]
+            states = [self._state(replica, leading, name, turn) for name in names]
+            turn.answer(address, SubscriptionsDescribed(message.id, states))
+        except LogboomError as error:
+            turn.refuse(address, message.id, error)
+
+    def _state(
+        self, replica: Replica, leading: Leadership, name: str, turn: BrokerTurn
+    ) -> SubscriptionState:
+        served = self._desk.served.get((replica.key, name))
+        if served is None:
+            served = self._access.resume(replica, leading, name, Settings(), turn)
+        return served.state(turn.mono)

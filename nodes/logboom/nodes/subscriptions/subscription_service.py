@@ -1,0 +1,347 @@
+"""The subscriptions that this broker serves: their dispatchers, what is written down, who is told.
+
+What dispatchers say is to be written down goes into the queue's log once a turn, as one CURSOR_DELTA
+entry, and whoever waits for it is answered when that lies below the HW. All of it ends with the
+leadership: the next leader begins with the cursors that it has derived (Q12). Past its lease a
+leader delivers nothing (Q11): what it holds for unacknowledged may be acknowledged elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.log.keys import Position
+from logboom.nodes.parking.release_scheduler import is_certain
+from logboom.nodes.replica.ack_set import AckSet
+from logboom.nodes.replica.cursors import whole_delta
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.offset_set import OffsetSet, Span
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replica.request_errors import not_leader
+from logboom.nodes.stats import Statistics
+from logboom.nodes.subscriptions.active_subscription import ActiveSubscription, make_dispatcher
+from logboom.nodes.subscriptions.attached_consumer import TopicRateLimiters
+from logboom.nodes.subscriptions.dispatch_events import (
+    Delivery,
+    DetachConsumer,
+    DispatchEvent,
+    LogAdvanced,
+    Settings,
+    Tick,
+)
+from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
+from logboom.nodes.subscriptions.entry_source import LogEntrySource
+from logboom.nodes.subscriptions.pending_answers import PendingAnswers
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.cursor_deltas import (
+    CursorDelta,
+    encode_deltas,
+    pack_counts,
+    pack_spans,
+)
+from logboom.wire.errors import GroupError, LogboomError
+from logboom.wire.head import ControlKind
+from logboom.wire.routes import Routes
+from logboom.wire.subscription_messages import Delivered
+
+WHOLE_EVERY: Final = 60.0
+"""Seconds between two whole tellings of a cursor, at least."""
+
+STALL_S: Final = 1.0
+"""Seconds between two turns from which on they are an absence of this loop."""
+
+SubscriptionKey = tuple[QueueKey, str]
+"""A queue, and the name of a subscription."""
+
+
+class SubscriptionService:
+    """All subscriptions of the queues that this broker leads."""
+
+    def __init__(
+        self,
+        me: str,
+        queues: ReplicaTable,
+        routes: Routes,
+        lease: Lease,
+        stats: Statistics,
+        appended: Callable[[Replica], None],
+        on_damage: Callable[[Replica, DamagedEntry], None],
+        plug_ins: Sequence[DispatchFilter] = (),
+    ) -> None:
+        """`appended`: a log grew. `plug_ins` judge every batch before it is delivered."""
+        self._me = me
+        self._queues = queues
+        self._routes = routes
+        self._lease = lease
+        self._stats = stats
+        self._appended = appended
+        self._on_damage = on_damage
+        self._plug_ins = plug_ins
+        self._rates = TopicRateLimiters(routes)
+        self.served: dict[SubscriptionKey, ActiveSubscription] = {}
+        self._of: dict[QueueKey, dict[str, ActiveSubscription]] = {}
+        """The same by queue."""
+        self._ended: dict[SubscriptionKey, Position] = {}
+        """Subscriptions that were ended, and where their entry ends."""
+        self._touched: dict[SubscriptionKey, ActiveSubscription] = {}
+        """Those of which something is to be written down."""
+        self.answers = PendingAnswers(me, queues, routes)
+        self._told_whole: dict[SubscriptionKey, float] = {}
+        self._stepped = float("inf")
+        """When time passed here last."""
+
+    # ── which there are ─────────────────────────────────────────────────────────────────────────
+
+    def exists(self, replica: Replica, name: str) -> bool:
+        """Whether a queue has a subscription of this name, as far as its log says here."""
+        place = (replica.key, name)
+        if place in self.served:
+            return True
+        ended = self._ended.get(place)
+        if ended is not None:
+            if replica.applied < ended:
+                return False
+            del self._ended[place]
+        return name in replica.cursors.cursors
+
+    def names(self, replica: Replica) -> list[str]:
+        """All subscriptions of a queue."""
+        names = set(self._of.get(replica.key, ()))
+        names |= {name for name in replica.cursors.cursors if self.exists(replica, name)}
+        return sorted(names)
+
+    def begin(
+        self, replica: Replica, name: str, acks: AckSet, counts: dict[int, int], turn: BrokerTurn
+    ) -> None:
+        """Write down all of a subscription: it begins, or goes on elsewhere."""
+        self._ended.pop((replica.key, name), None)
+        self._told_whole[replica.key, name] = turn.mono
+        self._append(replica, [whole_delta(name, acks, counts)], turn)
+
+    def end(self, replica: Replica, name: str, turn: BrokerTurn) -> None:
+        """Write down that a subscription is no more."""
+        after = self._append(replica, [CursorDelta(name, "ended")], turn)
+        self._ended[replica.key, name] = after
+
+    def serve(
+        self,
+        replica: Replica,
+        leading: Leadership,
+        name: str,
+        settings: Settings,
+        acks: AckSet,
+        counts: dict[int, int],
+        now: float,
+    ) -> ActiveSubscription:
+        """Serve a subscription from where its cursor is; also with other settings than before.
+
+        Raises:
+            LogboomError: settings that cannot be.
+        """
+        source = LogEntrySource(replica, self._queues.storage, self._on_damage)
+        plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
+        entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
+        rates = (self._rates.of(replica),)
+        queue = replica.queue
+        dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates, queue)
+        served = ActiveSubscription(name, replica, leading, settings, dispatcher)
+        before = self.served.get((replica.key, name))
+        if before is not None:
+            served.acked, served.counts = before.acked, before.counts
+        self.served[replica.key, name] = served
+        self._of.setdefault(replica.key, {})[name] = served
+        served.take(dispatcher.handle(LogAdvanced(replica.start, replica.readable.offset), now))
+        if served.changed:
+            self._touched[replica.key, name] = served
+        return served
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────
+
+    def tell(
+        self, served: ActiveSubscription, event: DispatchEvent, turn: BrokerTurn
+    ) -> list[Span]:
+        """Let a dispatcher take an event, and do what follows; the spans that it refused.
+
+        Raises:
+            LogboomError: the event was refused.
+        """
+        served.dispatcher.halted = not self._lease.holds(turn.mono)
+        effects = served.dispatcher.handle(event, turn.mono)
+        for delivery in served.take(effects):
+            self._send(served, delivery, turn)
+        if served.changed:
+            self._touched[served.replica.key, served.name] = served
+        return effects.refused
+
+    def _send(self, served: ActiveSubscription, delivery: Delivery, turn: BrokerTurn) -> None:
+        seat = served.seats[delivery.consumer]
+        assert seat.held is not None
+        chosen: list[bytes] = []
+        attempts: list[tuple[int, int]] = []
+        for entry, bits, counted in delivery.parcels:
+            count = entry.head.count
+            whole = bits == (1 << count) - 1
+            chosen.append(b"" if whole else bits.to_bytes(-(-count // 8), "little"))
+            attempts += counted
+        counters = self._stats.counters
+        counters["delivered_batches"] += len(delivery.parcels)
+        counters["delivered_messages"] += delivery.messages
+        message = Delivered(seat.held.number, chosen, attempts, seat.active)
+        turn.answer(seat.held.address, message, [parcel.entry.frame for parcel in delivery.parcels])
+        seat.held = None
+
+    def send_nothing(self, served: ActiveSubscription, name: str, turn: BrokerTurn) -> None:
+        """A hold's time is over."""
+        seat = served.seats[name]
+        if seat.held is not None:
+            served.dispatcher.unready(name)
+            turn.answer(seat.held.address, Delivered(seat.held.number, [], [], seat.active))
+            seat.held = None
+
+    def detach(
+        self, served: ActiveSubscription, name: str, turn: BrokerTurn, error: LogboomError
+    ) -> None:
+        """A consumer goes: what it holds is delivered to others."""
+        seat = served.seats.pop(name, None)
+        if seat is None:
+            return
+        if seat.held is not None:
+            turn.refuse(seat.held.address, seat.held.number, error)
+        self.tell(served, DetachConsumer(name, seat.session), turn)
+
+    def close(self, served: ActiveSubscription, error: LogboomError, turn: BrokerTurn) -> None:
+        """Serve a subscription no longer; its consumers are told why."""
+        place = (served.replica.key, served.name)
+        if self.served.get(place) is served:
+            del self.served[place]
+            of = self._of[place[0]]
+            del of[served.name]
+            if not of:
+                del self._of[place[0]]
+                self._rates.forget(place[0])
+        self._touched.pop(place, None)
+        for seat in served.seats.values():
+            if seat.held is not None:
+                turn.refuse(seat.held.address, seat.held.number, error)
+        served.seats.clear()
+
+    # ── the log ─────────────────────────────────────────────────────────────────────────────────
+
+    def flush(self, turn: BrokerTurn) -> None:
+        """Write down what changed in this turn."""
+        touched, self._touched = self._touched, {}
+        deltas: dict[QueueKey, list[ActiveSubscription]] = {}
+        for place, served in touched.items():
+            if served.stale:
+                continue
+            if served.replica.damage is None and served.leading.enough_in_sync:
+                deltas.setdefault(served.replica.key, []).append(served)
+            else:
+                self._touched[place] = served
+        for changed in deltas.values():
+            self._append(changed[0].replica, [_delta(served) for served in changed], turn)
+        self.answers.written(turn)
+
+    def _append(self, replica: Replica, deltas: list[CursorDelta], turn: BrokerTurn) -> Position:
+        body = encode_deltas(deltas)
+        after = replica.append_control(
+            ControlKind.CURSOR_DELTA, body, turn.now.wall_ms, turn.writes, self._queues.cache
+        )
+        self._queues.touch(replica)
+        self._stats.count("cursor_deltas")
+        self._stats.count("cursor_delta_bytes", len(body))
+        self._appended(replica)
+        return after
+
+    def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
+        """More can be read, and more is safe."""
+        self.answers.hw_moved(replica, turn)
+        for served in list(self._of.get(replica.key, {}).values()):
+            if not served.stale:
+                self.tell(served, LogAdvanced(replica.start, replica.readable.offset), turn)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, turn: BrokerTurn) -> None:
+        """End what has ended: leaderships, holds, sessions; let time pass for dispatchers."""
+        away, self._stepped = turn.mono - self._stepped, turn.mono
+        if away > STALL_S:
+            # What nobody could hear is nobody's silence (R13).
+            for served in self.served.values():
+                for seat in served.seats.values():
+                    seat.heard += away
+        for served in list(self.served.values()):
+            replica = served.replica
+            if served.stale or self._queues.replicas.get(replica.key) is not replica:
+                self.close(
+                    served,
+                    not_leader(self._routes, replica.topic, replica.queue, self._me),
+                    turn,
+                )
+            elif served.deadline() <= turn.mono or served.dispatcher.halted:
+                self._step_one(served, turn)
+        for of in list(self._of.values()):
+            everyone = list(of.values())
+            if self._rates.changed(everyone[0].replica):
+                for served in everyone:
+                    self.tell(served, Tick(), turn)
+        self.answers.step(turn)
+
+    def _step_one(self, served: ActiveSubscription, turn: BrokerTurn) -> None:
+        session = served.settings.session_ms / 1000
+        for name, seat in list(served.seats.items()):
+            if seat.heard + session <= turn.mono:
+                self._stats.count("sessions_ended")
+                self.detach(served, name, turn, unknown_consumer(name))
+            elif seat.held is not None and seat.held.deadline <= turn.mono:
+                self.send_nothing(served, name, turn)
+        self.tell(served, Tick(), turn)
+
+    def refresh(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Let dispatchers know of what retention removed, and tell cursors as a whole where the
+        log's start has come to their last such telling, so that it can go on."""
+        for each in list(self._of.get(replica.key, {}).values()):
+            if each.dispatcher.acks.floor < replica.start and not each.stale:
+                self.tell(each, LogAdvanced(replica.start, replica.readable.offset), turn)
+        leading = replica.leading
+        if leading is None or not is_certain(replica, leading) or replica.cursors.behind:
+            return
+        deltas = []
+        for name, cursor in replica.cursors.cursors.items():
+            place = (replica.key, name)
+            told = self._told_whole.get(place, float("-inf"))
+            due = cursor.whole_at <= replica.start < replica.hw.offset
+            if not due or turn.mono - told < WHOLE_EVERY or not self.exists(replica, name):
+                continue
+            self._told_whole[place] = turn.mono
+            served = self.served.get(place)
+            if served is None:
+                deltas.append(cursor.whole())
+            else:
+                acks, counts = served.dispatcher.acks, served.dispatcher.counts
+                deltas.append(whole_delta(name, acks, counts))
+        if deltas:
+            self._append(replica, deltas, turn)
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return min((served.deadline() for served in self.served.values()), default=float("inf"))
+
+
+def _delta(served: ActiveSubscription) -> CursorDelta:
+    """What is to be written down of a subscription; it is not any more."""
+    spans, counts = served.acked.spans(), served.counts
+    served.acked, served.counts = OffsetSet(), {}
+    left = {offset: n for offset, n in counts.items() if offset not in served.dispatcher.acks}
+    return CursorDelta(served.name, "acked", 0, pack_spans(spans), pack_counts(left))
+
+
+def unknown_consumer(name: str) -> GroupError:
+    """UNKNOWN_CONSUMER: it has to subscribe again."""
+    text = f"consumer {name!r} is not attached in this session: subscribe again"
+    return GroupError(text, "UNKNOWN_CONSUMER")

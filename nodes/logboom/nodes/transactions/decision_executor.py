@@ -1,0 +1,243 @@
+"""The leader's part of decisions on transactions: it carries them out, in their order (T3).
+
+For each decision on a queue the leader appends a DECIDED entry, which drops what is not listed, and
+right behind it the listed batches, released in their order, over as many turns as they need. The
+apply that sees all of that below the HW makes the decision done (`parked.ParkedQueue.done`). A new
+leader goes on where the log that it has ends, once its HW reached its end at election: until then
+an earlier leader may have released what is still parked here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.log.keys import Position
+from logboom.nodes.parking.release_scheduler import (
+    MAX_IN_FLIGHT,
+    ReleaseBudget,
+    ReleaseScheduler,
+    is_certain,
+)
+from logboom.nodes.replica import parked_rows
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.leadership import Leadership
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.errors import DataDamaged
+from logboom.wire.head import ControlKind
+from logboom.wire.routes import Routes
+from logboom.wire.transactions import HALF, DecidedBody, DecisionView, TransactionId, encode_decided
+
+RETRY_DELAY_S: Final = 0.1
+"""Seconds before a queue that cannot go on is looked at again, if nothing moves before."""
+
+
+class DecisionExecutor:
+    """Decisions on all queues that this broker leads."""
+
+    def __init__(
+        self,
+        queues: ReplicaTable,
+        routes: Routes,
+        space: SpaceGauge,
+        stats: Statistics,
+        releasing: ReleaseScheduler,
+        appended: Callable[[Replica], None],
+        on_damage: Callable[[Replica, DamagedEntry], None],
+    ) -> None:
+        """`appended` is called when a queue's log grew; `on_damage` when something parked could
+        not be read."""
+        self._queues = queues
+        self._routes = routes
+        self._space = space
+        self._stats = stats
+        self._releasing = releasing
+        self._appended = appended
+        self._on_damage = on_damage
+        self._known: dict[int, list[QueueKey]] = {}
+        """Decisions, and the queues that each names."""
+        self._numbers: dict[QueueKey, list[int]] = {}
+        """Queue → decisions that name it, in their order."""
+        self._work: dict[QueueKey, None] = {}
+        self._blocked: dict[QueueKey, None] = {}
+        self._again_at = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def learned(self) -> dict[QueueKey, int]:
+        """The metadata went forward; queues with new decisions, and the first of each."""
+        current = self._routes.decisions
+        for number in self._known.keys() - current.keys():
+            self._forget(number)
+        fresh: dict[QueueKey, int] = {}
+        for number in sorted(current.keys() - self._known.keys()):
+            keys = list(dict.fromkeys((p.topic_id, p.queue) for p in current[number].queues))
+            self._known[number] = keys
+            for key in keys:
+                insort(self._numbers.setdefault(key, []), number)
+                fresh.setdefault(key, number)
+        return fresh
+
+    def _forget(self, number: int) -> None:
+        for key in self._known.pop(number):
+            self._numbers[key].remove(number)
+            if not self._numbers[key]:
+                del self._numbers[key]
+
+    def on(self, key: QueueKey) -> list[int]:
+        """Decisions that name a queue, in their order."""
+        return self._numbers.get(key, [])
+
+    def concerns(self, key: QueueKey, number: int) -> bool:
+        """Whether a decision waits for a queue, as far as is known: it does if it is unknown."""
+        if number > self._routes.version:
+            return True
+        view = self._routes.decisions.get(number)
+        return view is not None and any((p.topic_id, p.queue) == key for p in view.queues)
+
+    def arm(self, replica: Replica) -> None:
+        """Something may go on: a decision came, the HW moved, or a leadership began."""
+        leading = replica.leading
+        if leading is not None and self._has_work(replica, leading):
+            self._work[replica.key] = None
+
+    def _has_work(self, replica: Replica, leading: Leadership) -> bool:
+        parked = replica.parked
+        if leading.to_release is not None:
+            return True
+        if parked.release is not None and leading.decided < parked.release.number:
+            return True
+        numbers = self._numbers.get(replica.key, [])
+        return bool(numbers) and numbers[-1] > max(parked.done, leading.decided)
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return float("-inf") if self._work else self._again_at
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Go on, as far as one turn may; before anything of the turn is applied."""
+        if self._blocked and turn.mono >= self._again_at:
+            self._work.update(self._blocked)
+            self._blocked.clear()
+        room = ReleaseBudget()
+        work, self._work = self._work, {}
+        for key in work:
+            replica = self._queues.replicas.get(key)
+            if replica is None or replica.leading is None:
+                continue
+            if room.spent:
+                self._work[key] = None
+            elif not self._go_on(replica, replica.leading, room, turn):
+                self._blocked[key] = None
+        self._again_at = turn.mono + RETRY_DELAY_S if self._blocked else float("inf")
+
+    def _go_on(
+        self, replica: Replica, leading: Leadership, room: ReleaseBudget, turn: BrokerTurn
+    ) -> bool:
+        """Whether the queue has no more to do, or only lacks room."""
+        if (
+            not is_certain(replica, leading)
+            or replica.applied < replica.hw  # the rows do not say yet what is parked
+            or leading.carrying
+            or self._space.check(turn.mono)
+        ):
+            return False
+        _resume(replica, leading)
+        try:
+            while self._has_work(replica, leading):
+                if leading.to_release is None:
+                    self._decide(replica, leading, turn)
+                elif not self._release(replica, leading, leading.to_release, room, turn):
+                    return False
+                elif leading.to_release is not None:
+                    self._work[replica.key] = None
+                    return True
+        except DamagedEntry as error:
+            self._on_damage(replica, error)
+            return False
+        except DataDamaged as error:
+            self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+            return False
+        return True
+
+    def _release(
+        self,
+        replica: Replica,
+        leading: Leadership,
+        places: deque[Position],
+        room: ReleaseBudget,
+        turn: BrokerTurn,
+    ) -> bool:
+        """Release what a decision lists, as far as there is room; False: too much is in flight."""
+        while places:
+            if len(leading.releasing) >= MAX_IN_FLIGHT:
+                return False
+            if room.spent:
+                return True
+            size = self._releasing.release(replica, leading, places[0], turn)
+            places.popleft()
+            room.batches -= 1
+            room.size -= size
+        leading.to_release = None
+        return True
+
+    def _decide(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
+        """Append the next decision's entry."""
+        numbers = self._numbers[replica.key]
+        last = max(replica.parked.done, leading.decided)
+        view = self._routes.decisions[numbers[bisect_right(numbers, last)]]
+        places = self._places(replica, leading, view)
+        whose = (view.app_id, view.sequence, view.attempt)
+        body = encode_decided(DecidedBody(view.number, *whose, view.commit, list(places)))
+        replica.append_control(
+            ControlKind.DECIDED, body, turn.now.wall_ms, turn.writes, self._queues.cache
+        )
+        self._queues.touch(replica)
+        self._appended(replica)
+        self._stats.count("decided_commits" if view.commit else "decided_aborts")
+        leading.decided = view.number
+        leading.to_release = deque(places) if places else None
+
+    def _places(
+        self, replica: Replica, leading: Leadership, view: DecisionView
+    ) -> Iterable[Position]:
+        """Where what a decision lists waits now, each once.
+
+        What is not there was released before, or was never parked.
+        """
+        if not view.commit or view.sequence == HALF:
+            return []
+        transaction = TransactionId(view.app_id, view.sequence, view.attempt)
+        storage, ids = self._queues.storage, replica.parked.ids
+        found: dict[Position, None] = {}
+        listed = [
+            Position(*place)
+            for parked in view.queues
+            if (parked.topic_id, parked.queue) == replica.key
+            for place in parked.places
+        ]
+        for first in listed:
+            at = parked_rows.place_of(storage, ids, first)
+            standing = parked_rows.standing_at(storage, ids, at) if at is not None else None
+            whose = standing.waits if standing is not None else None
+            if at is None or whose is None or whose.transaction != transaction:
+                self._stats.count("decided_missing")
+            elif at not in leading.releasing and at not in leading.recalling:
+                found[at] = None
+        return found
+
+
+def _resume(replica: Replica, leading: Leadership) -> None:
+    """Take up what an earlier leader began to release, once in an epoch: all that it appended is
+    applied here, so what is left is exact."""
+    release = replica.parked.release
+    if release is not None and leading.decided < release.number:
+        leading.decided = release.number
+        leading.to_release = deque(release.left)

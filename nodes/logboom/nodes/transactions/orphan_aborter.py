@@ -1,0 +1,134 @@
+"""What waits too long for its transaction: the leader proposes an abort.
+
+How long goes by the wall clocks of the leaders. What was parked at a time that is still to come, by
+a clock that was ahead, waits from when this leader first sees it.
+Nobody drops by its own clock (T2): the name servers may have decided to commit meanwhile, and then
+say so. What comes back is carried out like any decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
+
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.log.keys import Position
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.parking.release_scheduler import is_certain
+from logboom.nodes.replica import decision_rows as rows
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.stats import Statistics
+from logboom.nodes.turn import BrokerTurn
+from logboom.wire.commands import CommandResult
+from logboom.wire.errors import DataDamaged
+from logboom.wire.transactions import Decide, ParkedBatches, TransactionId
+
+SCAN_INTERVAL_S: Final = 1.0
+"""Seconds between two looks."""
+LOOKED_AT: Final = 1_000
+"""Batches of a queue, the oldest, that one look sees."""
+ASKED_AT_ONCE: Final = 32
+"""Aborts under way."""
+LAST_MS: Final = (1 << 63) - 1
+"""Behind all times."""
+UNFENCED: Final = -1
+"""Instead of a producer epoch."""
+ANSWERED_WITHIN: Final = 10.0
+"""Seconds that a decision has to come back, before its abort is proposed again."""
+
+
+class OrphanAborter:
+    """Looks for them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        proposals: ProposalQueue,
+        stats: Statistics,
+        on_damage: Callable[[Replica, DamagedEntry], None],
+    ) -> None:
+        self._timeout_ms = config.transaction_timeout_ms
+        self._storage = storage
+        self._proposals = proposals
+        self._stats = stats
+        self._on_damage = on_damage
+        self._asked: dict[tuple[QueueKey, TransactionId], float] = {}
+        """When the abort of a transaction was proposed for a queue."""
+        self._ahead: dict[tuple[QueueKey, TransactionId], float] = {}
+        """When transactions were first seen here that were parked at a time to come."""
+        self._under_way = 0
+        self.next_at = float("-inf")
+        """Monotonic time of the next look."""
+
+    def fenced(self) -> None:
+        """Nothing is led any more; a later leader looks for itself."""
+        self._asked.clear()
+        self._ahead.clear()
+        self._under_way = 0
+
+    def step(self, led: Iterable[Replica], turn: BrokerTurn) -> None:
+        """Look, if it is time."""
+        if turn.mono < self.next_at:
+            return
+        self.next_at = turn.mono + SCAN_INTERVAL_S
+        old = [name for name, at in self._asked.items() if at < turn.mono - ANSWERED_WITHIN]
+        for name in old:
+            del self._asked[name]
+        ahead, self._ahead = self._ahead, {}
+        for replica in led:
+            leading = replica.leading
+            if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
+                continue
+            try:
+                self._look(replica, ahead, turn)
+            except DataDamaged as error:
+                self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
+
+    def _look(
+        self, replica: Replica, ahead: dict[tuple[QueueKey, TransactionId], float], turn: BrokerTurn
+    ) -> None:
+        wall_ms, now = turn.now.wall_ms, turn.mono
+        late = dict.fromkeys(self._parked(replica, 0, wall_ms - self._timeout_ms))
+        for transaction in self._parked(replica, wall_ms + 1, LAST_MS):
+            name = (replica.key, transaction)
+            seen = self._ahead[name] = ahead.get(name, now)
+            if now - seen >= self._timeout_ms / 1000:
+                late[transaction] = None
+        for transaction in late:
+            name = (replica.key, transaction)
+            if name not in self._asked and self._under_way < ASKED_AT_ONCE:
+                self._asked[name] = now
+                self._abort(replica, transaction, turn)
+
+    def _parked(self, replica: Replica, since_ms: int, until_ms: int) -> list[TransactionId]:
+        """Transactions with something parked in this time; the oldest.
+
+        Raises:
+            DataDamaged: the store cannot be read.
+        """
+        ids = replica.parked.ids
+        found = rows.by_age(self._storage, ids, half=False, since_ms=since_ms, until_ms=until_ms)
+        return [waits.transaction for _, _, waits in islice(found, LOOKED_AT)]
+
+    def _abort(self, replica: Replica, transaction: TransactionId, turn: BrokerTurn) -> None:
+        self._stats.count("orphans")
+        self._under_way += 1
+        parked = [ParkedBatches(*replica.key, [])]
+        command = Decide(
+            transaction.app_id,
+            UNFENCED,
+            transaction.sequence,
+            transaction.attempt,
+            False,
+            parked,
+            [],
+            turn.now.wall_ms,
+        )
+        self._proposals.propose(command, self._decided, turn)
+
+    def _decided(self, _result: CommandResult, _turn: BrokerTurn) -> None:
+        self._under_way -= 1

@@ -1,0 +1,142 @@
+"""What a cluster says of the queues that a read is about: which there are, and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from logboom.client import Client
+from logboom.pipeline.queue_offsets import EARLIEST, LATEST, Offsets, TopicQueue, describe
+from logboom.pipeline.source_options import OffsetBound, SourceOptions
+from logboom.wire.errors import InvalidRequest, UnknownResource
+
+Bounds = dict[TopicQueue, tuple[int, int]]
+"""(first offset, high watermark) by queue."""
+
+
+class QueueBounds:
+    """Questions about the queues of one read; none is asked before it is needed."""
+
+    def __init__(self, boom: Client, options: SourceOptions) -> None:
+        self._boom = boom
+        self._options = options
+
+    def bounds(self, *, lossy: bool = False) -> Bounds:
+        """First offsets and ends of all queues that the options name, as they are now. A compacted
+        topic begins at 0: what compaction keeps is there, also where retention took the log.
+
+        Args:
+            lossy: what was named and is not there is left out.
+
+        Raises:
+            UnknownResource: a topic or queue that was named does not exist.
+        """
+        options = self._options
+        found: Bounds = {}
+        for topic in self._topics():
+            queues = options.assigned.get(topic)
+            try:
+                told = self._boom.admin.offsets(topic, queues, read_compacted=True)
+            except UnknownResource:
+                # What a pattern has listed may be deleted since.
+                if not (lossy or options.pattern):
+                    raise
+                told = self._left(topic, queues or ())
+            found.update({(topic, queue): pair for queue, pair in told.items()})
+        return found
+
+    def _left(self, topic: str, queues: Collection[int]) -> dict[int, tuple[int, int]]:
+        """Of queues that are not all there, those that are: made anew, a topic may have fewer."""
+        try:
+            told = self._boom.admin.offsets(topic, read_compacted=True) if queues else {}
+        except UnknownResource:
+            return {}
+        return {queue: pair for queue, pair in told.items() if queue in queues}
+
+    def _topics(self) -> Iterable[str]:
+        options = self._options
+        if not options.pattern:
+            return options.fixed_topics
+        # A group's retries and dead letters are topics too, and must be named to be read.
+        return [t.name for t in self._boom.admin.topics() if options.wants(t.name)]
+
+    def start(self, bounds: Bounds) -> Offsets:
+        """Where a new read begins.
+
+        Raises:
+            InvalidRequest: the options do not say it for every queue, or no message is so late.
+        """
+        return self._resolve(self._options.starting, bounds, "startingOffsets")
+
+    def end(self, bounds: Bounds) -> Offsets:
+        """Where a batch read ends."""
+        return self._resolve(self._options.ending, bounds, "endingOffsets")
+
+    def _resolve(self, bound: OffsetBound, bounds: Bounds, option: str) -> Offsets:
+        match bound.kind:
+            case "earliest":
+                return {place: first for place, (first, _) in bounds.items()}
+            case "latest":
+                return {place: end for place, (_, end) in bounds.items()}
+            case "offsets":
+                _check_whole(bound.offsets, bounds, option)
+                return {place: _named(bound.offsets[place], bounds[place]) for place in bounds}
+            case "group":
+                return self._committed(bound.group, bounds)
+            case "time":
+                times: Mapping[TopicQueue, int] = dict.fromkeys(bounds, bound.time_ms)
+            case "times":
+                times = bound.offsets
+                _check_whole(times, bounds, f"{option}ByTimestamp")
+        return self._at_times(times, bounds, strict=option == "startingOffsets")
+
+    def _at_times(
+        self, times: Mapping[TopicQueue, int], bounds: Bounds, *, strict: bool
+    ) -> Offsets:
+        found = {}
+        for place, (first, end) in bounds.items():
+            offset = self._boom.admin.offset_for_time(*place, times[place])
+            if first < offset:
+                offset = self._among_copies(place, times[place], offset)
+            if strict and offset >= end and self._options.without_match == "error":
+                text = (
+                    f"{describe(place)} has no message at or after {times[place]} ms: begin "
+                    "earlier, or say startingOffsetsByTimestampStrategy latest"
+                )
+                raise InvalidRequest(text)
+            found[place] = min(max(offset, first), end)
+        return found
+
+    def _among_copies(self, place: TopicQueue, time_ms: int, found: int) -> int:
+        """The first message at or after a time, where the log has it at `found`: with all before it
+        gone, it may be one that compaction has kept of them."""
+        log_start, _ = self._boom.admin.offsets(place[0], [place[1]])[place[1]]
+        if found > log_start:
+            return found
+        for part in self._boom.read_range(*place, 0, log_start):
+            for offset, at in enumerate(part.timestamps(), part.base_offset):
+                if at >= time_ms:
+                    return offset
+        return found
+
+    def _committed(self, group: str, bounds: Bounds) -> Offsets:
+        """Where a group is; where it never was, the first message."""
+        known = {
+            topic: self._boom.admin.committed(group, topic) for topic in {t for t, _ in bounds}
+        }
+        found = {}
+        for (topic, queue), (first, _) in bounds.items():
+            committed = known[topic].get(queue)
+            found[topic, queue] = first if committed is None else committed
+        return found
+
+
+def _named(offset: int, bounds: tuple[int, int]) -> int:
+    return {EARLIEST: bounds[0], LATEST: bounds[1]}.get(offset, offset)
+
+
+def _check_whole(named: Mapping[TopicQueue, int], bounds: Bounds, option: str) -> None:
+    """Refuse offsets that leave out a queue, or name one that is not read."""
+    if missing := sorted(bounds.keys() - named.keys()):
+        raise InvalidRequest(f"{option} says nothing of {describe(missing[0])}: name every queue")
+    if foreign := sorted(named.keys() - bounds.keys()):
+        raise InvalidRequest(f"{option} names {describe(foreign[0])}, which is not read here")

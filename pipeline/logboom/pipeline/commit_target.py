@@ -1,0 +1,52 @@
+"""How a source tells the listener of a query for which group to commit.
+
+Spark passes no option of a source on to listeners. What a source says of its latest offset it does
+pass on, as it is, and writes it down nowhere: there is the place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from logboom.pipeline.queue_offsets import Offsets, from_json
+from logboom.pipeline.source_options import SourceOptions
+
+MARK: Final = "commitGroup:"
+"""What the key of a mark begins with. No topic has such a name."""
+
+
+class CommitTarget(NamedTuple):
+    """For whom to commit, and where."""
+
+    group: str
+    servers: str
+    timeout_ms: int
+
+
+def marked(latest: dict[str, Any], options: SourceOptions) -> dict[str, Any]:
+    """The latest offsets, with a mark if the query commits for a group."""
+    if not options.commit_group:
+        return latest
+    mark = {"servers": options.servers, "timeoutMs": options.timeout_ms}
+    return {**latest, MARK + options.commit_group: mark}
+
+
+def mark_of(latest: str | None) -> CommitTarget | None:
+    """The mark in a source's latest offset; None if it has none, or is another's."""
+    for key, value in _object(latest).items():
+        if key.startswith(MARK) and isinstance(value, dict):
+            servers, timeout_ms = value.get("servers"), value.get("timeoutMs")
+            if isinstance(servers, str) and isinstance(timeout_ms, int):
+                return CommitTarget(key[len(MARK) :], servers, timeout_ms)
+    return None
+
+
+def reached(end: str | None) -> Offsets:
+    """The offsets that a source has been read to."""
+    return from_json(_object(end), "the progress of a query")
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = json.loads(text) if text else {}
+    return value if isinstance(value, dict) else {}

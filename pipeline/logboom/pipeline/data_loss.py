@@ -1,0 +1,98 @@
+"""Messages that a read was to find and that are gone: told, or passed over if the user says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from logboom.pipeline.cluster_offsets import Bounds
+from logboom.pipeline.offset_ranges import OffsetRange
+from logboom.pipeline.queue_offsets import Offsets, TopicQueue, describe
+from logboom.wire.columns import Columns
+from logboom.wire.errors import OffsetOutOfRange
+
+LOG = logging.getLogger("logboom.pipeline")
+
+HOW = "say failOnDataLoss false to read on without them"
+ANEW: Final = "it was made anew"
+
+
+class DataLossPolicy:
+    """What becomes of a loss: an error, or a line in the log."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def found(self, place: TopicQueue, what: str) -> None:
+        """Messages of a queue are gone.
+
+        Raises:
+            OffsetOutOfRange: unless losses are passed over.
+        """
+        text = f"{describe(place)} {what}"
+        if self._fail:
+            raise OffsetOutOfRange(f"{text}: {HOW}", topic=place[0], queue=place[1])
+        LOG.warning("%s; reading on", text)
+
+    def within(
+        self, start: Offsets, end: Offsets, bounds: Bounds, too_far: str = ANEW
+    ) -> tuple[Offsets, Offsets]:
+        """The same offsets, cut to what the queues hold. A queue that `start` does not know is new
+        and read from its first message.
+
+        Args:
+            too_far: why an offset may lie behind the end of its queue.
+
+        Raises:
+            OffsetOutOfRange: something is cut off, and losses are not passed over.
+        """
+        for place in sorted((start.keys() | end.keys()) - bounds.keys()):
+            self.found(place, "is gone, and so are its messages")
+        starts: Offsets = {}
+        ends: Offsets = {}
+        for place, stop in end.items():
+            if place not in bounds:
+                continue
+            first, high = bounds[place]
+            begin = start.get(place, 0)
+            if begin < first:
+                self.found(place, f"begins at offset {first} now, messages from {begin} are gone")
+                begin = min(first, max(stop, begin))
+            if stop > high or begin > stop:
+                asked = max(stop, begin)
+                self.found(place, f"ends at offset {high}, not at {asked}: {too_far}")
+                begin, stop = (first if begin > stop else min(begin, high)), min(stop, high)
+            starts[place], ends[place] = begin, max(begin, stop)
+        return starts, ends
+
+    def contiguous(
+        self,
+        parts: Iterable[Columns],
+        wanted: OffsetRange,
+        log_start: Callable[[], int] = lambda: 0,
+    ) -> Iterator[Columns]:
+        """The parts of a range as they are; whatever is missing between them is found.
+
+        Args:
+            log_start: of a compacted topic, where its log begins by now: before it there is what
+                compaction keeps, with gaps. Of any other 0.
+
+        Raises:
+            OffsetOutOfRange: something is missing, and losses are not passed over.
+        """
+        place, at = (wanted.topic, wanted.queue), wanted.start
+        begins = 0
+
+        def missing(stop: int) -> None:
+            nonlocal begins
+            if stop > begins and stop > (begins := log_start()):
+                self.found(place, f"lacks offsets {max(at, begins)} to {stop - 1}")
+
+        for part in parts:
+            if part.base_offset != at:
+                missing(part.base_offset)
+            yield part
+            at = part.next_offset
+        if at != wanted.stop:
+            missing(wanted.stop)

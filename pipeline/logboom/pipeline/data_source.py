@@ -1,0 +1,149 @@
+"""The data source that Spark knows as "logboom".
+
+Spark looks it up, makes it, plans it and runs it in processes that begin anew each time. So what only
+readers need is imported where they are made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from logboom.pipeline.source_options import SourceOptions, source_options
+from logboom.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from logboom.pipeline.record_batches import Field
+    from logboom.pipeline.sink_options import SinkOptions
+
+HEADER: Final = StructType(
+    [StructField("key", StringType(), True), StructField("value", BinaryType(), True)]
+)
+COLUMNS: Final[dict[str, DataType]] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(HEADER, True),
+    "tag": StringType(),
+}
+"""Every column there is. Those up to `timestampType` are the schema, as Kafka's source has it; the
+others come with `includeHeaders` or by `.schema(...)`."""
+ALWAYS: Final = tuple(COLUMNS)[:7]
+
+
+class LogboomDataSource(DataSource):
+    """`spark.read` and `spark.readStream` of topics, `write` and `writeStream` to them."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What users write into `format`."""
+        return "logboom"
+
+    def schema(self) -> StructType:
+        """Kafka's columns, and headers if they are wanted."""
+        headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
+        names = [*ALWAYS, "headers"] if headers else ALWAYS
+        return StructType([StructField(name, COLUMNS[name], True) for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.batch_reader import BatchReader
+
+        options, fields = self._asked(schema, stream=False)
+        return BatchReader(options, fields)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name for it
+        """A stream.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.stream_reader import StreamReader
+
+        return StreamReader(*self._asked(schema, stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.sink import BatchWriter
+
+        return BatchWriter(self._wanted(schema, overwrite=overwrite, stream=False))
+
+    def streamWriter(  # noqa: N802 - Spark's name for it
+        self,
+        schema: StructType,
+        overwrite: bool,
+    ) -> DataSourceStreamArrowWriter:
+        """The sink of a stream.
+
+        Raises:
+            InvalidRequest: an option or a column that cannot be.
+        """
+        from logboom.pipeline.sink import StreamWriter
+
+        return StreamWriter(self._wanted(schema, overwrite=overwrite, stream=True))
+
+    def _wanted(self, schema: StructType, *, overwrite: bool, stream: bool) -> SinkOptions:
+        from logboom.pipeline.sink_columns import check_columns
+        from logboom.pipeline.sink_options import sink_options
+
+        given: dict[str, Any] = dict(self.options)
+        if overwrite:
+            how = 'mode("append")'
+            if stream:
+                how = 'outputMode "append"; a running aggregate by logboom.pipeline.publish_updates'
+            raise InvalidRequest(f"what is in a topic stays there: write with {how}")
+        options = sink_options(given, stream=stream)
+        check_columns([(each.name, each.dataType.simpleString()) for each in schema], options)
+        return options
+
+    def _asked(self, schema: StructType, *, stream: bool) -> tuple[SourceOptions, list[Field]]:
+        given: dict[str, Any] = dict(self.options)
+        return source_options(given, stream=stream), fields_of(schema)
+
+
+def fields_of(schema: StructType) -> list[Field]:
+    """The columns of a read, any of ours in any order (`.schema("value binary")` reads only these).
+
+    Raises:
+        InvalidRequest: a column that there is not, or of another type.
+    """
+    from logboom.pipeline.record_batches import arrow_schema
+
+    fields = [(field.name, field.nullable) for field in schema.fields]
+    arrow_schema(fields)
+    for field in schema.fields:
+        right = COLUMNS[field.name]
+        if field.dataType != right:
+            text = f"column {field.name!r} is {right.simpleString()}, not {field.dataType.simpleString()}"
+            raise InvalidRequest(f"{text}: cast it after reading")
+    return fields

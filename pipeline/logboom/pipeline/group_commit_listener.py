@@ -1,0 +1,100 @@
+"""`commitGroup`: what a query has read is committed for a consumer group, so that its lag shows.
+
+Spark itself remembers where a query is, in its checkpoint; the group is for people and for tools.
+Its offsets only go forward. The group is the query's own: while it has members it is left alone. Both
+are looked at before each commit, as others may have moved the group since the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from logboom.client import Client
+from logboom.pipeline.clients import client
+from logboom.pipeline.commit_target import CommitTarget, mark_of, reached
+from logboom.pipeline.queue_offsets import Offsets, TopicQueue
+from logboom.wire.errors import GroupError, LogboomError, UnknownResource
+
+LOG = logging.getLogger("logboom.pipeline")
+
+_LISTENERS: Final[WeakKeyDictionary[Any, GroupCommitListener]] = WeakKeyDictionary()
+
+
+def listen(spark: SparkSession) -> None:
+    """Commit for the queries of a session; once, however often it is asked for."""
+    if spark not in _LISTENERS:
+        listener = GroupCommitListener()
+        spark.streams.addListener(listener)
+        _LISTENERS[spark] = listener
+
+
+class GroupCommitListener(StreamingQueryListener):
+    """Commits after each micro-batch of the queries that want it."""
+
+    def __init__(self) -> None:
+        self._committed: dict[CommitTarget, Offsets] = {}
+        """What was told last: Spark also tells of queries that stand still."""
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
+        """Nothing is read yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
+        """A micro-batch is done, and in Spark's checkpoint."""
+        for source in event.progress.sources:
+            mark = mark_of(source.latestOffset)
+            if mark is None:
+                continue
+            try:
+                self._commit(mark, reached(source.endOffset))
+            except LogboomError as error:
+                # The query goes on without: the next micro-batch commits for this one too.
+                LOG.warning("group %s: not committed: %s", mark.group, error)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
+        """Nothing new."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
+        """Its last progress came before."""
+
+    def _commit(self, mark: CommitTarget, offsets: Offsets) -> None:
+        if not offsets or offsets == self._committed.get(mark):
+            return
+        boom = client(mark.servers, mark.timeout_ms / 1000)
+        known = joined(boom, mark.group, {topic for topic, _ in offsets})
+        ahead: dict[TopicQueue | int, int] = {
+            place: offset for place, offset in offsets.items() if offset > known.get(place, -1)
+        }
+        if ahead:
+            boom.admin.reset_offsets(mark.group, ahead, dry_run=False)
+        self._committed[mark] = offsets
+
+
+def joined(boom: Client, group: str, topics: set[str]) -> Offsets:
+    """Let a group know these topics, making it if it is new; what it has committed in them.
+
+    Raises:
+        GroupError: it has members, and so is not the query's own.
+    """
+    try:
+        found = boom.admin.describe_group(group)
+    except UnknownResource:
+        subscription = dict.fromkeys(sorted(topics), "")
+        boom.admin.alter_group(group, subscription=subscription, create=True)
+        return {}
+    if found.members:
+        text = f"group {group!r} has members: give the query a group of its own with commitGroup"
+        raise GroupError(text, "GROUP_NOT_EMPTY")
+    if new := topics - found.subscription.keys():
+        wanted = {**found.subscription, **dict.fromkeys(sorted(new), "")}
+        boom.admin.alter_group(group, subscription=wanted)
+    known = {(each.topic, each.queue): each.committed for each in found.queues}
+    for topic in new:
+        # It may have been there once: what it has committed in a topic is kept.
+        before = boom.admin.committed(group, topic)
+        known |= {(topic, queue): offset for queue, offset in before.items()}
+    return {place: offset for place, offset in known.items() if offset is not None}

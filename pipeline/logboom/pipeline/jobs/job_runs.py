@@ -1,0 +1,150 @@
+"""Running a stream to its end, or until somebody stops it, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from logboom.pipeline.jobs.message_frames import UNREAD
+
+LOOK_S: Final = 0.2
+"""How often a running query is looked at for its progress."""
+FINISH_S: Final = 10.0
+"""How long after Ctrl-C the micro-batch that is being written may go on; then Spark cancels it."""
+
+
+OnRows: TypeAlias = Callable[[int], object]
+"""Called with the rows done so far."""
+
+
+@dataclass(slots=True)
+class JobReport:
+    """What a run of a job did."""
+
+    job: str
+    rows: int = 0
+    """Rows read."""
+    batches: int = 0
+    """Micro-batches that had rows."""
+    seconds: float = 0.0
+    rows_per_s: float = 0.0
+    offsets: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it is now, by topic and queue; empty if there was nothing to do."""
+    starts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where it went on; empty of the first run with a checkpoint, of which Spark does not say it."""
+    late: int = 0
+    """Rows that were left out, since they came later than the watermark."""
+    unread: int = 0
+    """Values that the schema does not fit: no JSON, or a field of another type."""
+    stopped: bool = False
+    """Ended by Ctrl-C instead of by itself."""
+
+
+def finished(run: JobReport, began: float) -> JobReport:
+    """The run with its time, since `began` in monotonic seconds."""
+    run.seconds = round(time.monotonic() - began, 3)
+    run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
+    return run
+
+
+@contextmanager
+def interrupts() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets while the block runs, where it comes to this thread.
+
+    As an exception it would come in the midst of a call to the JVM, and PySpark, which raises it so,
+    would cancel the micro-batch that is being written.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: asked.set())
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class QueryProgress:
+    """Adds up the progress of a query: Spark forgets all but the last hundred batches."""
+
+    def __init__(self, job: str) -> None:
+        self.run = JobReport(job)
+        self._last_batch = -1
+
+    def look(self, query: Any) -> int:
+        """Take in what is new; how many rows are done in all."""
+        for each in query.recentProgress:
+            # Idle looks have the number of the batch that is to come.
+            if each.numInputRows and each.batchId > self._last_batch:
+                if not self.run.batches:
+                    self.run.starts = _offsets(each.sources[0].startOffset)
+                self._last_batch = each.batchId
+                self.run.rows += each.numInputRows
+                self.run.batches += 1
+                self.run.offsets = _offsets(each.sources[0].endOffset)
+                self.run.late += sum(part.numRowsDroppedByWatermark for part in each.stateOperators)
+                if UNREAD in each.observedMetrics:
+                    self.run.unread += each.observedMetrics[UNREAD][0]
+        return self.run.rows
+
+
+def _offsets(text: str | None) -> dict[str, dict[str, int]]:
+    """Offsets as a query tells them; {} where it does not."""
+    return (json.loads(text) if text else None) or {}
+
+
+def run_stream(
+    job: str, writer: Any, *, every: str = "", on_rows: OnRows | None = None
+) -> JobReport:
+    """Run a query: over all there is now, or in micro-batches `every` so often until Ctrl-C.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    trigger = {"processingTime": every} if every else {"availableNow": True}
+    began = time.monotonic()
+    progress = QueryProgress(job)
+    query = writer.trigger(**trigger).start()
+    try:
+        with interrupts() as stop:
+            while not stop.is_set() and not query.awaitTermination(LOOK_S):
+                done = progress.look(query)
+                if on_rows is not None:
+                    on_rows(done)
+            if stop.is_set():
+                _finish(query)
+    finally:
+        query.stop()
+        progress.look(query)
+    run = progress.run
+    run.stopped = stop.is_set()
+    return finished(run, began)
+
+
+def _finish(query: Any) -> None:
+    """Wait until the micro-batch that is being written has ended, FINISH_S at most.
+
+    Where Spark cancels it, its rows may stand in the sink already, and yet be none of this run's:
+    the run told nothing of them, and the next one does the micro-batch again.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    end = time.monotonic() + FINISH_S
+    before = _last_looked(query)
+    while query.status["isTriggerActive"] and _last_looked(query) == before:
+        if time.monotonic() > end or query.awaitTermination(LOOK_S):
+            return
+
+
+def _last_looked(query: Any) -> str:
+    """When the query last began to look for rows, of those looks that have ended."""
+    last = query.lastProgress
+    return str(last.timestamp) if last else ""

@@ -1,0 +1,95 @@
+"""How much a micro-batch takes, and into which ranges it is cut for Spark's tasks.
+
+The arithmetic is that of Spark's Kafka source (KafkaMicroBatchStream.rateLimit and
+KafkaOffsetRangeCalculator), so that options mean the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from logboom.pipeline.queue_offsets import Offsets, TopicQueue
+
+
+class OffsetRange(NamedTuple):
+    """Offsets `start` to before `stop` of one queue: what one task reads."""
+
+    topic: str
+    queue: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.stop - self.start
+
+
+def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
+    """Where to stop so that at most about `most` messages are read: each queue gives its share of
+    the backlog, and every queue that has one gives at least one message."""
+    backlog = {place: max(0, stop - start.get(place, stop)) for place, stop in end.items()}
+    total = sum(backlog.values())
+    if total <= most:
+        return dict(end)
+    found = {}
+    for place, stop in end.items():
+        share = most * backlog[place] / total
+        count = math.ceil(share) if share < 1 else math.floor(share)
+        found[place] = min(stop, start.get(place, stop) + count)
+    return found
+
+
+def limited_bytes(
+    start: Offsets, end: Offsets, most: int, message_bytes: Mapping[TopicQueue, float]
+) -> Offsets:
+    """The same by bytes, as far as the size of a message is known by queue."""
+    sizes = {
+        place: max(0, stop - start.get(place, stop)) * message_bytes.get(place, 0.0)
+        for place, stop in end.items()
+    }
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(end)
+    found = {}
+    for place, stop in end.items():
+        begin = start.get(place, stop)
+        count = math.ceil((stop - begin) * most / total) if sizes[place] else stop - begin
+        found[place] = min(stop, begin + count)
+    return found
+
+
+def ranges(
+    start: Offsets, end: Offsets, min_partitions: int = 0, max_records: int = 0
+) -> list[OffsetRange]:
+    """What lies between two offsets, cut for tasks.
+
+    Args:
+        min_partitions: larger ranges are cut until there are about so many; 0: one a queue.
+        max_records: no range has more messages; 0: no bound.
+    """
+    whole = [
+        OffsetRange(*place, start[place], stop)
+        for place, stop in sorted(end.items())
+        if stop > start.get(place, stop)
+    ]
+    if max_records:
+        whole = [part for each in whole for part in cut(each, -(-each.size // max_records))]
+    if len(whole) >= min_partitions:
+        return whole
+    total = sum(each.size for each in whole)
+    return [
+        part
+        for each in whole
+        for part in cut(each, max(1, round(min_partitions * each.size / total)))
+    ]
+
+
+def cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """A range in so many nearly equal parts; in fewer if it has fewer messages."""
+    parts = min(parts, whole.size)
+    bounds = [whole.start + whole.size * n // parts for n in range(parts + 1)]
+    return [OffsetRange(whole.topic, whole.queue, low, high) for low, high in pairwise(bounds)]

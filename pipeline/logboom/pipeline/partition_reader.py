@@ -1,0 +1,54 @@
+"""What a task does: read its range straight from the brokers, as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from logboom.client import Client
+from logboom.pipeline.clients import client
+from logboom.pipeline.data_loss import DataLossPolicy
+from logboom.pipeline.offset_ranges import OffsetRange
+from logboom.pipeline.record_batches import Field, record_batches
+from logboom.pipeline.source_options import SourceOptions
+from logboom.wire.columns import Columns
+from logboom.wire.errors import UnknownResource
+
+
+def read(
+    options: SourceOptions, fields: Sequence[Field], wanted: OffsetRange | None
+) -> Iterator[Any]:
+    """Record batches of a range; None: of nothing.
+
+    Raises:
+        TimedOut: a broker is away; names it.
+        OffsetOutOfRange: messages are missing, and `failOnDataLoss` stands.
+    """
+    if wanted is None:
+        return
+    boom = client(options.servers, options.timeout_s)
+    topic, queue, start, stop = wanted
+    losses = DataLossPolicy(fail=options.fail_on_data_loss)
+    stored = boom.read_range(topic, queue, start, stop)
+    if not options.fail_on_data_loss:
+        stored = _while_there(stored)
+    whole = losses.contiguous(stored, wanted, lambda: _log_start(boom, topic, queue))
+    yield from record_batches(whole, topic, queue, fields)
+
+
+def _log_start(boom: Client, topic: str, queue: int) -> int:
+    """Where the log of a compacted topic begins; 0 of any other, or if it is gone."""
+    try:
+        first, _ = boom.admin.offsets(topic, [queue])[queue]
+        kept, _ = boom.admin.offsets(topic, [queue], read_compacted=True)[queue]
+    except UnknownResource:
+        return 0
+    return first if kept < first else 0
+
+
+def _while_there(parts: Iterator[Columns]) -> Iterator[Columns]:
+    """The parts up to where the topic was deleted; what is missing then is found like any loss."""
+    try:
+        yield from parts
+    except UnknownResource:
+        return

@@ -1,0 +1,117 @@
+"""Options as Spark hands them over: by name in any case, as texts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from logboom.wire.errors import InvalidRequest
+
+SERVERS: Final = ("servers", "kafka.bootstrap.servers", "bootstrap.servers")
+TIMEOUT_MS: Final = 60_000
+"""How long brokers are waited for unless `timeoutMs` says otherwise."""
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def check_options_came(given: Mapping[str, str], needed: str, query: str) -> None:
+    """Refuse a read or write that no option came with: Spark keeps none of a table.
+
+    Args:
+        needed: the option that has to be said beside `servers`.
+        query: how SQL says options.
+
+    Raises:
+        InvalidRequest: says how tables get them.
+    """
+    if not any(name.lower() != "path" for name in given):
+        text = (
+            f"no option came, and servers and {needed} are needed. Of CREATE TABLE Spark keeps none: "
+            "use CREATE TEMPORARY VIEW … USING logboom OPTIONS (…), or say them with each query, "
+            f"{query} WITH (servers = '…', {needed} = '…') …"
+        )
+        raise InvalidRequest(text)
+
+
+class SparkOptions:
+    """Options by lower-case name."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def check_names(
+        self, whose: str, known: Sequence[str], foreign: Collection[str], kind: str
+    ) -> None:
+        """Refuse what is not known, or has no meaning here.
+
+        Args:
+            whose: "source" or "sink".
+            foreign: those of `known` that have no meaning for `kind`.
+        """
+        by_name = {name.lower(): name for name in known}
+        for name in self._given:
+            if name not in by_name:
+                close = difflib.get_close_matches(name, by_name, 1)
+                hint = (
+                    f"did you mean {by_name[close[0]]}?" if close else f"there are {listed(known)}"
+                )
+                raise InvalidRequest(f"the {whose} has no option {name!r}: {hint}")
+            if by_name[name] in foreign:
+                text = f"{by_name[name]} has no meaning for {kind}: leave it out"
+                raise InvalidRequest(text)
+
+    def says(self, name: str) -> bool:
+        """Whether an option was given, be it empty."""
+        return name.lower() in self._given
+
+    def text(self, name: str) -> str:
+        """An option's text; "" if it was not said."""
+        return self._given.get(name.lower(), "").strip()
+
+    def servers(self) -> str:
+        """The nodes, by whichever name."""
+        found = [name for name in SERVERS if self.text(name)]
+        if len(found) != 1:
+            said = f"both {listed(found)}" if found else "none"
+            raise InvalidRequest(f"say with servers which nodes to ask (host:port, …), not {said}")
+        return self.text(found[0])
+
+    def word(self, name: str, words: Sequence[str]) -> str:
+        """One of some words; the first if it was not said."""
+        text = self.text(name).lower() or words[0]
+        if text not in words:
+            raise InvalidRequest(f"{name} is {' or '.join(words)}, not {text!r}")
+        return text
+
+    def number(self, name: str) -> int:
+        """A number from 1; 0 if it was not said."""
+        text = self.text(name)
+        if not text and not self.says(name):
+            return 0
+        if not text.isdecimal() or int(text) < 1:
+            raise InvalidRequest(f"{name} is a number from 1, not {text!r}")
+        return int(text)
+
+    def truth(self, name: str, *, default: bool) -> bool:
+        """true or false."""
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise InvalidRequest(f"{name} is true or false, not {text!r}")
+        return default if not text else text == "true"
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """A duration such as 15m or 500ms."""
+        text = self.text(name)
+        if not text:
+            return default
+        match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
+        if match is None:
+            raise InvalidRequest(f"{name} is a duration such as 30s or 15m, not {text!r}")
+        return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message."""
+    return ", ".join(names)

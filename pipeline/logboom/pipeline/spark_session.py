@@ -1,0 +1,190 @@
+"""A Spark session that knows logboom, and clear words where Spark cannot run."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from logboom.pipeline.spark_errors import no_session
+from logboom.wire.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED: Final = ("pyspark", "pyarrow")
+INSTALL_JAVA: Final = "sudo apt-get install openjdk-17-jre-headless"
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What `session` sets unless it is told otherwise."""
+LOCAL: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Short jobs spend more time on compiling well than it wins them back.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Spark's 200 tasks of a shuffle are those of a cluster.
+    "spark.sql.shuffle.partitions": "8",
+    # Saves each task that reads and writes in Python some 40 ms.
+    "spark.python.daemon.module": "logboom.pipeline.worker_daemon",
+}
+"""What it sets too where everything runs on this machine."""
+
+
+LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
+# That there is no Hadoop, and that `register` found the format known already, is no news.
+logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
+logger.hadoop.level = error
+logger.known.name = org.apache.spark.sql.execution.datasources.DataSourceManager
+logger.known.level = error
+"""
+"""Spark's own, without the lines in which it tells that it found none."""
+
+
+def check_spark() -> None:
+    """Whether Spark can run here.
+
+    Raises:
+        StartError: the extra or Java is missing; says how to get it.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    missing = []
+    if any(importlib.util.find_spec(name) is None for name in NEEDED):
+        missing.append("the pipeline needs its extra: pip install 'logboom[spark]'")
+    if home and not (Path(home) / "bin" / "java").exists():
+        missing.append(f"JAVA_HOME is {home}, and there is no bin/java in it: unset or mend it")
+    if not home and shutil.which("java") is None:
+        missing.append(f"Spark needs Java 17: {INSTALL_JAVA}, or set JAVA_HOME")
+    if missing:
+        raise StartError("; ".join(missing))
+
+
+def session(
+    name: str = "logboom", master: str = "", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the format "logboom". It is stopped when this process ends, if not before.
+
+    Args:
+        master: Spark's own words, such as "spark://host:7077"; "" is local[*], or what
+            `spark-submit` says.
+        settings: Spark's settings by name.
+
+    Raises:
+        StartError: the extra `[spark]` or Java is missing, or Spark did not start.
+    """
+    check_spark()
+    # Here, since only now it is known to be there.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    # Spark's tasks run in this very Python, or they would not find what is installed beside it.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    local = local_settings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        use_light_home()
+    for key, value in {**SETTINGS, **local, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        spark: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise no_session(master, error) from None
+    register(spark)
+    # Only now: it is to run before PySpark ends Spark's process, which is registered too.
+    atexit.register(_stop, spark)
+    return spark
+
+
+def _stop(spark: SparkSession) -> None:
+    """Stop a session that its script did not: what Spark still has to tell listeners, `commitGroup`
+    among them, would reach nobody, and be an error."""
+    from py4j.protocol import Py4JError
+
+    # It may have been stopped, and Spark's process may have died.
+    with suppress(Py4JError, OSError):
+        if spark.sparkContext._jsc is not None:  # noqa: SLF001  # PySpark tells it to nobody else.
+            spark.stop()
+
+
+def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
+    """What a session gets whose processes are all on this machine; nothing otherwise.
+
+    Args:
+        submitted: `spark-submit` started this process, and has its own words on the master: on a
+            cluster, executors must not look for the driver at the loopback.
+    """
+    if not master:
+        return {} if submitted else dict(LOCAL)
+    if re.fullmatch(r"local(\[.*\])?", master):
+        return dict(LOCAL)
+    # local-cluster[workers, cores, MiB]: Spark refuses executors larger than their workers.
+    simulated = re.fullmatch(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(\d+)\s*\]", master)
+    return {**LOCAL, "spark.executor.memory": f"{simulated[1]}m"} if simulated else {}
+
+
+def use_light_home() -> None:
+    """Let Spark's Python processes import PySpark from where it is installed.
+
+    They look into `python/lib/pyspark.zip` of Spark's home first, and what is in a zip is compiled
+    anew each time: three times the start of each of them, of which a query begins several, and on a
+    busy machine longer than the ten seconds that Spark waits for one. So this is a home without it.
+    One that is set already, as `spark-submit` does, stays.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
+        return
+    installed = Path(spec.origin).parent
+    home = Path(tempfile.mkdtemp(prefix="logboom-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(installed / name)
+    (home / "conf").mkdir()
+    (home / "conf" / "log4j2.properties").write_text(LOGGING, encoding="utf-8")
+    os.environ["SPARK_HOME"] = str(home)
+
+
+def share_wheels(spark: SparkSession) -> None:
+    """Let Spark's workers import from wheels too: of what `--py-files` names, it puts only .zip, .egg
+    and .jar on their path, though it brings every file to each machine."""
+    # A session of Spark Connect has none, and sends its files itself.
+    context = getattr(spark, "sparkContext", None)
+    if context is None:
+        return
+    includes = context._python_includes  # noqa: SLF001  # addPyFile looks at the ending.
+    named = context.getConf().get("spark.submit.pyFiles", "") or ""
+    for path in named.split(","):
+        name = path.rpartition("/")[2]
+        if includes is not None and name.endswith(".whl") and name not in includes:
+            includes.append(name)
+
+
+def register(spark: SparkSession) -> None:
+    """Teach a session the format "logboom", and to commit for `commitGroup`. Twice is harmless."""
+    # Here, since it imports PySpark.
+    from logboom.pipeline.data_source import LogboomDataSource
+    from logboom.pipeline.group_commit_listener import listen
+
+    share_wheels(spark)
+    spark.dataSource.register(LogboomDataSource)
+    listen(spark)

@@ -1,0 +1,219 @@
+"""What goes onto which pile, what is refused, and how much it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.producer_batch import OVERHEAD
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
+from logboom.wire.hashing import queue_for
+from tests.unit.client.send.test_queue_sender import Sent, Unlocked
+
+LARGEST = 5_000
+
+
+def buffer(queues: int = 4, **options: Any) -> SendBuffer[Sent]:
+    made = SendBuffer[Sent](
+        ProducerOptions(**options),
+        lambda pile, index: (pile, index),
+        Unlocked(),
+        lambda: 7.0,
+        lambda: None,
+    )
+    made.reshape("t", 1, queues, LARGEST, 0)
+    return made
+
+
+def test_a_key_chooses_its_queue() -> None:
+    made = buffer()
+    for key in (b"UA", b"AA", b"DL", b"B6"):
+        assert made.send("t", b"x", key=key)[0].queue == queue_for(key, 4)
+
+
+def test_without_a_key_a_batch_stays_together_and_the_next_moves_on() -> None:
+    made = buffer(max_batch_bytes=1024)
+    queues = [made.send("t", bytes(100))[0].queue for _ in range(36)]
+    assert queues == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8 + [0] * 4
+
+
+def test_keyed_and_keyless_messages_of_a_queue_share_its_pile_in_order() -> None:
+    made = buffer(queues=1)
+    piles = [made.send("t", b"0"), made.send("t", b"1", key=b"k"), made.send("t", b"2")]
+    assert len({id(pile) for pile, _ in piles}) == 1
+    pile = piles[0][0]
+    assert pile.values == [b"0", b"1", b"2"]
+    assert pile.keys == [None, b"k", None]
+
+
+def test_columns_that_come_late_are_filled_up_from_the_beginning() -> None:
+    made = buffer(queues=1)
+    pile, _ = made.send("t", b"0")
+    made.send("t", b"1", tag="late", headers={"a": b"b"}, timestamp_ms=5)
+    made.send("t", b"2")
+    assert pile.tags == [None, "late", None]
+    assert pile.headers == [None, {"a": b"b"}, None]
+    assert pile.times == [None, 5, None]
+    pile.time_ms = 9
+    assert [pile.time_of(n) for n in range(3)] == [9, 5, 9]
+
+
+def test_send_many_stays_behind_what_was_sent_before() -> None:
+    made = buffer(queues=1)
+    first, _ = made.send("t", b"0")
+    (second,) = made.send_many("t", [b"1", b"2"])
+    third, _ = made.send("t", b"3")
+    (line,) = made.topics["t"].queues
+    assert made.take(line, 9, filling=True) == [first, second, third]
+
+
+def test_send_many_does_not_keep_the_callers_lists() -> None:
+    made = buffer(queues=1)
+    values: list[bytes | None] = [b"a", b"b"]
+    (pile,) = made.send_many("t", values)
+    values[0] = b"changed"
+    assert pile.values == [b"a", b"b"]
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=4)), min_size=1),
+    st.integers(1, 5),
+)
+def test_send_many_loses_nothing_and_keeps_each_queues_order(
+    rows: list[tuple[bytes, bytes | None]], queues: int
+) -> None:
+    made = buffer(queues, max_batch_bytes=1024)
+    values, keys = [value for value, _ in rows], [key for _, key in rows]
+    piles = made.send_many("t", values, keys)
+    sent = [
+        (pile.queue, value, key)
+        for pile in piles
+        for value, key in zip(pile.values, pile.keys or [], strict=True)
+    ]
+    assert sorted((v or b"", k or b"") for _, v, k in sent) == sorted(
+        (v, k or b"") for v, k in rows
+    )
+    for queue in range(queues):
+        keyed = [(v, k) for q, v, k in sent if q == queue and k is not None]
+        assert keyed == [(v, k) for v, k in rows if k is not None and queue_for(k, queues) == queue]
+    assert all(len(p.values) == 1 or p.size <= 1024 for p in piles)
+    assert made.added == sum(len(v) + len(k or b"") + OVERHEAD for v, k in rows)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": "text"},
+        {"value": 5},
+        {"value": b"x", "key": "text"},
+        {"value": b"x", "tag": b"bytes"},
+        {"value": b"x", "tag": "\ud800"},
+        {"value": b"x", "headers": {"a": "text"}},
+        {"value": b"x", "timestamp_ms": 1 << 63},
+        {"value": b"x", "timestamp_ms": 1.5},
+    ],
+)
+def test_a_wrong_type_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    made = buffer()
+    with pytest.raises(InvalidRequest):
+        made.send("t", **wrong)
+    assert not made.ready
+    assert made.added == 0
+
+
+def test_other_bytes_are_taken() -> None:
+    made = buffer(queues=1)
+    pile, _ = made.send("t", bytearray(b"a"), key=memoryview(b"k"))
+    assert (pile.values, pile.keys) == ([b"a"], [b"k"])
+
+
+def test_a_tombstone_is_taken() -> None:
+    made = buffer(queues=1)
+    pile, _ = made.send("t", None, key=b"k")
+    assert pile.values == [None]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"values": []},
+        {"values": ["text"]},
+        {"values": [b"x", None, 3]},
+        {"values": [b"x"], "keys": [b"a", b"b"]},
+        {"values": [b"x"], "tags": ["a", "b"]},
+        {"values": [b"x"], "tags": ["\ud800"]},
+        {"values": [b"x"], "headers": [{"a": 1}]},
+        {"values": [b"x"], "timestamps_ms": [1, 2]},
+        {"values": [b"x"], "timestamps_ms": ["now"]},
+    ],
+)
+def test_wrong_columns_are_refused_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        buffer().send_many("t", **wrong)
+
+
+def test_too_large_a_message_is_refused_with_the_limit() -> None:
+    made = buffer()
+    with pytest.raises(InvalidRequest, match="at most 5000") as one:
+        made.send("t", bytes(LARGEST), key=b"k")
+    with pytest.raises(InvalidRequest, match="at most 5000") as many:
+        made.send_many("t", [b"small", bytes(LARGEST + 1)])
+    assert one.value.code == many.value.code == "TOO_LARGE"
+    made.send("t", bytes(LARGEST))
+
+
+def test_a_message_may_be_larger_than_a_batch_is_wanted() -> None:
+    made = buffer(queues=1, max_batch_bytes=1024)
+    piles = made.send_many("t", [b"a", bytes(3000), b"b"])
+    assert [len(pile.values) for pile in piles] == [1, 1, 1]
+
+
+def test_unknown_topic_and_queue() -> None:
+    made = buffer()
+    with pytest.raises(UnknownResource):
+        made.send("nope", b"x")
+    with pytest.raises(UnknownResource, match="queues 0 to 3, not 4"):
+        made.send("t", b"x", queue=4)
+    with pytest.raises(UnknownResource):
+        made.send_many("t", [b"x"], queue=-1)
+
+
+def test_past_the_bound_the_hook_is_called() -> None:
+    made = buffer(buffer_bytes=2048, max_batch_bytes=1024)
+    while not made.full:
+        made.send("t", bytes(100))
+    with pytest.raises(Unavailable, match="2048"):
+        made.send("t", b"x")
+    called: list[str] = []
+    made.room_wanted.append(lambda: called.append("room"))
+    made.free(made.added)
+    assert called == ["room"]
+    made.send("t", b"x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"acks": "some"},
+        {"compression": "gzip"},
+        {"linger_ms": -1},
+        {"max_batch_bytes": 10},
+        {"buffer_bytes": 10},
+        {"delivery_timeout_s": 0},
+    ],
+)
+def test_options_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        ProducerOptions(**wrong).validate()
+
+
+def test_more_queues_take_keys_anew() -> None:
+    made = buffer(queues=1)
+    made.reshape("t", 1, 8, LARGEST, 0)
+    key = next(k for k in (b"a", b"b", b"c", b"d") if queue_for(k, 8) > 0)
+    assert made.send("t", b"x", key=key)[0].queue == queue_for(key, 8)

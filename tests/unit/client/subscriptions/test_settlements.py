@@ -1,0 +1,119 @@
+"""What becomes of settlements that a leader answers, or refuses."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from logboom.client.cluster.connections import OnReply, RequestHandle
+from logboom.client.core_context import CoreTurn
+from logboom.client.promise import Promise
+from logboom.client.subscriptions.attachment import Attachment
+from logboom.client.subscriptions.settlements import Settlements
+from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
+from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.wire.actor import Instant
+from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
+from logboom.wire.hello import Identity
+from logboom.wire.messages import WireMessage
+from logboom.wire.session import Reply, Session
+from logboom.wire.subscription_messages import Settled, SettleMessages, SubscriptionConfig
+
+
+class Bench:
+    """One sitting that is open, with its leader played by hand."""
+
+    def __init__(self) -> None:
+        options = SubscriberOptions("orders", "s", "me", SubscriptionConfig(kind="shared"))
+        subscriber = SubscriberState(options, lambda: None, threading.RLock())
+        self.place = subscriber.places[0] = SubscribedQueue(0)
+        self.sitting = Attachment(subscriber, self.place, 1, "last")
+        self.sitting.open = True
+        self.name = id(subscriber)
+        self.turn = CoreTurn(Instant(0.0, 0))
+        self.asked: list[tuple[SettleMessages, OnReply]] = []
+        self.failed: list[LogboomError | None] = []
+        self.session = Session("b1:1", Identity("me"), random.Random(1), 0.0)
+        self.settling = Settlements(
+            {self.name: {0: self.sitting}},
+            self.ask,
+            lambda _sitting, error: self.failed.append(error),
+            self.turn,
+            random.Random(1),
+        )
+
+    def ask(
+        self, sitting: Attachment, message: WireMessage, on_reply: OnReply, timeout: float
+    ) -> RequestHandle:
+        """Keep what is asked of the leader."""
+        assert isinstance(message, SettleMessages)
+        self.asked.append((message, on_reply))
+        return RequestHandle(self.session, len(self.asked))
+
+    def answer(self, error: LogboomError | None = None) -> None:
+        """The leader answers the oldest question."""
+        _, on_reply = self.asked.pop(0)
+        on_reply(Reply(None, None if error else Settled(0, []), (), error))
+
+    def acknowledge(self, *offsets: int) -> Promise[None]:
+        """The reader has done with messages, and waits until that is confirmed."""
+        self.place.done.update(offsets)
+        self.place.to_ack += offsets
+        outcome: Promise[None] = Promise()
+        self.settling.flush(self.name, outcome, 30.0)
+        return outcome
+
+
+def test_a_flush_ends_with_the_confirmation_of_all() -> None:
+    bench = Bench()
+    outcome = bench.acknowledge(3, 4, 9)
+    assert bench.asked[0][0].acked == [(3, 5), (9, 10)]
+    bench.place.to_ack.append(11)
+    bench.place.done.add(11)
+    bench.answer()
+    assert not outcome.done
+    bench.answer()
+    assert outcome.done
+    assert bench.place.idle
+
+
+def test_what_is_refused_for_good_is_waited_for_no_longer() -> None:
+    bench = Bench()
+    outcome = bench.acknowledge(3)
+    bench.answer(InvalidRequest("no such span"))
+    assert outcome.done
+    assert bench.place.idle
+
+
+def test_a_cumulative_acknowledgement_that_is_refused_for_good_is_waited_for_no_longer() -> None:
+    bench = Bench()
+    bench.place.done |= {2, 3}
+    bench.place.up_to = bench.place.done_to = 3
+    outcome: Promise[None] = Promise()
+    bench.settling.flush(bench.name, outcome, 30.0)
+    bench.answer(InvalidRequest("not of this kind"))
+    assert outcome.done
+    assert bench.place.idle
+
+
+def test_what_too_few_replicas_would_keep_is_said_again() -> None:
+    bench = Bench()
+    outcome = bench.acknowledge(3)
+    bench.answer(NotEnoughReplicas("one copy"))
+    assert (bench.asked, bench.place.to_ack, outcome.done) == ([], [3], False)
+    bench.turn.begin(Instant(30.0 - 1, 0))
+    bench.turn.run_timers()
+    bench.answer()
+    assert outcome.done
+
+
+@pytest.mark.parametrize("error", [Unavailable("busy", "BUSY"), None])
+def test_after_another_failure_the_queue_is_attached_anew(error: LogboomError | None) -> None:
+    bench = Bench()
+    outcome = bench.acknowledge(3)
+    _, on_reply = bench.asked.pop()
+    on_reply(Reply(None, None, (), error))
+    assert bench.failed == [error]
+    assert not outcome.done

@@ -1,0 +1,459 @@
+"""The RocksDB body of a broker's store: atomic writes, ordered reads, and what a bad start finds."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from logboom.nodes.disk.rocks_storage import BLOB_FAMILIES, RocksStorage
+from logboom.nodes.log.keys import log_key, queue_end, queue_key
+from logboom.nodes.log.storage import FAMILIES, Family, WriteSet
+from logboom.wire.errors import DataDamaged, StartError
+
+WRITER = """
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from logboom.nodes.log.keys import log_key
+from logboom.nodes.log.storage import WriteSet
+from logboom.nodes.disk.rocks_storage import RocksStorage
+
+store = RocksStorage(Path(sys.argv[1]), "broker-1")
+for number in range(int(sys.argv[2])):
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, number), number.to_bytes(8, "big") * 400)
+    writes.put("state", b"end", number.to_bytes(8, "big"))
+    store.write(writes)
+    store.sync()
+    print(number, flush=True)
+sys.stdin.read()
+"""
+"""Acknowledges each write once it is synced, then waits to be killed."""
+
+
+def one(number: int) -> WriteSet:
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, number), number.to_bytes(8, "big") * 400)
+    return writes
+
+
+def offsets(store: RocksStorage) -> list[int]:
+    scan = store.scan("log", queue_key(1, 0), queue_end(1, 0))
+    return [int.from_bytes(entry[:8], "big") for _, entry in scan]
+
+
+def write_and_kill(path: Path, count: int) -> int:
+    """Let a child write and be killed (-9) in the middle; the last number that it acknowledged."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdin is not None
+    acked = -1
+    while acked < count - 5:
+        acked = int(child.stdout.readline())
+    child.send_signal(signal.SIGKILL)
+    rest = child.stdout.read().split()
+    child.wait()
+    child.stdout.close()
+    child.stdin.close()
+    return int(rest[-1]) if rest else acked
+
+
+def newest_wal(path: Path) -> Path:
+    return max((path / "db").glob("*.log"), key=lambda file: int(file.stem))
+
+
+def damage(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 0x10
+    file.write_bytes(content)
+
+
+def test_a_write_set_is_visible_at_once_and_after_reopening(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    for family in FAMILIES:
+        writes.put(family, b"key", family.encode())
+    store.write(writes)
+    assert [store.get(family, b"key") for family in FAMILIES] == [f.encode() for f in FAMILIES]
+    store_id = store.store_id
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert [again.get(family, b"key") for family in FAMILIES] == [f.encode() for f in FAMILIES]
+    assert again.store_id == store_id
+    assert not again.suspect
+    again.close()
+
+
+def test_operations_of_a_write_set_apply_in_their_order(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    writes.put("state", b"a", b"1")
+    writes.put("state", b"b", b"1")
+    writes.put("state", b"c", b"1")
+    writes.delete_range("state", b"a", b"c")
+    writes.put("state", b"b", b"2")
+    writes.delete("state", b"c")
+    writes.delete_range("state", b"z", b"a")
+    store.write(writes)
+    assert list(store.scan("state", b"", b"\xff")) == [(b"b", b"2")]
+    store.close()
+
+
+def test_scans_keep_to_their_bounds_in_both_directions(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    for queue in (0, 1, 2):
+        writes = WriteSet()
+        for offset in range(5):
+            writes.put("log", log_key(7, queue, offset), b"%d.%d" % (queue, offset))
+        store.write(writes)
+    first, end = log_key(7, 1, 1), log_key(7, 1, 4)
+    assert [entry for _, entry in store.scan("log", first, end)] == [b"1.1", b"1.2", b"1.3"]
+    backwards = store.scan("log", first, end, reverse=True)
+    assert [entry for _, entry in backwards] == [b"1.3", b"1.2", b"1.1"]
+    assert next(store.scan("log", b"", queue_end(7, 2), reverse=True))[1] == b"2.4"
+    assert list(store.scan("log", end, first)) == []
+    store.close()
+
+
+def test_a_scan_sees_the_store_as_of_its_first_step(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    store.write(one(0))
+    scan = store.scan("log", queue_key(1, 0), queue_end(1, 0))
+    next(scan)
+    store.write(one(1))
+    assert list(scan) == []
+    store.close()
+
+
+def test_all_synced_writes_survive_kill_9(tmp_path: Path) -> None:
+    acked = write_and_kill(tmp_path, 40)
+    store = RocksStorage(tmp_path, "broker-1")
+    found = offsets(store)
+    assert found == list(range(len(found)))
+    assert len(found) > acked >= 35
+    assert store.get("state", b"end") == (len(found) - 1).to_bytes(8, "big")
+    assert not store.suspect
+    store.close()
+
+
+def test_a_torn_tail_that_was_never_synced_is_no_suspicion(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10)
+    wal = newest_wal(tmp_path)
+    # What a power failure leaves of a write that was under way: the head of a record.
+    with wal.open("ab") as file:
+        file.write(wal.read_bytes()[:100])
+    store = RocksStorage(tmp_path, "broker-1")
+    assert offsets(store)[:6] == list(range(6))
+    assert not store.suspect
+    store.close()
+
+
+def test_q13_a_flipped_bit_in_the_write_ahead_log_makes_the_store_suspect(tmp_path: Path) -> None:
+    acked = write_and_kill(tmp_path, 40)
+    wal = newest_wal(tmp_path)
+    damage(wal, wal.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert 0 < len(offsets(store)) < acked
+    store.close()
+
+
+def test_q13_a_damaged_length_is_no_torn_write(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10)
+    wal = newest_wal(tmp_path)
+    content = wal.read_bytes()
+    # The last record's length (bytes 4 and 5 of its head) grows past the end of the file: RocksDB
+    # alone takes that for a write that was under way, and opens without a word.
+    heads = [at for at in range(len(content) - 4000, len(content)) if _is_head(content, at)]
+    damage(wal, heads[-1] + 5)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    store.close()
+
+
+def _is_head(content: bytes, at: int) -> bool:
+    """Whether a write-ahead record that ends with the file begins at `at`."""
+    return at + 7 + int.from_bytes(content[at + 4 : at + 6], "little") == len(content)
+
+
+def test_q13_a_lost_write_ahead_log_makes_the_store_suspect(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10)
+    newest_wal(tmp_path).unlink()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    store.close()
+
+
+def test_a_store_stays_suspect_until_the_name_servers_know(tmp_path: Path) -> None:
+    write_and_kill(tmp_path, 10)
+    newest_wal(tmp_path).unlink()
+    RocksStorage(tmp_path, "broker-1").close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert again.suspect
+    again.absolve()
+    again.close()
+    store = RocksStorage(tmp_path, "broker-1")
+    assert not store.suspect
+    store.close()
+
+
+def test_q14_a_store_that_cannot_be_opened_begins_anew_under_a_new_id(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    store.write(one(0))
+    store_id = store.store_id
+    store.close()
+    manifest = next((tmp_path / "db").glob("MANIFEST-*"))
+    damage(manifest, manifest.stat().st_size // 2)
+    again = RocksStorage(tmp_path, "broker-1")
+    assert again.store_id != store_id
+    assert offsets(again) == []
+    assert not again.suspect
+    assert (tmp_path / "damaged-1" / "CURRENT").exists()
+    again.close()
+
+
+def test_q14_a_store_that_cannot_say_which_it_is_begins_anew(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    store.write(one(0))
+    store.close()
+    found = set()
+    for table in sorted((tmp_path / "db").glob("*.sst")):
+        work = tmp_path.with_name(f"{tmp_path.name}-{table.stem}")
+        shutil.copytree(tmp_path, work)
+        damage(work / "db" / table.name, 20)
+        damaged = RocksStorage(work, "broker-1")
+        found.add(damaged.store_id)
+        damaged.write(one(1))
+        damaged.close()
+        again = RocksStorage(work, "broker-1")
+        assert again.store_id == damaged.store_id
+        again.close()
+    # One of them held the id.
+    assert found - {store.store_id}
+
+
+def test_q14_a_damaged_blob_is_told_and_never_served(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    for number in range(3):
+        store.write(one(number))
+    store.close()
+    # Opening flushed them: they are in a blob file now.
+    RocksStorage(tmp_path, "broker-1").close()
+    blob = next((tmp_path / "db").glob("*.blob"))
+    damage(blob, blob.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    with pytest.raises(DataDamaged):
+        offsets(store)
+    with pytest.raises(DataDamaged):
+        store.get("log", log_key(1, 0, 1))
+    assert store.get("log", log_key(1, 0, 0)) == bytes(3200)
+    store.close()
+
+
+def test_q14_a_condemned_store_begins_anew(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    store_id = store.store_id
+    store.folder.mark("condemned", "Corruption: found while it ran")
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert again.store_id != store_id
+    assert not again.folder.marked("condemned")
+    again.close()
+
+
+def test_q14_damage_that_compaction_meets_condemns_the_store(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    for offset in range(100):
+        writes.put("log", log_key(1, 0, offset), os.urandom(500))
+    store.write(writes)
+    store.close()
+    RocksStorage(tmp_path, "broker-1").close()
+    table = max((tmp_path / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    damage(table, table.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    writes = WriteSet()
+    writes.delete_range("log", queue_key(1, 0), log_key(1, 0, 80))
+    store.write(writes)
+    store.reclaim()
+    with pytest.raises(DataDamaged, match="failed"):
+        store.write(one(100))
+    with pytest.raises(DataDamaged, match="failed before"):
+        store.sync()
+    store.close()
+    assert (tmp_path / "condemned").exists()
+
+
+@pytest.mark.parametrize("family", BLOB_FAMILIES)
+def test_what_was_removed_gives_its_room_back(tmp_path: Path, family: Family) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    for _ in range(4):
+        writes = WriteSet()
+        for offset in range(16):
+            writes.put(family, log_key(1, 0, offset), os.urandom(1 << 20))
+        store.write(writes)
+    # Room is only in blob files once the write buffer is flushed; a restart does that.
+    store.close()
+    store = RocksStorage(tmp_path, "broker-1")
+    before = sum(file.stat().st_size for file in (tmp_path / "db").glob("*.blob"))
+    writes = WriteSet()
+    writes.delete_range(family, queue_key(1, 0), log_key(1, 0, 16))
+    store.write(writes)
+    store.reclaim()
+    store.close()
+    RocksStorage(tmp_path, "broker-1").close()
+    after = sum(file.stat().st_size for file in (tmp_path / "db").glob("*.blob"))
+    assert before > 16 << 20
+    assert after == 0
+
+
+def test_a_folder_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    with pytest.raises(StartError, match="is in use") as refused:
+        RocksStorage(tmp_path, "broker-1")
+    assert refused.value.code == "WRONG_DATA_FOLDER"
+    assert "\n" not in str(refused.value)
+    store.close()
+
+
+def test_space_tells_of_the_file_system(tmp_path: Path) -> None:
+    store = RocksStorage(tmp_path, "broker-1")
+    space = store.space()
+    assert 0 < space.free <= space.total
+    store.close()
+
+
+def test_what_is_not_flushed_yet_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written a second time, into a blob file, whether the disk is full by then or not."""
+    store = RocksStorage(tmp_path, "broker-1")
+    found = os.statvfs(tmp_path)
+    monkeypatch.setattr(os, "statvfs", lambda _path: found)
+    before = store.space().free
+    writes = WriteSet()
+    writes.put("log", log_key(1, 0, 0), bytes(8 << 20))
+    store.write(writes)
+    assert 8 << 20 <= before - store.space().free < 10 << 20
+    store.close()
+
+
+def filled(path: Path) -> str:
+    """A store with tables, a blob file and a write-ahead log; its id."""
+    store = RocksStorage(path, "broker-1")
+    for number in range(3):
+        store.write(one(number))
+    store_id = store.store_id
+    store.close()
+    write_and_kill(path, 10)
+    return store_id
+
+
+def newest(path: Path, pattern: str) -> Path:
+    return max((path / "db").glob(pattern), key=lambda file: file.stat().st_mtime_ns)
+
+
+def break_table(path: Path) -> None:
+    table = max((path / "db").glob("*.sst"), key=lambda file: file.stat().st_size)
+    damage(table, table.stat().st_size - 20)
+
+
+def break_manifest(path: Path) -> None:
+    manifest = newest(path, "MANIFEST-*")
+    damage(manifest, manifest.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (break_table, r"SST file \d+\.sst is damaged"),
+        (lambda path: newest(path, "*.sst").unlink(), r"SST file \d+\.sst is damaged"),
+        (break_manifest, r"MANIFEST-\d+ is damaged"),
+        (lambda path: newest(path, "MANIFEST-*").unlink(), r"MANIFEST-\d+ is damaged"),
+        (lambda path: damage(path / "db" / "CURRENT", 12), "CURRENT is damaged"),
+        (lambda path: (path / "db" / "CURRENT").unlink(), "CURRENT is missing"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_says_which_file_is_damaged_and_what_to_do(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Path], None],
+    says: str,
+) -> None:
+    store_id = filled(tmp_path)
+    spoil(tmp_path)
+    data = {file.name for file in (tmp_path / "db").iterdir() if file.suffix in (".sst", ".blob")}
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.store_id != store_id
+    assert not store.suspect
+    store.close()
+    (said,) = caplog.messages
+    assert re.search(says, said)
+    assert "write-ahead log" not in said
+    assert "Every queue of this broker is affected" in said
+    assert f"logboom store recover {tmp_path / 'damaged-1'}" in said
+    # What is left of the old one is all there.
+    assert data <= {file.name for file in (tmp_path / "damaged-1").iterdir()}
+
+
+def test_a_damaged_write_ahead_log_is_named_and_what_follows_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store_id = filled(tmp_path)
+    wal = newest_wal(tmp_path)
+    damage(wal, wal.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert store.store_id == store_id
+    store.close()
+    assert "the write-ahead log is damaged" in caplog.messages[0]
+    assert "Every queue of this broker may lack its newest entries" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("spoiled", [None, b"", b"not twelve", bytes(range(12))])
+def test_q13_a_store_whose_synced_file_is_gone_or_damaged_is_suspect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoiled: bytes | None
+) -> None:
+    """With it goes the only proof that RocksDB gave all back that was synced."""
+    store_id = filled(tmp_path)
+    file = tmp_path / "synced"
+    file.unlink() if spoiled is None else file.write_bytes(spoiled)
+    store = RocksStorage(tmp_path, "broker-1")
+    assert store.suspect
+    assert store.store_id == store_id
+    assert "`synced` was deleted or damaged" in caplog.text
+    store.absolve()
+    store.close()
+    again = RocksStorage(tmp_path, "broker-1")
+    assert not again.suspect
+    again.close()
+
+
+def test_a_new_store_in_a_folder_whose_old_one_was_deleted_is_not_suspect(tmp_path: Path) -> None:
+    filled(tmp_path)
+    shutil.rmtree(tmp_path / "db")
+    for _ in range(2):
+        store = RocksStorage(tmp_path, "broker-1")
+        assert not store.suspect
+        store.close()
+
+
+def test_damage_that_is_read_names_the_kind_of_file(tmp_path: Path) -> None:
+    filled(tmp_path)
+    RocksStorage(tmp_path, "broker-1").close()
+    for blob in (tmp_path / "db").glob("*.blob"):
+        damage(blob, blob.stat().st_size // 2)
+    store = RocksStorage(tmp_path, "broker-1")
+    with pytest.raises(DataDamaged, match=r"a blob file .* is damaged"):
+        offsets(store)
+    store.close()

@@ -1,0 +1,268 @@
+"""The leader's side of REPLICATE: sessions, holds, budgets, what is told and when."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logboom.nodes.log.keys import Position
+from logboom.wire.errors import LogboomError
+from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicated
+from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
+
+BOTH = (ME, "broker-2")
+
+
+def leader(queues: int = 1) -> tuple[Rig, Peer]:
+    """A leader whose follower is in the ISR."""
+    rig = Rig()
+    rig.lead(isr=BOTH, replicas=BOTH, queues=queues)
+    return rig, rig.follower()
+
+
+def told(peer: Peer) -> list[QueueAnswer]:
+    """What the one answer that came says, queue by queue."""
+    (reply,) = peer.taken()
+    assert isinstance(reply.message, Replicated)
+    return reply.message.answers
+
+
+def test_an_append_wakes_the_held_request_in_the_same_turn() -> None:
+    rig, two = leader()
+    two.ask(fetch(0, (Position(0), -1)))
+    two.taken()
+    assert two.ask(fetch(1)) == []
+    rig.auto_sync = False
+    rig.client().ask(produce(), [batch(2)])
+    answer = two.answer()
+    assert answer.answers[0].frames == 1
+
+
+def test_a_request_without_news_is_held_for_its_time() -> None:
+    rig, two = leader()
+    two.ask(fetch(0, (Position(0), -1)))
+    rig.settle(0.005)
+    assert two.answer().answers[0].frames == 0
+    two.ask(fetch(1, wait_ms=500))
+    rig.settle(0.499)
+    assert two.taken() == []
+    rig.settle(0.001)
+    assert two.answer().answers == []
+
+
+def test_entries_that_the_follower_did_not_take_are_sent_again() -> None:
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    for number in range(3):
+        two.ask(fetch(number, *([(Position(0), -1)] if number == 0 else [])))
+        assert two.answer().answers[0].frames == 1
+    two.ask(fetch(3, (Position(2), 1)))
+    assert rig.replica().hw == Position(2)
+
+
+def test_what_a_lost_answer_said_is_said_again() -> None:
+    """The follower replaced its request while the answer, where to cut, was under way."""
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    two.ask(fetch(0, (Position(9), 1)))
+    assert two.answer().answers[0].status == "CUT"
+    two.ask(fetch(1, heard=-1))
+    assert two.answer().answers[0].status == "CUT"
+    two.ask(fetch(2, heard=1))
+    assert two.taken() == []
+
+
+def test_a_high_watermark_that_was_not_heard_is_told_again() -> None:
+    rig, two = leader()
+    rig.client().ask(produce(), [batch(2)])
+    two.ask(fetch(0, (Position(2), 1)))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+    two.ask(fetch(1, heard=-1))
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "session"), [(1, 7), (3, 8), (5, 7)], ids=["gap", "unknown", "far"]
+)
+def test_a_session_that_is_not_known_at_this_number_is_refused(number: int, session: int) -> None:
+    rig, two = leader()
+    if number != 1:
+        two.ask(fetch(0, (Position(0), -1)))
+    two.ask(fetch(number, session=session))
+    with pytest.raises(LogboomError) as caught:
+        two.answer()
+    assert caught.value.code == "CONFLICT"
+    assert rig.replica().leading is not None
+
+
+def test_the_same_number_again_is_the_same_request_over_a_new_connection() -> None:
+    rig, two = leader()
+    request = fetch(0, (Position(0), -1))
+    two.ask(request)
+    two.taken()
+    again = rig.follower()
+    again.ask(msgspec.structs.replace(request))
+    assert again.replies == [] or again.answer().answers
+
+
+def test_another_epoch_is_stale_and_an_unknown_queue_unknown() -> None:
+    _, two = leader()
+    two.ask(fetch(0, (Position(0), -1), epoch=9))
+    assert two.answer().answers[0].status == "STALE"
+    request = fetch(1)
+    request.queues = [FollowerPosition(77, 0, 1, 0, 0, -1)]
+    two.ask(request)
+    assert two.answer().answers[0].status == "UNKNOWN"
+
+
+def test_one_answer_takes_no_more_than_asked_but_at_least_one_entry() -> None:
+    rig, two = leader(queues=2)
+    client = rig.client()
+    for _ in range(5):
+        client.ask(produce(), [batch(1, value=b"x" * 1_000)])
+        client.ask(produce(queue=1), [batch(1, value=b"x" * 1_000)])
+    request = fetch(0, (Position(0), -1), (Position(0), -1))
+    request.max_bytes = 2_500
+    two.ask(request)
+    (reply,) = two.taken()
+    assert len(reply.batches) == 2
+    seen: set[int] = set()
+    for number in range(1, 3):
+        request = fetch(number, *([(Position(2), 1), (Position(0), -1)] if number == 1 else []))
+        request.max_bytes = 1
+        two.ask(request)
+        (reply,) = two.taken()
+        assert len(reply.batches) == 1
+        assert isinstance(reply.message, Replicated)
+        seen |= {answer.queue for answer in reply.message.answers if answer.frames}
+    # Both queues get their turn.
+    assert seen == {0, 1}
+
+
+def test_a_queue_with_no_room_in_an_answer_has_its_turn_in_the_next() -> None:
+    rig, two = leader(queues=2)
+    for queue in range(2):
+        rig.client().ask(produce(queue=queue), [batch(1, value=b"x" * 1_000)])
+    request = fetch(0, (Position(0), -1), (Position(0), -1))
+    request.max_bytes = 1_500
+    two.ask(request)
+    # The second queue's HW and log start are told, its entry is not.
+    assert [answer.frames for answer in told(two)] == [1, 0]
+    request = fetch(1, (Position(1), 1))
+    request.max_bytes = 1_500
+    two.ask(request)
+    assert [answer.queue for answer in told(two) if answer.frames] == [1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 900), max_size=6), min_size=1, max_size=5),
+    st.lists(st.integers(1, 2_500), min_size=1, max_size=5),
+    st.data(),
+)
+def test_a_follower_gets_everything_whatever_its_answers_have_room_for(
+    sizes: list[list[int]], rooms: list[int], data: st.DataObject
+) -> None:
+    """Nothing is appended meanwhile, and the follower names only what moved."""
+    rig, two = leader(queues=len(sizes))
+    client = rig.client()
+    for queue, values in enumerate(sizes):
+        for size in values:
+            client.ask(produce(queue=queue), [batch(1, value=b"x" * size)])
+    ends = [0] * len(sizes)
+    moved = list(range(len(sizes)))
+    for number in range(sum(map(len, sizes)) + 1):
+        request = fetch(number)
+        request.queues = [
+            FollowerPosition(1, q, 1, ends[q], 0, 1 if ends[q] else -1) for q in moved
+        ]
+        request.max_bytes = rooms[number % len(rooms)]
+        moved = []
+        two.ask(request)
+        if data.draw(st.booleans()):
+            rig.settle(0.003)
+        for answer in told(two) if two.replies else []:
+            ends[answer.queue] += answer.frames
+            moved += [answer.queue] * (answer.frames > 0)
+        if not moved:
+            break
+    assert ends == list(map(len, sizes))
+
+
+def test_where_many_begin_anew_is_told_in_parts() -> None:
+    """What a follower must know to begin anew takes room in an answer, too."""
+    rig, two = leader(queues=3)
+    client = rig.client()
+    for queue in range(3):
+        for producer in range(20):
+            client.ask(produce("leader", queue), [batch(1, producer, 0, 0)])
+        replica = rig.replica(queue)
+        replica.raise_hw(replica.end)
+        replica.trimmed(20, 0)
+    places = [(Position(0), -1)] * 3
+    for number in range(3):
+        request = fetch(number, *(places if number == 0 else []))
+        request.max_bytes = 10
+        two.ask(request)
+        (answer,) = told(two)
+        assert (answer.queue, answer.status) == (number, "RESET")
+        assert len(answer.state) > 10
+
+
+def test_what_is_gone_is_fed_no_more() -> None:
+    rig, two = leader()
+    two.ask(fetch(0, (Position(0), -1)))
+    two.taken()
+    request = fetch(1)
+    request.gone = [(1, 0)]
+    two.ask(request)
+    rig.client().ask(produce(), [batch()])
+    assert two.taken() == []
+
+
+def test_a_node_speaks_only_for_itself() -> None:
+    _, two = leader()
+    two.ask(fetch(0, (Position(0), -1), broker="broker-3"))
+    with pytest.raises(LogboomError) as caught:
+        two.answer()
+    assert caught.value.code == "UNAUTHENTICATED"
+
+
+def test_a_client_may_not_replicate() -> None:
+    rig, _ = leader()
+    client = rig.client("broker-2")
+    client.ask(fetch(0, (Position(0), -1)))
+    with pytest.raises(LogboomError) as caught:
+        client.answer()
+    assert caught.value.code == "UNAUTHENTICATED"
+
+
+def test_news_of_the_hw_alone_waits_no_longer_than_five_ms() -> None:
+    rig, two = leader()
+    rig.lead(isr=(*BOTH, "broker-3"), replicas=(*BOTH, "broker-3"))
+    three = rig.follower("broker-3")
+    rig.client().ask(produce(), [batch()])
+    two.ask(fetch(0, (Position(1), 1)))
+    two.taken()
+    two.ask(fetch(1))
+    asked_at = rig.mono
+    three.ask(fetch(0, (Position(1), 1), broker="broker-3"))
+    assert two.taken() == []
+    assert rig.broker.feeder.deadline() <= asked_at + 0.005
+    rig.settle(0.005)
+    assert two.answer().answers[0].hw_offset == 1
+
+
+def test_an_older_process_of_a_broker_counts_for_nothing() -> None:
+    rig, two = leader()
+    rig.client().ask(produce(), [batch()])
+    # Metadata knows a newer one, perhaps with another disk.
+    two.ask(fetch(0, (Position(1), 1), instance_epoch=49))
+    with pytest.raises(LogboomError) as caught:
+        two.answer()
+    assert caught.value.code == "FENCED"
+    assert rig.replica().hw == Position(0)

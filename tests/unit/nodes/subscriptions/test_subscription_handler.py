@@ -1,0 +1,496 @@
+"""Subscriptions at a leader: attached, served, acknowledged, and going on elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logboom.nodes.log.keys import Position
+from logboom.wire.batch import encode_batch, open_batch
+from logboom.wire.errors import (
+    GroupError,
+    InvalidRequest,
+    NotEnoughReplicas,
+    NotLeader,
+    Refused,
+    Unavailable,
+    UnknownResource,
+)
+from logboom.wire.messages import Ok
+from logboom.wire.subscription_messages import (
+    AlterSubscription,
+    Delivered,
+    DescribeSubscriptions,
+    Detach,
+    Receive,
+    Settled,
+    SettleMessages,
+    Span,
+    Subscribe,
+    Subscribed,
+    SubscriptionConfig,
+    SubscriptionsDescribed,
+    SubscriptionState,
+)
+from logboom.wire.view import TopicConfig
+from tests.unit.nodes.rig import ME, Peer, Rig, batch, fetch, produce
+
+PAIR = (ME, "broker-2")
+SHARED = SubscriptionConfig(kind="shared")
+
+
+class Reader:
+    """A consumer of subscription "s", played by hand."""
+
+    def __init__(self, rig: Rig, name: str = "one", config: SubscriptionConfig = SHARED) -> None:
+        self.rig = rig
+        self.name = name
+        self.config = config
+        self.session = 0
+        self.number = 0
+        self.peer = rig.client(name)
+
+    def subscribe(self, **options: Any) -> Any:
+        """Attach, in a new session."""
+        self.session += 1
+        self.number = 0
+        message = Subscribe(
+            0,
+            30_000,
+            "flights",
+            0,
+            "s",
+            self.name,
+            self.session,
+            self.config,
+            **{"start": "first", **options},
+        )
+        self.peer.ask(message)
+        return self.peer.answer()
+
+    def receive(self, messages: int = 100, wait_ms: int = 5_000) -> list[bytes | None]:
+        """Give permits; the values that came at once."""
+        self.number += 1
+        self.ask_again(messages, wait_ms)
+        return self.taken()
+
+    def ask_again(self, messages: int = 100, wait_ms: int = 5_000) -> None:
+        """The same Receive once more."""
+        message = Receive(
+            0,
+            30_000,
+            "flights",
+            0,
+            "s",
+            self.name,
+            self.session,
+            self.number,
+            messages,
+            1 << 20,
+            wait_ms,
+        )
+        self.peer.ask(message)
+
+    def taken(self) -> list[bytes | None]:
+        """The values that have come since."""
+        values: list[bytes | None] = []
+        for reply in self.peer.taken():
+            if reply.error is not None:
+                raise reply.error
+            assert isinstance(reply.message, Delivered)
+            for entry, bits in zip(reply.batches, reply.message.chosen, strict=True):
+                all_values = open_batch(entry).values()
+                chosen = int.from_bytes(bits, "little") if bits else -1
+                values += [value for at, value in enumerate(all_values) if chosen >> at & 1]
+        return values
+
+    def settle(
+        self, *spans: Span, up_to: int = -1, again: list[tuple[int, int, int]] | None = None
+    ) -> Any:
+        """Acknowledge; what was refused."""
+        self.peer.ask(
+            SettleMessages(
+                0,
+                30_000,
+                "flights",
+                0,
+                "s",
+                self.name,
+                self.session,
+                list(spans),
+                up_to,
+                again or [],
+            )
+        )
+        answer = self.peer.answer()
+        assert isinstance(answer, Settled)
+        return answer.refused
+
+
+def alone() -> Rig:
+    """A broker that leads a queue of one replica."""
+    rig = Rig()
+    rig.lead()
+    return rig
+
+
+def send(rig: Rig, *values: bytes) -> None:
+    """Produce one batch, a key a message."""
+    writer = rig.client("writer")
+    writer.ask(produce(), [encode_batch(list(values), keys=list(values), now_ms=5)])
+
+
+def state(rig: Rig, name: str = "s") -> SubscriptionState:
+    """What the leader tells of a subscription."""
+    peer = rig.client("operator")
+    peer.ask(DescribeSubscriptions(0, 5_000, "flights", 0, name))
+    answer = peer.answer()
+    assert isinstance(answer, SubscriptionsDescribed)
+    return answer.subscriptions[0]
+
+
+def alter(rig: Rig, change: Any, offset: int = 0, *, force: bool = False, name: str = "s") -> Any:
+    """End or reset a subscription."""
+    peer = rig.client("operator")
+    peer.ask(AlterSubscription(0, 5_000, "flights", 0, name, change, offset, force))
+    return peer.answer()
+
+
+def test_messages_come_to_who_waits_and_acknowledged_ones_never_again() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    assert reader.subscribe().floor == 0
+    assert reader.receive() == []
+    send(rig, b"a", b"b")
+    assert reader.taken() == [b"a", b"b"]
+    assert reader.settle((0, 1)) == []
+    assert reader.settle((0, 1), (1, 2), (5, 6)) == [(5, 6)]
+    told = state(rig)
+    assert (told.floor, told.unacked, told.held, told.kind) == (2, 0, 0, "shared")
+    assert rig.replica().cursors.cursors["s"].acks.floor == 2
+    again = Rig(rig.storage, incarnation="two")
+    again.lead(epoch=2)
+    other = Reader(again, "two")
+    other.subscribe()
+    assert other.receive() == []
+    send(again, b"c")
+    assert other.taken() == [b"c"]
+
+
+def test_an_acknowledgement_is_answered_once_it_is_replicated() -> None:
+    rig = Rig()
+    rig.lead(isr=PAIR, replicas=PAIR)
+    follower = rig.follower()
+    reader = Reader(rig)
+    reader.peer.ask(Subscribe(0, 30_000, "flights", 0, "s", "one", 1, SHARED, 0, None, "first"))
+    assert reader.peer.taken() == []
+    follower.ask(fetch(0, (Position(0, 1), 1)))
+    assert isinstance(reader.peer.answer(), Subscribed)
+    reader.session = 1
+    send(rig, b"a")
+    follower.ask(fetch(1, (Position(1), 1)))
+    assert reader.receive() == [b"a"]
+    reader.peer.ask(SettleMessages(0, 9_000, "flights", 0, "s", "one", 1, [(0, 1)]))
+    assert reader.peer.taken() == []
+    assert rig.replica().cursors.cursors["s"].acks.floor == 0
+    follower.ask(fetch(2, (Position(1, 1), 1)))
+    assert isinstance(reader.peer.answer(), Settled)
+    assert rig.replica().cursors.cursors["s"].acks.floor == 1
+    # With too few in sync nothing is acknowledged, and nothing lost.
+    rig.lead(isr=[ME], replicas=PAIR, config=TopicConfig(retention_ms=-1, min_in_sync=2))
+    with pytest.raises(NotEnoughReplicas):
+        reader.settle((0, 1))
+
+
+def test_a_new_leader_serves_nobody_before_it_knows_all_that_was_acknowledged() -> None:
+    rig = Rig()
+    rig.lead(isr=PAIR, replicas=PAIR)
+    follower = rig.follower()
+    reader = Reader(rig)
+    reader.peer.ask(Subscribe(0, 30_000, "flights", 0, "s", "one", 1, SHARED, 0, None, "first"))
+    follower.ask(fetch(0, (Position(0, 1), 1)))
+    reader.session = 1
+    reader.peer.taken()
+    send(rig, b"a")
+    follower.ask(fetch(1, (Position(1), 1)))
+    assert reader.receive() == [b"a"]
+    reader.peer.ask(SettleMessages(0, 9_000, "flights", 0, "s", "one", 1, [(0, 1)]))
+    again = Rig(rig.storage, incarnation="two")
+    again.lead(epoch=2, isr=PAIR, replicas=PAIR)
+    other = Reader(again, "two")
+    with pytest.raises(Unavailable):
+        other.subscribe()
+    again.follower().ask(fetch(0, (Position(1, 1), 1), epoch=2))
+    other.subscribe()
+    assert other.receive() == []
+
+
+def test_a_consumer_that_is_silent_loses_what_it_holds() -> None:
+    rig = alone()
+    one, two = Reader(rig, "one"), Reader(rig, "two")
+    one.subscribe()
+    two.subscribe()
+    send(rig, b"a")
+    assert one.receive() == [b"a"]
+    two.receive(wait_ms=5_000)
+    rig.settle(9.9)
+    assert two.taken() == []
+    two.receive(wait_ms=5_000)
+    rig.settle(0.2)
+    assert two.taken() == [b"a"]
+    with pytest.raises(GroupError, match="subscribe again"):
+        one.settle((0, 1))
+    assert [c.name for c in state(rig).consumers] == ["two"]
+    assert state(rig).again == [(0, 1)]
+
+
+def test_one_that_dies_while_it_waits_is_gone_a_session_after_it_asked() -> None:
+    rig = alone()
+    one, two = Reader(rig, "one"), Reader(rig, "two")
+    one.subscribe()
+    two.subscribe()
+    one.receive(wait_ms=60_000)
+    rig.settle(4.0)
+    send(rig, b"a")
+    assert one.taken() == [b"a"]
+    two.receive(wait_ms=5_000)
+    rig.settle(5.9)
+    two.receive(wait_ms=5_000)
+    rig.settle(0.1)
+    assert two.taken() == [b"a"]
+
+
+def test_a_hold_ends_without_a_batch_and_permits_stay() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    reader.receive(5, wait_ms=1_000)
+    rig.settle(1.0)
+    assert reader.taken() == []
+    send(rig, b"a")
+    assert reader.taken() == []
+    assert reader.receive(0) == [b"a"]
+    assert state(rig).consumers[0].permits == 4
+
+
+def test_a_receive_that_is_sent_again_counts_once_and_a_lost_answer_begins_anew() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    reader.receive(5)
+    reader.ask_again(5)
+    assert state(rig).consumers[0].permits == 5
+    send(rig, b"a")
+    assert reader.taken() == [b"a"]
+    reader.ask_again(5)
+    with pytest.raises(GroupError, match="subscribe again"):
+        reader.taken()
+    reader.subscribe()
+    assert reader.receive() == [b"a"]
+
+
+def test_one_that_goes_gives_back_what_it_holds() -> None:
+    rig = alone()
+    one, two = Reader(rig, "one"), Reader(rig, "two")
+    one.subscribe()
+    two.subscribe()
+    send(rig, b"a")
+    assert one.receive() == [b"a"]
+    assert two.receive() == []
+    one.peer.ask(Detach(0, 5_000, "flights", 0, "s", "one", 1))
+    assert isinstance(one.peer.answer(), Ok)
+    assert two.taken() == [b"a"]
+    one.peer.ask(Detach(0, 5_000, "flights", 0, "s", "one", 1))
+    assert isinstance(one.peer.answer(), Ok)
+
+
+def test_what_is_given_back_comes_again_with_its_count_whoever_leads() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    send(rig, b"a", b"b")
+    assert reader.receive() == [b"a", b"b"]
+    assert reader.settle(again=[(0, 1, 2_000)]) == []
+    assert reader.settle((1, 2)) == []
+    assert reader.receive() == []
+    rig.settle(2.0)
+    assert reader.taken() == [b"a"]
+    again = Rig(rig.storage, incarnation="two")
+    again.lead(epoch=2)
+    assert state(again).again == [(0, 1)]
+    with pytest.raises(InvalidRequest, match="delay"):
+        reader.settle(again=[(0, 1, -1)])
+
+
+def test_keys_go_to_one_consumer_as_parts_of_batches() -> None:
+    rig = alone()
+    config = SubscriptionConfig(kind="key_shared")
+    one, two = Reader(rig, "one", config), Reader(rig, "two", config)
+    one.subscribe()
+    two.subscribe()
+    keys = [b"k%d" % n for n in range(20)]
+    send(rig, *keys)
+    first, second = one.receive(), two.receive()
+    assert first
+    assert second
+    assert sorted([*first, *second], key=lambda v: v or b"") == sorted(keys)
+    send(rig, *keys)
+    assert one.receive() == first
+    ranges = {c.name: c.ranges for c in state(rig).consumers}
+    assert ranges == {"two": [(0, 32_768)], "one": [(32_769, 65_535)]}
+
+
+def test_what_does_not_fit_the_subscription_is_refused() -> None:
+    rig = alone()
+    Reader(rig, "one").subscribe()
+    other = Reader(rig, "two", SubscriptionConfig(kind="failover"))
+    with pytest.raises(GroupError, match="kind 'shared' and not 'failover'") as mismatch:
+        other.subscribe()
+    assert mismatch.value.fields["different"] == "kind"
+    exclusive = Rig()
+    exclusive.lead()
+    Reader(exclusive, "one", SubscriptionConfig()).subscribe()
+    with pytest.raises(Refused, match="one") as busy:
+        Reader(exclusive, "two", SubscriptionConfig()).subscribe()
+    assert busy.value.code == "CONSUMER_BUSY"
+    for config in (
+        SubscriptionConfig(kind="shared", session_ms=1),
+        SubscriptionConfig(kind="shared", filter="a WHERE"),
+        SubscriptionConfig(kind="shared", look_ahead=0),
+    ):
+        with pytest.raises(InvalidRequest):
+            Reader(alone(), "x", config).subscribe()
+    with pytest.raises(InvalidRequest, match="name"):
+        Reader(alone(), "").subscribe()
+    with pytest.raises(UnknownResource):
+        Reader(alone()).subscribe(create=False)
+    with pytest.raises(GroupError, match="subscribe again"):
+        Reader(alone()).receive()
+
+
+def test_a_subscription_is_reset_and_ended() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    for value in (b"a", b"b", b"c"):
+        send(rig, value)
+    reader.receive()
+    reader.settle((0, 1), (1, 2))
+    reader.receive()
+    with pytest.raises(Refused, match="force"):
+        alter(rig, "reset", 1)
+    assert isinstance(alter(rig, "reset", 1, force=True), Ok)
+    with pytest.raises(GroupError, match="subscribe again"):
+        reader.taken()
+    reader.subscribe()
+    assert reader.receive() == [b"b", b"c"]
+    assert isinstance(alter(rig, "end", force=True), Ok)
+    with pytest.raises(UnknownResource):
+        alter(rig, "end")
+    assert rig.storage.content("cursor") == {}
+    reader.peer.taken()
+    reader.subscribe(start="last")
+    assert reader.receive() == []
+    again = Rig(rig.storage, incarnation="two")
+    again.lead(epoch=2)
+    assert state(again).floor == 3
+
+
+def test_a_subscription_begins_where_it_is_told_to() -> None:
+    rig = alone()
+    send(rig, b"a")
+    reader = Reader(rig)
+    reader.subscribe(start="last")
+    assert reader.receive() == []
+    send(rig, b"b")
+    assert reader.taken() == [b"b"]
+
+
+def test_q11_past_the_lease_nothing_is_delivered() -> None:
+    """Another may lead, and have confirmed what is not known to be acknowledged here."""
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    send(rig, b"a")
+    assert reader.receive() == [b"a"]
+    rig.granting = False
+    rig.settle(2.5)
+    reader.settle(again=[(0, 1, 0)])
+    send(rig, b"b")
+    assert reader.receive(wait_ms=60_000) == []
+    rig.settle(1.0)
+    rig.granting = True
+    rig.settle(1.5)
+    assert reader.taken() == [b"a"]
+    assert reader.receive() == [b"b"]
+
+
+def test_a_leadership_that_ends_sends_its_consumers_away() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    reader.receive()
+    rig.lead(epoch=2, leader="broker-2", isr=PAIR, replicas=PAIR)
+    with pytest.raises(NotLeader):
+        reader.taken()
+    assert rig.broker.desk.served == {}
+
+
+def test_retention_goes_on_and_cursors_are_told_anew() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=1_000))
+    reader = Reader(rig)
+    reader.subscribe()
+    writer = rig.client("writer")
+    for _ in range(5):
+        writer.ask(produce(), [batch(3)])
+    reader.receive()
+    reader.settle((0, 3))
+    for _ in range(30):
+        rig.wall_ms += 10_000
+        rig.settle(10.0)
+        writer.ask(produce(), [batch(1)])
+    assert rig.replica().start > 15
+    assert rig.broker.stats.counters["dispatch_expired"] >= 12
+    fresh = Rig(rig.storage, incarnation="two")
+    fresh.lead(epoch=2)
+    assert state(fresh).floor >= 3
+
+
+def test_what_retention_removed_is_done_with_though_nothing_new_comes() -> None:
+    rig = Rig()
+    rig.lead(config=TopicConfig(retention_ms=60_000))
+    reader = Reader(rig)
+    reader.subscribe()
+    rig.client("writer").ask(produce(), [batch(3)])
+    reader.receive()
+    reader.settle(again=[(0, 3, 3_600_000)])
+    for _ in range(20):
+        rig.wall_ms += 8_000
+        rig.settle(8.0)
+        reader.receive(wait_ms=0)
+    assert rig.replica().start == 3
+    assert (state(rig).floor, state(rig).unacked) == (3, 0)
+    assert rig.replica().cursors.cursors["s"].acks.floor == 3
+
+
+def test_an_ack_among_a_hundred_thousand_holes_writes_little() -> None:
+    rig = alone()
+    reader = Reader(rig)
+    reader.subscribe()
+    writer: Peer = rig.client("writer")
+    for _ in range(20):
+        writer.ask(produce(), [batch(5_000)])
+    config = SubscriptionConfig(kind="shared", most_unacked=500_000, most_unacked_all=500_000)
+    reader.config = config
+    reader.subscribe()
+    while len(reader.receive(200_000)):
+        pass
+    for start in range(0, 100_000, 10_000):
+        reader.settle(*((offset, offset + 1) for offset in range(start + 1, start + 10_000, 2)))
+    before = rig.broker.stats.counters["cursor_delta_bytes"]
+    assert reader.settle((50_000, 50_001)) == []
+    assert rig.broker.stats.counters["cursor_delta_bytes"] - before < 40
+    stored = rig.storage.content("cursor")
+    assert sum(len(key) + len(value) for key, value in stored.items()) < 100_000

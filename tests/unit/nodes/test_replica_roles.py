@@ -1,0 +1,157 @@
+"""Roles from metadata: what is deleted goes, what is made again begins empty."""
+
+from __future__ import annotations
+
+import pytest
+
+from logboom.nodes.log.keys import queue_key
+from logboom.nodes.log.storage import WriteSet
+from logboom.wire.errors import NotLeader
+from logboom.wire.messages import Heartbeat, Replicate
+from logboom.wire.view import QueueView, TopicConfig, TopicView
+from tests.sim.world.storage import SimulatedStorage
+from tests.unit.nodes.rig import ME, Rig, batch, produce
+
+BOTH = (ME, "broker-2")
+
+
+def test_a_deleted_topic_leaves_nothing_behind() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.client().ask(produce(), [batch(3)])
+    rig.publish()
+    rig.settle()
+    assert rig.broker.queues.replicas == {}
+    assert rig.storage.content("log") == {}
+    assert rig.storage.content("state") == {}
+
+
+def test_a_topic_deleted_while_the_broker_was_down_goes_once_it_is_registered() -> None:
+    first = Rig()
+    first.lead()
+    first.client().ask(produce(), [batch(3)])
+    rig = Rig(first.storage, incarnation="two", register=False)
+    rig.publish()
+    assert len(rig.storage.content("log")) == 1
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.publish()
+    rig.settle()
+    assert rig.storage.content("log") == {}
+
+
+def test_what_compaction_once_left_of_a_deleted_queue_goes_once_the_broker_is_registered() -> None:
+    """Versions that forgot that family left it there; a queue of such an id is never made again."""
+    storage = SimulatedStorage("store-1")
+    writes = WriteSet()
+    writes.put("compact", queue_key(77, 0, b"k"), b"something")
+    storage.write(writes)
+    rig = Rig(storage)
+    rig.lead()
+    rig.settle()
+    assert rig.storage.content("compact") == {}
+    assert set(rig.broker.queues.replicas) == {(1, 0)}
+
+
+def test_nobody_is_followed_by_metadata_that_is_older_than_the_process() -> None:
+    """A name server that is cut off still tells of a leader that was deposed since."""
+    first = Rig()
+    first.lead(replicas=(ME, "broker-2", "broker-3"))
+    rig = Rig(first.storage, incarnation="two", register=False)
+    old, new = rig.stations["b2:7711"], rig.stations["b3:7711"]
+    rig.lead(1, leader="broker-2", isr=BOTH, replicas=(ME, "broker-2", "broker-3"))
+    rig.instance_epoch = 9
+    rig.decide(value=9)
+    rig.settle(1.0)
+    assert old.count(Replicate) == 0
+    rig.lead(5, leader="broker-3", isr=BOTH, replicas=(ME, "broker-2", "broker-3"))
+    rig.settle(1.0)
+    assert (old.count(Replicate), new.count(Replicate)) == (0, 1)
+
+
+def test_a_topic_made_again_with_fewer_queues_leaves_none_of_the_others_behind() -> None:
+    """Deleted and made again between two looks: metadata shows the new one only."""
+    rig = Rig()
+    rig.lead(queues=3)
+    client = rig.client()
+    for queue in range(3):
+        client.ask(produce(queue=queue), [batch(3)])
+    view = QueueView([ME], ME, 1, rig.version + 1, [ME], [])
+    config = TopicConfig(retention_ms=-1)
+    rig.publish(TopicView("flights", 2, config, [view], rig.version + 1))
+    rig.settle()
+    assert set(rig.broker.queues.replicas) == {(2, 0)}
+    assert rig.storage.content("log") == {}
+    client.ask(produce(queue=2), [batch(1)])
+    with pytest.raises(NotLeader):
+        client.answer()
+    rig.publish()
+    rig.settle()
+    assert rig.broker.queues.replicas == {}
+    assert rig.broker.queues.held("flights") == []
+
+
+def test_a_topic_made_again_under_its_name_is_empty() -> None:
+    rig = Rig()
+    rig.lead()
+    client = rig.client()
+    client.ask(produce(), [batch(3)])
+    assert rig.view is not None
+    (topic,) = rig.view.topics
+    topic = type(topic)(topic.name, 2, topic.config, topic.queues, rig.version + 1)
+    rig.publish(topic)
+    client.ask(produce(), [batch(1)])
+    assert client.answer().base_offset == 0
+    assert set(rig.broker.queues.replicas) == {(2, 0)}
+
+
+def test_without_a_leader_a_queue_is_neither_led_nor_followed() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.lead(2, leader=None)
+    replica = rig.replica()
+    assert (replica.role, replica.leading, rig.broker.roles.led) == ("none", None, {})
+    client = rig.client()
+    client.ask(produce(), [batch()])
+    with pytest.raises(NotLeader):
+        client.answer()
+    rig.lead(3, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(1.0)
+    assert replica.role == "follower"
+    rig.lead(4, leader=None, isr=BOTH, replicas=BOTH)
+    assert (replica.role, replica.leader, replica.leader_epoch) == ("none", None, 4)
+
+
+def test_q2_metadata_that_knows_another_process_of_this_broker_makes_nobody_lead() -> None:
+    rig = Rig(register=False)
+    rig.instance_epoch = 8
+    rig.decide(value=9)
+    rig.lead()
+    client = rig.client()
+    for known, role in ((8, "none"), (9, "leader")):
+        rig.instance_epoch = known
+        rig.lead()
+        assert rig.replica().role == role
+        client.ask(produce(), [batch()])
+        if role == "none":
+            with pytest.raises(NotLeader):
+                client.answer()
+    assert client.answer().base_offset == 0
+
+
+def test_a_fenced_broker_follows_nobody_until_it_is_registered_anew() -> None:
+    rig = Rig()
+    rig.lead()
+    rig.granting = rig.registering = False
+    rig.settle(1.1)
+    rig.refuse(rig.ns.take(Heartbeat), NotLeader("fenced", "FENCED"))
+    assert rig.replica().role == "none"
+    rig.lead(2, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(0.5)
+    leader = rig.stations["b2:7711"]
+    assert (rig.replica().role, leader.count(Replicate)) == ("none", 0)
+    rig.instance_epoch = 7
+    rig.decide(value=7)
+    rig.lead(3, leader="broker-2", isr=BOTH, replicas=BOTH)
+    rig.settle(0.5)
+    assert (rig.replica().role, leader.count(Replicate)) == ("follower", 1)

@@ -1,0 +1,328 @@
+"""The listening side, pure: who is behind each routing id, and what they may ask.
+
+`Acceptor.admit` decodes, answers what belongs to the connection itself (HELLO, proof, ping) and every
+malformed frame, and hands on the rest with the peer's identity. A peer without a session gets
+NEED_HELLO (W1); one that is silent for `IDLE` seconds is forgotten and must greet again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from logboom.wire.actor import Effects, PeerAddress, Send
+from logboom.wire.commands import (
+    AllocateProducerIds,
+    AlterTopic,
+    Barrier,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeader,
+    RemoveBroker,
+)
+from logboom.wire.errors import InvalidRequest, LogboomError, Refused
+from logboom.wire.frames import Frame, decode, encode, id_of
+from logboom.wire.group_commands import AlterGroup, DeleteGroup, ResetOffsets
+from logboom.wire.hello import PeerKind, proof, verify_proof
+from logboom.wire.messages import (
+    NODES_ONLY,
+    OLDEST_VERSION,
+    OPERATORS_ONLY,
+    PROTOCOL_VERSION,
+    AnyMessage,
+    Challenge,
+    Failure,
+    Hello,
+    NeedHello,
+    Ping,
+    Pong,
+    Propose,
+    Prove,
+    Welcome,
+    WireMessage,
+)
+from logboom.wire.transactions import Decide, OpenApplication
+
+IDLE: Final = 30.0
+"""Seconds of silence after which a session is forgotten."""
+MAX_SESSIONS: Final = 20_000
+"""Sessions a listener keeps; past it the longest silent go first."""
+PROVE_S: Final = 10.0
+"""Seconds that a node has to answer a challenge."""
+MAX_GREETINGS: Final = 1_000
+"""Challenges without an answer that are remembered; past it the oldest go first."""
+MAX_CLIENT_ID: Final = 256
+"""Characters of a client id."""
+MAX_CREDENTIALS: Final = 8 * 1024
+"""Bytes of the credentials in HELLO."""
+MAX_NONCE: Final = 64
+"""Bytes of a nonce."""
+MAX_STRANGERS_FRAME: Final = 64 * 1024
+"""Bytes of a message frame that is looked at without a session: HELLO and PROVE are small."""
+MAX_CLIENTS_FRAME: Final = 2 * 1024 * 1024
+"""Bytes of a client's message frame."""
+MAX_FRAMES: Final = 64
+"""Frames of a request: one message, and at most a batch for all that is sent to listeners today."""
+CLIENT_COMMANDS: Final = (
+    CreateTopic,
+    AlterTopic,
+    DeleteTopic,
+    ElectLeader,
+    AllocateProducerIds,
+    Barrier,
+    AlterGroup,
+    DeleteGroup,
+    ResetOffsets,
+    OpenApplication,
+    Decide,
+)
+"""Commands that any client may propose; all others need the cluster key."""
+OPERATOR_COMMANDS: Final = (RemoveBroker,)
+"""Commands that a client with the cluster key may propose besides; all others need a node."""
+
+
+@dataclass(slots=True)
+class PeerSession:
+    """A session: who greeted from this address."""
+
+    address: PeerAddress
+    client_id: str
+    kind: PeerKind
+    instance_epoch: int
+    version: int
+    heard: float
+    proven: bool = False
+    """Whether it proved that it holds the cluster key; nodes always did."""
+
+
+@dataclass(slots=True)
+class _Handshake:
+    """A HELLO of a node that was challenged."""
+
+    hello: Hello
+    nonce: bytes
+    version: int
+    at: float
+
+
+class Acceptor:
+    """Sessions of one or more listeners of a node."""
+
+    def __init__(
+        self, node_id: str, cluster_key: bytes, rng: random.Random, cluster_id: str = ""
+    ) -> None:
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.version_max = PROTOCOL_VERSION
+        self._key = cluster_key
+        self._rng = rng
+        self._peers: dict[PeerAddress, PeerSession] = {}
+        self._greetings: dict[PeerAddress, _Handshake] = {}
+        self._swept = 0.0
+        self._expelled: frozenset[str] = frozenset()
+
+    def expel(self, name_servers: Collection[str]) -> None:
+        """These were removed from the group for good: they have no session here any more, and are
+        told so when they greet."""
+        if len(name_servers) == len(self._expelled):
+            return
+        self._expelled = frozenset(name_servers)
+        for address, peer in list(self._peers.items()):
+            if peer.kind == "name-server" and peer.client_id in self._expelled:
+                del self._peers[address]
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    @property
+    def greetings(self) -> int:
+        """Challenges to nodes that have no answer yet."""
+        return len(self._greetings)
+
+    def peer(self, address: PeerAddress) -> PeerSession | None:
+        """The session at an address, if there is one."""
+        return self._peers.get(address)
+
+    def kind_of(self, address: PeerAddress) -> PeerKind | None:
+        """The kind of the session at an address, if there is one."""
+        peer = self._peers.get(address)
+        return None if peer is None else peer.kind
+
+    def admit(
+        self, address: PeerAddress, frames: Sequence[Frame], out: Effects, now: float
+    ) -> tuple[PeerSession, AnyMessage, Sequence[Frame]] | None:
+        """A request to serve, or None when the gate has dealt with it."""
+        peer = self._peers.get(address)
+        try:
+            if peer is None and frames and len(frames[0]) > MAX_STRANGERS_FRAME:
+                # A request after a reconnect, perhaps: it comes again after the greeting (W1).
+                out.sends.append(Send(address, encode(NeedHello(0))))
+                return None
+            _check_size(peer, frames)
+            message = decode(frames)
+        except InvalidRequest as error:
+            number = error.fields.get("id")
+            out.sends.append(
+                Send(address, error_frames(number if isinstance(number, int) else 0, error))
+            )
+            return None
+        if peer is not None:
+            peer.heard = now
+        match message:
+            case Hello():
+                self._greet(address, message, out, now)
+            case Prove():
+                self._check(address, message, out, now)
+            case _ if peer is None:
+                out.sends.append(Send(address, encode(NeedHello(0))))
+            case Ping():
+                out.sends.append(Send(address, encode(Pong(message.id))))
+            case _:
+                denied = _denial(peer, message)
+                if denied is not None:
+                    out.sends.append(Send(address, error_frames(message.id, denied)))
+                    return None
+                return peer, message, frames[1:]
+        return None
+
+    def sweep(self, now: float) -> list[PeerAddress]:
+        """Forget silent sessions, at most once a second; their addresses are returned."""
+        if now - self._swept < 1.0:
+            return []
+        self._swept = now
+        gone = [a for a, p in self._peers.items() if now - p.heard > IDLE]
+        if len(self._peers) - len(gone) > MAX_SESSIONS:
+            by_silence = sorted(self._peers.values(), key=lambda p: p.heard)
+            gone = [p.address for p in by_silence[: len(self._peers) - MAX_SESSIONS]]
+        for address in gone:
+            del self._peers[address]
+        for address in [a for a, g in self._greetings.items() if now - g.at > PROVE_S]:
+            del self._greetings[address]
+        return gone
+
+    def _greet(self, address: PeerAddress, hello: Hello, out: Effects, now: float) -> None:
+        fault = _fault_of(hello)
+        if fault is not None:
+            out.sends.append(
+                Send(address, error_frames(hello.id, InvalidRequest(fault, "TOO_LARGE")))
+            )
+            return
+        version = min(hello.version_max, self.version_max)
+        if version < max(hello.version_min, OLDEST_VERSION):
+            text = (
+                f"{self.node_id} speaks protocol {OLDEST_VERSION} to {self.version_max}, you speak "
+                f"{hello.version_min} to {hello.version_max}: upgrade the older side"
+            )
+            error = Refused(text, "UNSUPPORTED_VERSION")
+            out.sends.append(Send(address, error_frames(hello.id, error)))
+            return
+        if hello.kind == "client" and not hello.nonce:
+            self._open(address, hello, version, out, now)
+            return
+        nonce = self._rng.randbytes(16)
+        self._greetings.pop(address, None)
+        while len(self._greetings) >= MAX_GREETINGS:
+            del self._greetings[next(iter(self._greetings))]
+        self._greetings[address] = _Handshake(hello, nonce, version, now)
+        shown = proof(self._key, "listener", hello.nonce, nonce, hello.client_id)
+        # Not the HELLO's id: a challenge is no answer yet.
+        out.sends.append(Send(address, encode(Challenge(0, nonce, shown))))
+
+    def _check(self, address: PeerAddress, message: Prove, out: Effects, now: float) -> None:
+        greeting = self._greetings.pop(address, None)
+        if greeting is None:
+            out.sends.append(Send(address, encode(NeedHello(0))))
+            return
+        hello = greeting.hello
+        expected = proof(self._key, "dialer", hello.nonce, greeting.nonce, hello.client_id)
+        if not verify_proof(expected, message.proof):
+            mend = "give all nodes the same key file"
+            if hello.kind == "client":
+                mend = "use the key file that this cluster's nodes have"
+            text = f"{self.node_id} holds another cluster key: {mend}"
+            error = Refused(text, "UNAUTHENTICATED")
+            out.sends.append(Send(address, error_frames(message.id, error)))
+            return
+        if hello.kind == "name-server" and hello.client_id in self._expelled:
+            error = Refused(removed_text(hello.client_id), "FENCED")
+            out.sends.append(Send(address, error_frames(message.id, error)))
+            return
+        self._open(address, hello, greeting.version, out, now, proven=True)
+
+    def _open(
+        self,
+        address: PeerAddress,
+        hello: Hello,
+        version: int,
+        out: Effects,
+        now: float,
+        *,
+        proven: bool = False,
+    ) -> None:
+        self._peers[address] = PeerSession(
+            address, hello.client_id, hello.kind, hello.instance_epoch, version, now, proven
+        )
+        out.sends.append(Send(address, encode(Welcome(0, version, self.node_id, self.cluster_id))))
+
+
+def removed_text(name_server: str) -> str:
+    """What a name server is told that was removed."""
+    return (
+        f"{name_server} was removed from the group of name servers: it serves nobody any more; to "
+        "take part again, join with an empty data folder under an id never used before"
+    )
+
+
+def _fault_of(hello: Hello) -> str | None:
+    """What of a HELLO is longer than it may be; None: nothing."""
+    if len(hello.client_id) > MAX_CLIENT_ID:
+        return f"client_id of {len(hello.client_id)} characters; at most {MAX_CLIENT_ID} are taken"
+    if len(hello.credentials) > MAX_CREDENTIALS:
+        return f"credentials of {len(hello.credentials)} bytes; at most {MAX_CREDENTIALS} are taken"
+    if len(hello.nonce) > MAX_NONCE:
+        return f"nonce of {len(hello.nonce)} bytes; at most {MAX_NONCE} are taken"
+    return None
+
+
+def _check_size(peer: PeerSession | None, frames: Sequence[Frame]) -> None:
+    """Check the size of a request before anything of it is decoded.
+
+    Raises:
+        InvalidRequest: MALFORMED or TOO_LARGE.
+    """
+    if len(frames) > MAX_FRAMES:
+        text = f"a message of {len(frames)} frames; at most {MAX_FRAMES} are taken"
+        raise InvalidRequest(text, "MALFORMED")
+    if peer is not None and peer.kind == "client" and frames and len(frames[0]) > MAX_CLIENTS_FRAME:
+        text = f"message frame of {len(frames[0])} bytes; at most {MAX_CLIENTS_FRAME} are taken"
+        raise InvalidRequest(text, "TOO_LARGE", id=id_of(frames[0]))
+
+
+def _denial(peer: PeerSession, message: WireMessage) -> LogboomError | None:
+    """Why a session may not ask this; None: it may."""
+    if peer.kind != "client":
+        return None
+    asked = message.command if isinstance(message, Propose) else message
+    name = type(asked).__name__
+    if isinstance(asked, OPERATORS_ONLY + OPERATOR_COMMANDS):
+        if peer.proven:
+            return None
+        text = (
+            f"{name} needs the cluster key: say --key-file FILE (or LOGBOOM_KEY_FILE), in Python "
+            "connect(..., cluster_key=...), with the cluster_key_file that the nodes' configs name"
+        )
+        return Refused(text, "UNAUTHENTICATED")
+    open_to_clients = not isinstance(message, NODES_ONLY)
+    if isinstance(message, Propose):
+        open_to_clients = isinstance(message.command, CLIENT_COMMANDS)
+    if open_to_clients:
+        return None
+    return Refused(f"{name} is only for nodes that hold the cluster key", "UNAUTHENTICATED")
+
+
+def error_frames(number: int, error: LogboomError) -> list[Frame]:
+    """The frames that answer request `number` with an error."""
+    fields = {k: v for k, v in error.fields.items() if k != "id"}
+    return encode(Failure(number, error.code, error.text, error.retryable, fields))

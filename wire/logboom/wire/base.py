@@ -1,0 +1,32 @@
+"""The base of all commands of the name server.
+
+Bases of all messages; `logboom.wire.messages` says how they travel.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+
+class Command(Struct, frozen=True, tag_field="type", tag=str.lower, array_like=True):
+    """Base of all commands; the tag is the class name in lower case."""
+
+
+MAX_NAME: Final = 512
+"""Characters of a name in a request. Topics, groups and so on have shorter ones, with a better text;
+this bounds what of a request is kept in tables."""
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
+
+
+class WireMessage(Struct, tag_field="type", tag=str.lower, array_like=True):
+    """Base of all messages."""
+
+    id: int
+
+
+class Request(WireMessage, array_like=True):
+    """Base of all requests that wait for one answer."""
+
+    timeout_ms: int

@@ -1,0 +1,1 @@
+"""Filters of messages: parsed once, evaluated on columns, and used to skip whole batches."""

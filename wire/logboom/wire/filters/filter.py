@@ -1,0 +1,283 @@
+"""Filters: which messages of a topic a consumer wants, by tag, by properties, or by both.
+
+    Filter.of("late || early")                         tags (`logboom.wire.filters.tags`)
+    Filter.of(where="price > 3 AND region IS NULL")    properties (`logboom.wire.filters.parser`)
+
+    Filter.read("late WHERE price > 3")                both, as one text: what travels
+
+A `Filter` is plain and canonical; equal filters are equal values and have one `text`. Its `Matcher`
+does the work, the same at a broker, a client and in Spark: `may_match(head)` passes over whole
+batches by their heads, `match(columns)` gives a bitmap of the messages of a batch. A broker gives
+a `ScanBudget`, so that no filter holds its loop: a match says how far it came.
+
+The properties are a message's headers, and TAGS, KEYS and `_timestamp` (tag, key and message time
+in ms). `"TAGS"` in double quotes is a header of this name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from logboom.wire.columns import Columns
+from logboom.wire.compression import Codec
+from logboom.wire.errors import InvalidFilter, InvalidRequest
+from logboom.wire.filters.evaluator import (
+    Evaluate,
+    cost_of,
+    evaluator,
+    every_of,
+    leaves,
+    properties,
+)
+from logboom.wire.filters.filter_columns import NO, YES, FilterColumns, HeaderReader, TernaryBits
+from logboom.wire.filters.parser import parse
+from logboom.wire.filters.pruning import Guess, compile_pruner
+from logboom.wire.filters.syntax import Condition, Property, PropertySource, Search
+from logboom.wire.filters.tags import ALL, check_tags, parse_tags, split_where, tags_text
+from logboom.wire.filters.tokens import MAX_LENGTH, invalid
+from logboom.wire.hashing import tag_mask
+from logboom.wire.head import BatchHead
+from logboom.wire.unpacking import bits
+
+LEAST_STEP: Final[int] = 64
+"""Messages that a budget with anything left always pays for, so that every scan gets on."""
+
+_MOST_TEXT: Final[int] = 2 * MAX_LENGTH + 16
+_OPENING: Final[int] = 100  # units for opening a batch and its columns
+_TAGS = Property("TAGS", PropertySource.TAGS)
+_ONES: Final = bytes.maketrans(b"01", b"\0\1")
+
+
+class Filter(Struct, frozen=True, array_like=True, gc=False):
+    """Which messages are wanted; `of` makes it canonical. Messages must pass both parts."""
+
+    tags: tuple[str, ...] | None = None
+    """One of these, sorted; None: any tag, or none."""
+    where: str | None = None
+    """A canonical property expression; None: any properties."""
+
+    @staticmethod
+    def of(tags: str | Collection[str] | None = None, where: str | None = None) -> Filter:
+        """The filter of a tag expression (or of tags one by one) and a property expression.
+
+        Raises:
+            InvalidFilter: an expression cannot be read; points at the character.
+            InvalidRequest: tags that are no tags.
+        """
+        if isinstance(tags, str):
+            found = parse_tags(tags)
+        else:
+            found = ALL if tags is None else check_tags(tags)
+        if where is not None and not isinstance(where, str):
+            raise InvalidRequest(f"where is an expression, as text, not {where!r:.80}")
+        return Filter(
+            None if found is None else tuple(sorted(found)),
+            None if where is None else str(parse(where)),
+        )
+
+    @staticmethod
+    def read(text: str) -> Filter:
+        """The filter that one text says: `*` or "", `a || b`, `a || b WHERE price > 3`, or a
+        property expression alone behind WHERE. `read(wanted.text) == wanted`.
+
+        Raises:
+            InvalidFilter: it cannot be read; points at the character.
+        """
+        if len(text) > _MOST_TEXT:
+            raise invalid(text, _MOST_TEXT, f"the end: it has at most {_MOST_TEXT} characters")
+        tags, where = split_where(text)
+        wanted = Filter.of(tags) if tags.strip() else Filter()
+        if where is None:
+            return wanted
+        try:
+            return Filter(wanted.tags, str(parse(where)))
+        except InvalidFilter as error:
+            at = len(text) - len(where) + int(error.fields["position"])
+            shown = text.encode(errors="replace").decode()
+            said = error.text.rpartition(", at character ")[0]
+            raise InvalidFilter(
+                f"{said}, at character {at + 1}",
+                **{**error.fields, "expression": shown, "position": at},
+            ) from None
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every message passes."""
+        return self.tags is None and self.where is None
+
+    @property
+    def text(self) -> str:
+        """One line for people, the wire and comparing: `*`, `a || b`, `* WHERE price > 3`."""
+        where = "" if self.where is None else f" WHERE {self.where}"
+        return f"{tags_text(self.tags)}{where}"
+
+    def describe(self) -> str:
+        """The filter in words."""
+        if self.takes_all:
+            return "all messages"
+        parts = []
+        if self.tags is not None:
+            word = "the tag" if len(self.tags) == 1 else "one of the tags"
+            parts.append(f"with {word} {', '.join(map(repr, self.tags))}")
+        if self.where is not None:
+            parts.append(f"where {self.where}")
+        return f"messages {' and '.join(parts)}"
+
+    def difference(self, other: Filter) -> str:
+        """How `other` differs from this one, in one line; "" if it does not."""
+        parts = []
+        if self.tags != other.tags:
+            ours, theirs = self.tags, other.tags
+            if ours is None or theirs is None:
+                parts.append(f"tags {tags_text(theirs)} instead of {tags_text(ours)}")
+            else:
+                more, fewer = set(theirs) - set(ours), set(ours) - set(theirs)
+                parts += [f"tags more: {tags_text(more)}"] if more else []
+                parts += [f"tags fewer: {tags_text(fewer)}"] if fewer else []
+        if self.where != other.where:
+            parts.append(f"where {other.where or 'TRUE'} instead of {self.where or 'TRUE'}")
+        return "; ".join(parts)
+
+    def matcher(self) -> Matcher:
+        """What carries the filter out. Also for one that came over the wire, checked anew.
+
+        Raises:
+            InvalidFilter, InvalidRequest: as `of`.
+        """
+        return _matcher(self)
+
+
+class ScanBudget:
+    """Units of work that a scan may still cost, shared by its batches; a unit is some 0.1 µs."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left: stop the scan."""
+        return self.left <= 0
+
+
+class Match(NamedTuple):
+    """Which messages of a batch, or of a slice of it, pass a filter."""
+
+    bitmap: bytes
+    """Bit i % 8 of byte i // 8 is set where message i passes, as in Arrow's validity."""
+    passed: int
+    """How many messages pass."""
+    examined: int
+    """Messages looked at: all, or as many as the budget paid for. `bitmap` covers these."""
+
+    def selectors(self) -> bytes:
+        """A byte a message, 1 where it passes: what `itertools.compress` takes."""
+        return selectors(self.bitmap, self.examined)
+
+
+class Matcher:
+    """A filter made ready; `Filter.matcher` keeps the recent ones. Safe to share by threads."""
+
+    __slots__ = ("_evaluate", "_guess", "_masks", "_reader", "_searches", "cost")
+
+    def __init__(self, wanted: Filter) -> None:
+        tags = None if wanted.tags is None else check_tags(wanted.tags)
+        node = None if wanted.where is None else parse(wanted.where)
+        self.cost: Final = (1 if node is None else cost_of(node)) + (tags is not None)
+        """Units that one message costs, beside what grows with the size of its headers."""
+        self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
+        self._guess: Guess | None = None if node is None else compile_pruner(node)
+        self._evaluate = _evaluation(tags, node)
+        found = set() if node is None else properties(node)
+        self._reader = HeaderReader(
+            [each.name for each in found if each.source is PropertySource.HEADER]
+        )
+        self._searches = 0
+        if node is not None:
+            self._searches = sum(isinstance(leaf, Search) for leaf in leaves(node))
+
+    def may_match(self, head: BatchHead) -> bool:
+        """Whether a message of this batch may pass; False is certain, and costs about 1 µs."""
+        summary = head.tag_summary
+        if self._masks is not None and not any(summary & mask == mask for mask in self._masks):
+            return False
+        return self._guess is None or self._guess(head).holds
+
+    def match(self, columns: Columns, budget: ScanBudget | None = None) -> Match:
+        """Which messages pass; with a budget, of as many from the first as it pays for.
+
+        Raises:
+            DamagedBatch: the body does not hold together.
+        """
+        count = len(columns)
+        if budget is not None:
+            count = min(count, self._paid(columns, budget))
+            columns = columns if count == len(columns) else columns.slice(0, count)
+        if self._evaluate is None:
+            yes = (1 << count) - 1
+        else:
+            yes = self._evaluate(FilterColumns(columns, self._reader)).yes
+        return Match(yes.to_bytes(-(-count // 8), "little"), yes.bit_count(), count)
+
+    def price(self, columns: Columns) -> int:
+        """Units that one message of this batch costs, by the size of its headers.
+
+        Raises:
+            DamagedBatch: the body does not hold together.
+        """
+        headers = columns.arrow_buffers().headers
+        size = 0 if headers is None else len(headers.data) // columns.head.count
+        return self.cost + (size >> 6) * (1 + self._searches)
+
+    def _paid(self, columns: Columns, budget: ScanBudget) -> int:
+        """How many messages the budget pays for, and takes it from there."""
+        if budget.spent:
+            return 0
+        head = columns.head
+        # Each offset is verified; bytes run at some GB/s, decompressed at a fraction of that.
+        opening = _OPENING + (head.count >> 1)
+        opening += head.plain_length >> (12 if head.codec is Codec.NONE else 9)
+        each = self.price(columns)
+        budget.left -= opening
+        # At least as much goes into messages as into opening, or a scan by small budgets would
+        # open a large batch over and over.
+        least = max(LEAST_STEP, opening // each)
+        paid = min(len(columns), max(least, budget.left // each))
+        budget.left -= paid * each
+        return paid
+
+
+def selectors(bitmap: bytes | memoryview, count: int) -> bytes:
+    """A byte a message out of a match bitmap that came over the wire, 1 where it passes.
+
+    Raises:
+        InvalidRequest: the bitmap is not one of `count` messages.
+    """
+    if len(bitmap) != -(-count // 8) or int.from_bytes(bitmap, "little") >> count:
+        raise InvalidRequest(
+            f"a match bitmap of {len(bitmap)} bytes does not fit {count} messages: pull again"
+        )
+    return bits(memoryview(bitmap), count).encode().translate(_ONES) if count else b""
+
+
+@lru_cache(maxsize=256)
+def _matcher(wanted: Filter) -> Matcher:
+    return Matcher(wanted)
+
+
+def _evaluation(tags: frozenset[str] | None, node: Condition | None) -> Evaluate | None:
+    """The evaluation of both parts; None where every message passes."""
+    condition = None if node is None else evaluator(node)
+    if tags is None:
+        return condition
+    wanted = frozenset(tag.encode() for tag in tags)
+
+    def by_tag(rows: FilterColumns) -> TernaryBits:
+        return rows.judged(_TAGS, lambda tag: YES if tag in wanted else NO, NO)
+
+    return by_tag if condition is None else every_of(by_tag, condition)

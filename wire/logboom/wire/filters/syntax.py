@@ -1,0 +1,268 @@
+"""What a filter expression means: a tree, and its canonical text.
+
+`str(node)` is canonical: `parse(str(node)) == node`, keywords in capitals, one space, no
+parenthesis too many, the items of IN sorted. Two expressions that differ only in writing have one
+text, so subscriptions are compared by it; the order of AND and OR stays as it was written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from logboom.wire.filters.tokens import is_plain_name
+
+
+class PropertySource(Enum):
+    """Where a property's content comes from; the value is the name of a pseudo property."""
+
+    HEADER = ""
+    TAGS = "TAGS"
+    """The message's tag."""
+    KEYS = "KEYS"
+    """The message's key."""
+    TIMESTAMP = "_timestamp"
+    """Message time in ms since 1970 UTC, as decimal text."""
+
+
+PSEUDO: Final = {
+    source.value: source for source in PropertySource if source is not PropertySource.HEADER
+}
+"""The names that, unquoted, are no header. In double quotes they are a header's name again."""
+
+
+class ComparisonOperator(Enum):
+    """A comparison."""
+
+    EQUAL = "="
+    UNEQUAL = "<>"
+    LESS = "<"
+    LESS_EQUAL = "<="
+    MORE = ">"
+    MORE_EQUAL = ">="
+
+    @property
+    def mirrored(self) -> ComparisonOperator:
+        """The comparison with its sides exchanged."""
+        return _MIRRORED.get(self, self)
+
+    @property
+    def orders(self) -> bool:
+        """Whether it asks for more than equality."""
+        return self not in (ComparisonOperator.EQUAL, ComparisonOperator.UNEQUAL)
+
+
+_MIRRORED: Final = {
+    ComparisonOperator.LESS: ComparisonOperator.MORE,
+    ComparisonOperator.MORE: ComparisonOperator.LESS,
+    ComparisonOperator.LESS_EQUAL: ComparisonOperator.MORE_EQUAL,
+    ComparisonOperator.MORE_EQUAL: ComparisonOperator.LESS_EQUAL,
+}
+
+
+class SearchAnchor(Enum):
+    """Where a text is looked for."""
+
+    ANYWHERE = "CONTAINS"
+    START = "STARTSWITH"
+    END = "ENDSWITH"
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A header by its name, or a pseudo property (whose `name` is its own)."""
+
+    name: str
+    source: PropertySource = PropertySource.HEADER
+
+    def __str__(self) -> str:
+        if self.source is not PropertySource.HEADER or (
+            is_plain_name(self.name) and self.name not in PSEUDO
+        ):
+            return self.name
+        return '"' + self.name.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text in quotes."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return "'" + self.value.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number; a whole one below 2**53 is always an int."""
+
+    value: int | float
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """TRUE or FALSE."""
+
+    value: bool
+
+    def __str__(self) -> str:
+        return "TRUE" if self.value else "FALSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Two values, at least one of them a property."""
+
+    sign: ComparisonOperator
+    left: Operand
+    right: Operand
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.sign.value} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= property AND property <= high`."""
+
+    property: Property
+    low: Bound
+    high: Bound
+
+    def __str__(self) -> str:
+        return self.worded("BETWEEN")
+
+    def worded(self, word: str) -> str:
+        """The text with BETWEEN or NOT BETWEEN."""
+        return f"{self.property} {word} {self.low} AND {self.high}"
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Equal to one of the items; `items_of` sorts them."""
+
+    property: Property
+    items: tuple[Literal, ...]
+
+    def __str__(self) -> str:
+        return self.worded("IN")
+
+    def worded(self, word: str) -> str:
+        """The text with IN or NOT IN."""
+        return f"{self.property} {word} ({', '.join(map(str, self.items))})"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """The message lacks the property. Never unknown."""
+
+    property: Property
+
+    def __str__(self) -> str:
+        return self.worded("IS NULL")
+
+    def worded(self, word: str) -> str:
+        """The text with IS NULL or IS NOT NULL."""
+        return f"{self.property} {word}"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Whether the content holds a text."""
+
+    part: SearchAnchor
+    property: Property
+    text: Text
+
+    def __str__(self) -> str:
+        return self.worded(self.part.value)
+
+    def worded(self, word: str) -> str:
+        """The text with the search's word, or NOT before it."""
+        return f"{self.property} {word} {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsTrue:
+    """A value as a condition: TRUE, FALSE, or a property with the text true or false."""
+
+    value: Property | Boolean
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; of unknown, unknown."""
+
+    inner: Condition
+
+    def __str__(self) -> str:
+        match self.inner:
+            case Between() as inner:
+                return inner.worded("NOT BETWEEN")
+            case In() as inner:
+                return inner.worded("NOT IN")
+            case IsNull() as inner:
+                return inner.worded("IS NOT NULL")
+            case Search() as inner:
+                return inner.worded(f"NOT {inner.part.value}")
+            case And() | Or():
+                return f"NOT ({self.inner})"
+        return f"NOT {self.inner}"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of two or more terms, none of them an And: `all_of` makes it."""
+
+    terms: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(
+            f"({term})" if isinstance(term, Or) else str(term) for term in self.terms
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of two or more terms, none of them an Or: `any_of` makes it."""
+
+    terms: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(map(str, self.terms))
+
+
+Literal: TypeAlias = Text | Number
+Bound: TypeAlias = Property | Text | Number
+Operand: TypeAlias = Property | Text | Number | Boolean
+Leaf: TypeAlias = Compare | Between | In | IsNull | Search | IsTrue
+Condition: TypeAlias = Leaf | Not | And | Or
+
+
+def all_of(left: Condition, right: Condition) -> And:
+    """Both; chains become flat, which changes nothing since AND is associative."""
+    return And((*_terms(left, And), *_terms(right, And)))
+
+
+def any_of(left: Condition, right: Condition) -> Or:
+    """Either; chains become flat."""
+    return Or((*_terms(left, Or), *_terms(right, Or)))
+
+
+def items_of(items: list[Literal]) -> tuple[Literal, ...]:
+    """The items of IN, each once: numbers first, both kinds in order."""
+    numbers = sorted({item.value for item in items if isinstance(item, Number)})
+    texts = sorted({item.value for item in items if isinstance(item, Text)})
+    return (*map(Number, numbers), *map(Text, texts))
+
+
+def _terms(node: Condition, kind: type[And | Or]) -> tuple[Condition, ...]:
+    return node.terms if isinstance(node, kind) else (node,)
