@@ -134,6 +134,78 @@ VAGUE_NAMES = {"common", "helpers", "managers", "misc", "utils"}
 """Module names that say nothing of what is inside."""
 
 
+ROOMS: dict[str, str] = {
+    "wire": """
+        base errors group_view hashing names
+        compression group_commands group_owners subscription_messages
+        group_messages head
+        packing validation
+        cursor_deltas transactions unpacking
+        columns parking view
+        batch commands filters group_routes routes
+        arrow_batches messages
+        frames hello
+        actor
+        acceptor session unfinished_messages
+        accepted_connections
+        sockets
+    """,
+    "metadata": """
+        allocation config log_time raft tables
+        allocate proposal_checks
+        groups
+        transactions watch
+        state
+        duties
+        name_server
+        server
+    """,
+    "nodes": """
+        config log stats
+        disk turn
+        cluster replica
+        compaction
+        replication salvage
+        requests
+        groups parking replica_roles
+        controlled_shutdown maintenance subscriptions transactions
+        broker
+        server
+    """,
+    "client": """
+        argument_checks core_context producer_options promise push_options
+        calls
+        cluster delays
+        results send
+        flows futures
+        fetch
+        groups
+        group_options push subscriptions transactions
+        admin_flows core subscription_options typed_values
+        admin_subscriptions io_thread subscribers
+        admin consumer lookout range_reader transactional_sender
+        transaction
+        producer
+        retry_publisher
+        group_consumer push_consumer subscription_consumer
+        client
+        app
+        aio
+    """,
+}
+"""Portion → its rooms (folders and top-level modules), the lowest floor first.  A room imports only
+from lower floors, type imports included, so that nobody has to read upwards."""
+
+ING = {"Parking", "Ping"}
+"""Public class names in -ing that are nouns."""
+
+MODULES_OF_EACH = {"__init__", "__main__", "app", "config", "server"}
+"""Module names that occur more than once: one for each portion."""
+
+BARE = {"ATTEMPT", "AWAY", "MOST", "PAUSE", "PERIOD", "ROOM"}
+"""Names of constants that lack their noun or their unit."""
+
+
 def modules(portion: str) -> dict[str, str]:
     """The source of each module of a portion by its dotted name below the portion."""
     top = ROOT / portion / "logboom" / portion
@@ -230,6 +302,102 @@ def uncommented(source: str) -> list[str]:
         if re.search(r"time\.sleep\(|except (Base)?Exception", line)
         and "  # " not in line
         and not above.lstrip().startswith("# ")
+    ]
+
+
+def module_graph(portion: str, found: dict[str, str]) -> dict[str, set[str]]:
+    """Each module → the modules of its portion that it imports, also for types alone."""
+    prefix = f"logboom.{portion}."
+    graph: dict[str, set[str]] = {}
+    for module, source in found.items():
+        graph[module] = set()
+        for name in imports(source, package_of(portion, module)):
+            inner = name.removeprefix(prefix) if name.startswith(prefix) else ""
+            while inner and inner not in found and f"{inner}.__init__" not in found:
+                inner = inner.rpartition(".")[0]
+            if inner:
+                graph[module].add(inner if inner in found else f"{inner}.__init__")
+        graph[module].discard(module)
+    return graph
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of nodes that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for other in graph.get(waiting.pop(), set()) - seen:
+                seen.add(other)
+                waiting.append(other)
+        reached[start] = seen
+    in_cycles = {
+        frozenset(other for other in reached[node] if node in reached.get(other, set()))
+        for node in graph
+        if node in reached[node]
+    }
+    return sorted(sorted(cycle) for cycle in in_cycles)
+
+
+def room_graph(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The imports between rooms; the front doors of portions belong to none."""
+    rooms: dict[str, set[str]] = {}
+    for module, used in graph.items():
+        room = module.split(".")[0]
+        if room != "__init__":
+            others = {other.split(".")[0] for other in used} - {room, "__init__"}
+            rooms.setdefault(room, set()).update(others)
+    return rooms
+
+
+def upward_imports(rooms: dict[str, set[str]], table: str) -> list[str]:
+    """The imports of a room from its own floor or a higher one, and the rooms without a floor."""
+    floors = {
+        room: number
+        for number, line in enumerate(table.strip().splitlines())
+        for room in line.split()
+    }
+    found = [f"{room} has no floor" for room in sorted(set(rooms) - set(floors))]
+    found += [
+        f"{room} imports {other}"
+        for room in sorted(set(rooms) & set(floors))
+        for other in sorted(rooms[room] & set(floors))
+        if floors[other] >= floors[room]
+    ]
+    return found
+
+
+def public_classes(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Each public class name → where it is defined; asyncio twins count as one."""
+    found: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(module.replace(".aio.", "."))
+    return found
+
+
+def product_sources() -> dict[str, str]:
+    """The source of every module that is shipped, and of the benchmarks, by its dotted name."""
+    found = {
+        f"{portion}.{name}": source
+        for portion in MAY_IMPORT
+        for name, source in modules(portion).items()
+    }
+    for path in sorted((ROOT / "bench").rglob("*.py")):
+        found[f"bench.{path.stem}"] = path.read_text(encoding="utf-8")
+    return found
+
+
+def bare_constants(source: str) -> list[str]:
+    """The constants of a module whose name says neither what they bound nor in which unit."""
+    return [
+        name.id
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(name, ast.Name) and name.id in BARE
     ]
 
 
@@ -349,6 +517,27 @@ def test_a_silenced_checker_has_its_reason() -> None:
     assert found == {}, "write the reason behind it: `# type: ignore[code]  # why`"
 
 
+def test_a_public_class_name_has_one_meaning() -> None:
+    found = public_classes(product_sources())
+    assert {name: sorted(where) for name, where in found.items() if len(where) > 1} == {}
+    assert [name for name in found if name.endswith("ing") and name not in ING] == []
+
+
+def test_a_module_name_occurs_once() -> None:
+    places: dict[str, set[str]] = {}
+    for portion in MAY_IMPORT:
+        for module in modules(portion):
+            name = module.rpartition(".")[2]
+            if name not in MODULES_OF_EACH and not name.endswith("_commands"):
+                places.setdefault(name, set()).add(f"{portion}.{module}".replace(".aio.", "."))
+    assert {name: sorted(where) for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_a_constant_names_its_bound_and_its_unit() -> None:
+    found = found_in_sources(bare_constants)
+    assert found == {}, "say what it bounds and in which unit: MAX_RETRIES, SCAN_INTERVAL_S"
+
+
 # The walls themselves must stand: each is shown something that it has to stop.
 
 
@@ -440,3 +629,24 @@ def test_silence_without_reason_is_seen(line: str, stopped: bool) -> None:
 )
 def test_a_sleep_or_broad_except_without_reason_is_seen(source: str, stopped: bool) -> None:
     assert bool(uncommented(source)) is stopped
+
+
+def test_circles_and_upward_imports_are_seen() -> None:
+    sources = {
+        "low": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .high import top",
+        "high.top": "from logboom.nodes.low import x",
+        "high.other": "from logboom.nodes.high import top",
+        "high.__init__": "",
+    }
+    graph = module_graph("nodes", sources)
+    assert graph["high.other"] == {"high.top"}
+    assert cycles(graph) == [["high.top", "low"]]
+    assert cycles(room_graph(graph)) == [["high", "low"]]
+    assert upward_imports(room_graph(graph), "low\nhigh") == ["low imports high"]
+    assert upward_imports(room_graph(graph), "low") == ["high has no floor"]
+
+
+def test_names_with_two_meanings_and_bare_constants_are_seen() -> None:
+    sources = {"a.x": "class Queue: ...", "b.y": "class Queue: ...", "b.aio.y": "class Queue: ..."}
+    assert public_classes(sources) == {"Queue": {"a.x", "b.y"}}
+    assert bare_constants("MOST: Final = 3\nMAX_BYTES = 4\nPAUSE = 1.0") == ["MOST", "PAUSE"]

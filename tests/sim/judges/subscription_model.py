@@ -27,7 +27,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     GrantPermits,
     LogAdvanced,
     Nack,
-    Settings,
+    SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.wire.batch import open_batch
@@ -90,7 +90,7 @@ class DispatchModel:
         self.kind = dispatcher.settings.kind
         self.told: dict[int, int] = dict(dispatcher.counts)
         """Offset → deliveries that came to nothing, as told last."""
-        self._settings: Settings = dispatcher.settings
+        self._settings: SubscriptionConfig = dispatcher.settings
         self._dispatcher = dispatcher
         self._seen = SeenQueue()
         self._acks: AckSet = dispatcher.acks.copy()

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.subscriptions.dispatch_events import DispatchEffects, DispatchEvent, Settings
+from logboom.nodes.subscriptions.dispatch_events import (
+    DispatchEffects,
+    DispatchEvent,
+    SubscriptionConfig,
+)
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from tests.sim.judges.subscription_model import DispatchModel
 from tests.sim.world.trace import BrokenProperty
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 
-def followed(settings: Settings, patch: pytest.MonkeyPatch) -> Bench:
+def followed(settings: SubscriptionConfig, patch: pytest.MonkeyPatch) -> Bench:
     """A dispatcher on a bench, held against its model."""
     bench = Bench(settings)
     model, handle = DispatchModel(bench.dispatcher), Dispatcher.handle
@@ -28,7 +32,7 @@ def followed(settings: Settings, patch: pytest.MonkeyPatch) -> Bench:
 def test_who_was_active_loses_what_it_holds_though_its_successor_takes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bench = followed(Settings(kind="failover", failover_delay_s=1.0), monkeypatch)
+    bench = followed(SubscriptionConfig(kind="failover", failover_delay_s=1.0), monkeypatch)
     bench.append(b"a", b"b")
     bench.attach("old", 10, priority=2)
     bench.attach("new", 0, priority=1)
@@ -40,7 +44,7 @@ def test_who_was_active_loses_what_it_holds_though_its_successor_takes_nothing(
 
 
 def test_a_successor_that_is_served_too_early_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = followed(Settings(kind="failover", failover_delay_s=1.0), monkeypatch)
+    bench = followed(SubscriptionConfig(kind="failover", failover_delay_s=1.0), monkeypatch)
     bench.append(b"a", b"b")
     bench.attach("old", 10, priority=2)
     bench.attach("new", 10, priority=1)

@@ -1,7 +1,4 @@
-"""The base of all commands of the name server.
-
-Bases of all messages; `logboom.wire.messages` says how they travel.
-"""
+"""The bases of commands, messages and requests; `logboom.wire.messages` says how they travel."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     Delivery,
     DispatchEffects,
     EntrySource,
-    Settings,
+    SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
@@ -62,7 +62,7 @@ class ActiveSubscription:
         name: str,
         replica: Replica,
         leading: Leadership,
-        settings: Settings,
+        settings: SubscriptionConfig,
         dispatcher: Dispatcher,
     ) -> None:
         self.name = name
@@ -147,7 +147,7 @@ class ActiveSubscription:
 
 
 def make_dispatcher(
-    settings: Settings,
+    settings: SubscriptionConfig,
     source: EntrySource,
     acks: AckSet,
     counts: dict[int, int] | None = None,
@@ -169,7 +169,7 @@ def make_dispatcher(
     return SingleActiveDispatcher(*given, queue)
 
 
-def check_settings(settings: Settings) -> None:
+def check_settings(settings: SubscriptionConfig) -> None:
     """
     Raises:
         InvalidRequest: what cannot be.

@@ -18,8 +18,6 @@ from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.subscription_messages import KINDS, Hashing, SubscriptionConfig, SubscriptionType
 
-Settings = SubscriptionConfig
-
 
 class Entry(NamedTuple):
     """One entry of the log, as it is read for delivery."""
@@ -194,7 +192,7 @@ __all__ = [
     "Hashing",
     "LogAdvanced",
     "Nack",
-    "Settings",
+    "SubscriptionConfig",
     "SubscriptionType",
     "Tick",
 ]

@@ -45,7 +45,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     GrantPermits,
     LogAdvanced,
     Nack,
-    Settings,
+    SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.wire.errors import GroupError, InvalidRequest
@@ -58,7 +58,7 @@ class UnackedTracker(ABC):
     """The half of a dispatcher that takes back."""
 
     def __init__(
-        self, settings: Settings, acks: AckSet, counts: dict[int, int], stats: Statistics
+        self, settings: SubscriptionConfig, acks: AckSet, counts: dict[int, int], stats: Statistics
     ) -> None:
         """Begin where `acks` and `counts` (offset → earlier deliveries) say."""
         self.settings = settings
@@ -242,7 +242,7 @@ class Dispatcher(UnackedTracker):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SubscriptionConfig,
         source: EntrySource,
         acks: AckSet,
         counts: dict[int, int] | None = None,

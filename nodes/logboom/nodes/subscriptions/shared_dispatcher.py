@@ -12,7 +12,7 @@ from typing import Final
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.offset_set import OffsetSet
 from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, DispatchRateLimiter
-from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Settings
+from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 
@@ -25,7 +25,7 @@ class SharedDispatcher(Dispatcher):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SubscriptionConfig,
         source: EntrySource,
         acks: AckSet,
         counts: dict[int, int] | None = None,

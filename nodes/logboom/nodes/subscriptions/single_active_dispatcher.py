@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.offset_set import Span
 from logboom.nodes.subscriptions.attached_consumer import AttachedConsumer, DispatchRateLimiter
-from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, Settings
+from logboom.nodes.subscriptions.dispatch_events import Entry, EntrySource, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
@@ -26,7 +26,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SubscriptionConfig,
         source: EntrySource,
         acks: AckSet,
         counts: dict[int, int] | None = None,

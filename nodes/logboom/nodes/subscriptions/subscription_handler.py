@@ -31,7 +31,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     AttachConsumer,
     GrantPermits,
     Nack,
-    Settings,
+    SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
 from logboom.nodes.turn import BrokerTurn
@@ -107,7 +107,12 @@ class SubscriptionLookup:
         return replica, leading
 
     def resume(
-        self, replica: Replica, leading: Leadership, name: str, settings: Settings, turn: BrokerTurn
+        self,
+        replica: Replica,
+        leading: Leadership,
+        name: str,
+        settings: SubscriptionConfig,
+        turn: BrokerTurn,
     ) -> ActiveSubscription:
         """Serve a subscription of which this leadership has only the cursor.
 
@@ -338,7 +343,7 @@ def _check_subscribe(message: Subscribe) -> None:
         raise InvalidRequest(f"{text}, not {message.config.session_ms}")
 
 
-def _mismatch(name: str, asked: Settings, there: Settings) -> GroupError:
+def _mismatch(name: str, asked: SubscriptionConfig, there: SubscriptionConfig) -> GroupError:
     wanted, known = msgspec.structs.asdict(asked), msgspec.structs.asdict(there)
     different = sorted(key for key in wanted if wanted[key] != known[key])
     said = ", ".join(f"{key} {known[key]!r} and not {wanted[key]!r}" for key in different)
@@ -383,7 +388,9 @@ class SubscriptionAdminHandler:
                 acks.raise_to(max(replica.start, min(message.offset, replica.hw.offset)))
                 counts = {offset: n for offset, n in counts.items() if offset not in acks}
                 self._desk.begin(replica, name, acks, counts, turn)
-                self._desk.serve(replica, leading, name, Settings(), acks, counts, turn.mono)
+                self._desk.serve(
+                    replica, leading, name, SubscriptionConfig(), acks, counts, turn.mono
+                )
             self._stats.count("subscription_changes")
             self._desk.answers.add(replica, leading, address, Ok(message.id))
         except LogboomError as error:
@@ -410,5 +417,5 @@ class SubscriptionAdminHandler:
     ) -> SubscriptionState:
         served = self._desk.served.get((replica.key, name))
         if served is None:
-            served = self._access.resume(replica, leading, name, Settings(), turn)
+            served = self._access.resume(replica, leading, name, SubscriptionConfig(), turn)
         return served.state(turn.mono)

@@ -31,7 +31,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     DetachConsumer,
     DispatchEvent,
     LogAdvanced,
-    Settings,
+    SubscriptionConfig,
     Tick,
 )
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
@@ -133,7 +133,7 @@ class SubscriptionService:
         replica: Replica,
         leading: Leadership,
         name: str,
-        settings: Settings,
+        settings: SubscriptionConfig,
         acks: AckSet,
         counts: dict[int, int],
         now: float,

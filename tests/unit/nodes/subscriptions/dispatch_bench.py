@@ -23,7 +23,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
     GrantPermits,
     LogAdvanced,
     Nack,
-    Settings,
+    SubscriptionConfig,
     Tick,
 )
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
@@ -100,7 +100,7 @@ class Bench:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SubscriptionConfig,
         entry_filter: EntryFilter | None = None,
         rates: Sequence[DispatchRateLimiter] = (),
         queue: int = 0,

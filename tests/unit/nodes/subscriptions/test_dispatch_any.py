@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from logboom.nodes.subscriptions.dispatch_events import KINDS, Hashing, Settings
+from logboom.nodes.subscriptions.dispatch_events import KINDS, Hashing, SubscriptionConfig
 from logboom.nodes.subscriptions.dispatch_events import SubscriptionType as Type
 from logboom.wire.errors import LogboomError
 from logboom.wire.head import ControlKind
@@ -66,7 +66,7 @@ def attach(bench: Bench, rng: Random, name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
     rng = Random(seed)
-    settings = Settings(
+    settings = SubscriptionConfig(
         kind=kind,
         ack_timeout_s=rng.choice([0.0, 4.0]),
         most_unacked=rng.choice([8, 50_000]),
@@ -87,7 +87,9 @@ def test_nothing_is_lost_and_nothing_is_at_two(kind: Type, seed: int) -> None:
 @pytest.mark.parametrize("hashing", ["sticky", "consistent"])
 def test_keys_stay_in_order_whoever_has_the_ranges(hashing: Hashing, seed: int) -> None:
     rng = Random(seed)
-    bench = Bench(Settings(kind="key_shared", hashing=hashing, look_ahead=rng.choice([10, 500])))
+    bench = Bench(
+        SubscriptionConfig(kind="key_shared", hashing=hashing, look_ahead=rng.choice([10, 500]))
+    )
     play(bench, rng, STEPS)
     for name in list(bench.session):
         bench.detach(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.subscriptions.dispatch_events import KINDS, Ack, Nack, Settings, Tick
+from logboom.nodes.subscriptions.dispatch_events import KINDS, Ack, Nack, SubscriptionConfig, Tick
 from logboom.nodes.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from logboom.wire.errors import GroupError, InvalidRequest, Refused
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench, slots
@@ -20,7 +20,7 @@ def keys_of(bench: Bench) -> KeySharedDispatcher:
 
 
 def test_an_exclusive_subscription_has_one_consumer() -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     bench.attach("one", 10)
     with pytest.raises(Refused, match="one") as refused:
         bench.attach("two")
@@ -33,7 +33,7 @@ def test_an_exclusive_subscription_has_one_consumer() -> None:
 
 
 def test_a_nack_goes_back_to_the_first_that_is_not_acknowledged() -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     bench.attach("one", 100)
     for _ in range(4):
         bench.append(b"a")
@@ -53,7 +53,7 @@ def test_a_nack_goes_back_to_the_first_that_is_not_acknowledged() -> None:
 
 def test_a_nack_of_what_is_acknowledged_is_refused() -> None:
     """Whoever gave it back waits for it, and for all that follow, to come again."""
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     bench.append(b"a", b"b")
     bench.attach("one", 100)
     bench.ack_to("one", 1)
@@ -61,7 +61,7 @@ def test_a_nack_of_what_is_acknowledged_is_refused() -> None:
 
 
 def test_cumulative_acknowledgements_are_for_what_was_delivered() -> None:
-    bench = Bench(Settings(kind="failover"))
+    bench = Bench(SubscriptionConfig(kind="failover"))
     bench.append(b"a", b"b", b"c", b"d")
     bench.append(b"e")
     bench.attach("one", 4)
@@ -71,7 +71,7 @@ def test_cumulative_acknowledgements_are_for_what_was_delivered() -> None:
     assert bench.ack_to("one", 4) == [(4, 5)]
     assert bench.ack_to("one", 3) == []
     assert bench.acked.floor == 4
-    shared = Bench(Settings(kind="shared"))
+    shared = Bench(SubscriptionConfig(kind="shared"))
     shared.append(b"a")
     shared.attach("one", 1)
     with pytest.raises(InvalidRequest, match="ack_cumulative"):
@@ -79,7 +79,7 @@ def test_cumulative_acknowledgements_are_for_what_was_delivered() -> None:
 
 
 def test_failover_goes_by_priority_and_then_by_name() -> None:
-    bench = Bench(Settings(kind="failover"))
+    bench = Bench(SubscriptionConfig(kind="failover"))
     bench.attach("b", 100, priority=1)
     bench.append(b"1")
     assert bench.got["b"] == [0]
@@ -108,14 +108,14 @@ def test_failover_goes_by_priority_and_then_by_name() -> None:
 
 def test_queues_spread_over_the_best() -> None:
     for queue, active in ((0, "a"), (1, "b"), (2, "a")):
-        bench = Bench(Settings(kind="failover"), queue=queue)
+        bench = Bench(SubscriptionConfig(kind="failover"), queue=queue)
         for name, priority in (("x", 1), ("b", 0), ("a", 0)):
             bench.attach(name, 10, priority)
         assert [name for name, on in bench.active.items() if on] == [active]
 
 
 def test_an_exclusive_consumer_may_want_some_slots_only() -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     (first,) = slots(b"a")
     bench.append(b"a", b"b", b"a")
     bench.append(b"b", b"c")
@@ -133,7 +133,7 @@ def test_an_exclusive_consumer_may_want_some_slots_only() -> None:
 
 
 def test_messages_without_a_key_have_one_range_of_several() -> None:
-    benches = [Bench(Settings()), Bench(Settings())]
+    benches = [Bench(SubscriptionConfig()), Bench(SubscriptionConfig())]
     for bench, ranges in zip(benches, ([(0, 32_767)], [(32_768, 65_535)]), strict=True):
         for _ in range(20):
             bench.append(None, b"k")
@@ -146,11 +146,11 @@ def test_messages_without_a_key_have_one_range_of_several() -> None:
 
 @pytest.mark.parametrize("ranges", [[], [(9, 3)], [(0, 65_536)], [(0, 9), (5, 12)]])
 def test_ranges_that_cannot_be_are_refused(ranges: list[tuple[int, int]]) -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     with pytest.raises(InvalidRequest):
         bench.attach("one", 10, ranges=ranges)
     bench.attach("two", 10)
-    failover = Bench(Settings(kind="failover"))
+    failover = Bench(SubscriptionConfig(kind="failover"))
     with pytest.raises(InvalidRequest, match="ranges are for exclusive and key_shared"):
         failover.attach("one", 10, ranges=[(0, 9)])
 
@@ -159,7 +159,7 @@ def test_ranges_that_cannot_be_are_refused(ranges: list[tuple[int, int]]) -> Non
 
 
 def test_shared_goes_round_those_that_have_permits() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     for name in ("one", "two", "three"):
         bench.attach(name)
     for name in ("one", "two"):
@@ -172,7 +172,7 @@ def test_shared_goes_round_those_that_have_permits() -> None:
 
 
 def test_the_worse_priority_gets_what_the_better_have_no_permits_for() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.attach("second", 100, priority=1)
     bench.attach("first", 2)
     bench.append(b"a", b"b")
@@ -182,7 +182,7 @@ def test_the_worse_priority_gets_what_the_better_have_no_permits_for() -> None:
 
 
 def test_a_batch_is_never_split_and_permits_go_below_zero() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.attach("one", 3)
     bench.append(*[b"a"] * 10)
     assert len(bench.got["one"]) == 10
@@ -195,7 +195,7 @@ def test_a_batch_is_never_split_and_permits_go_below_zero() -> None:
 
 
 def test_a_reconnect_begins_without_permits() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.attach("one", 100)
     bench.attach("one")
     bench.append(b"a")
@@ -205,7 +205,7 @@ def test_a_reconnect_begins_without_permits() -> None:
 
 
 def test_the_next_delivery_waits_for_the_last_and_a_slow_socket_gets_one_batch() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.attach("one", 100)
     for _ in range(6):
         bench.append(b"a")
@@ -217,7 +217,7 @@ def test_the_next_delivery_waits_for_the_last_and_a_slow_socket_gets_one_batch()
 
 
 def test_bytes_are_permits_too() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.attach("one")
     bench.grant("one", 100, size=1)
     for _ in range(3):
@@ -229,7 +229,7 @@ def test_bytes_are_permits_too() -> None:
 
 
 def test_what_holds_too_much_is_served_on_at_half() -> None:
-    bench = Bench(Settings(kind="shared", most_unacked=4))
+    bench = Bench(SubscriptionConfig(kind="shared", most_unacked=4))
     bench.attach("one", 100)
     for _ in range(6):
         bench.append(b"a")
@@ -242,7 +242,7 @@ def test_what_holds_too_much_is_served_on_at_half() -> None:
 
 
 def test_a_nack_comes_again_after_its_delay_to_anybody() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.append(b"a", b"b", b"c")
     bench.attach("one", 10)
     bench.nack("one", 1, delay_s=3.0)
@@ -259,7 +259,7 @@ def test_a_nack_comes_again_after_its_delay_to_anybody() -> None:
 
 
 def test_what_is_not_acknowledged_in_time_comes_again_with_its_count() -> None:
-    bench = Bench(Settings(kind="shared", ack_timeout_s=10.0))
+    bench = Bench(SubscriptionConfig(kind="shared", ack_timeout_s=10.0))
     bench.append(b"a", b"b")
     bench.attach("one", 10)
     bench.wait(5.0)
@@ -278,7 +278,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_with_its_count() -> None:
 
 
 def test_acks_of_what_was_never_delivered_are_refused() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     bench.append(b"a", b"b", b"c")
     bench.append(b"d")
     bench.attach("one", 2)
@@ -295,7 +295,7 @@ def test_acks_of_what_was_never_delivered_are_refused() -> None:
 
 
 def test_the_rate_is_charged_after_the_send() -> None:
-    bench = Bench(Settings(kind="shared", messages_per_s=10))
+    bench = Bench(SubscriptionConfig(kind="shared", messages_per_s=10))
     bench.attach("one", 1_000)
     bench.append(*[b"a"] * 30)
     for _ in range(5):
@@ -311,7 +311,7 @@ def test_the_rate_is_charged_after_the_send() -> None:
 
 
 def test_a_fail_over_delivers_only_what_was_not_acknowledged() -> None:
-    bench = Bench(Settings(kind="shared"))
+    bench = Bench(SubscriptionConfig(kind="shared"))
     for _ in range(5):
         bench.append(b"a", b"b")
     bench.attach("one", 100)
@@ -327,7 +327,7 @@ def test_a_fail_over_delivers_only_what_was_not_acknowledged() -> None:
 
 
 def test_a_slot_that_moves_is_drained_first() -> None:
-    bench = Bench(Settings(kind="key_shared"))
+    bench = Bench(SubscriptionConfig(kind="key_shared"))
     keys = [b"k%d" % n for n in range(8)]
     bench.attach("one", 100)
     bench.append(*keys)
@@ -347,7 +347,7 @@ def test_a_slot_that_moves_is_drained_first() -> None:
 
 
 def test_a_slot_that_moves_back_is_free_again() -> None:
-    bench = Bench(Settings(kind="key_shared"))
+    bench = Bench(SubscriptionConfig(kind="key_shared"))
     keys = [b"k%d" % n for n in range(8)]
     bench.attach("one", 100)
     bench.append(*keys)
@@ -362,7 +362,7 @@ def test_a_slot_that_moves_back_is_free_again() -> None:
 
 
 def test_a_stuck_key_starves_nobody() -> None:
-    bench = Bench(Settings(kind="key_shared", look_ahead=100))
+    bench = Bench(SubscriptionConfig(kind="key_shared", look_ahead=100))
     keys = [b"k%d" % n for n in range(8)]
     bench.attach("one")
     bench.attach("two", 1_000)
@@ -383,7 +383,7 @@ def test_a_stuck_key_starves_nobody() -> None:
 
 
 def test_a_delayed_message_holds_up_its_key_alone() -> None:
-    bench = Bench(Settings(kind="key_shared"))
+    bench = Bench(SubscriptionConfig(kind="key_shared"))
     bench.attach("one", 100)
     bench.append(b"a", b"b")
     bench.nack("one", 0, delay_s=5.0)
@@ -397,7 +397,7 @@ def test_a_delayed_message_holds_up_its_key_alone() -> None:
 
 
 def test_uncovered_slots_hold_nobody_up() -> None:
-    bench = Bench(Settings(kind="key_shared", hashing="sticky", look_ahead=2))
+    bench = Bench(SubscriptionConfig(kind="key_shared", hashing="sticky", look_ahead=2))
     low = [key for key in (b"k%d" % n for n in range(60)) if slots(key)[0] < 32_768]
     high = [key for key in (b"k%d" % n for n in range(60)) if slots(key)[0] >= 32_768]
     bench.attach("one", 1_000, ranges=[(0, 32_767)])
@@ -416,7 +416,7 @@ def test_uncovered_slots_hold_nobody_up() -> None:
 
 def test_nobody_reads_while_nobody_may_take() -> None:
     for kind in KINDS:
-        bench = Bench(Settings(kind=kind))
+        bench = Bench(SubscriptionConfig(kind=kind))
         bench.attach("one")
         bench.append(b"a")
         bench.tell(Tick())
@@ -428,4 +428,4 @@ def test_nobody_reads_while_nobody_may_take() -> None:
 @pytest.mark.parametrize("kind", ["half", ""])
 def test_a_type_that_does_not_exist(kind: str) -> None:
     with pytest.raises(InvalidRequest, match="exclusive, failover, shared, key_shared"):
-        Bench(Settings(kind=kind))  # type: ignore[arg-type]  # as it may come from the wire
+        Bench(SubscriptionConfig(kind=kind))  # type: ignore[arg-type]  # as it may come from the wire

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logboom.nodes.stats import Statistics
-from logboom.nodes.subscriptions.dispatch_events import Entry, Settings
+from logboom.nodes.subscriptions.dispatch_events import Entry, SubscriptionConfig
 from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
 from logboom.wire.head import ControlKind
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
@@ -11,7 +11,7 @@ from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 def bench_of(entry_filter: EntryFilter, kind: str = "shared") -> Bench:
     """A bench with a filter."""
-    settings = Settings(kind="key_shared" if kind == "key_shared" else "shared")
+    settings = SubscriptionConfig(kind="key_shared" if kind == "key_shared" else "shared")
     bench = Bench(settings, entry_filter)
     bench.attach("one", 1_000)
     return bench
@@ -97,7 +97,7 @@ def test_a_plug_in_that_raises_loses_nothing_and_keeps_keys_in_order() -> None:
 def test_a_plug_in_that_waits_holds_up_an_exclusive_subscription_in_order() -> None:
     waiting = [True]
     bench = Bench(
-        Settings(),
+        SubscriptionConfig(),
         EntryFilter(
             "", [lambda entry: "reschedule" if waiting[0] and entry.base == 1 else "accept"]
         ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.nodes.subscriptions.dispatch_events import Entry, LogAdvanced, Settings
+from logboom.nodes.subscriptions.dispatch_events import Entry, LogAdvanced, SubscriptionConfig
 from logboom.nodes.subscriptions.entry_filter import EntryFilter, Said
 from tests.unit.nodes.subscriptions.dispatch_bench import Bench
 
 
 @pytest.mark.parametrize("delay_s", [0.25, 3.0])
 def test_a_nack_waits_for_its_delay_and_no_longer(delay_s: float) -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     bench.append(b"a", b"b")
     bench.attach("one", 10)
     bench.nack("one", 1, delay_s=delay_s)
@@ -25,7 +25,7 @@ def test_a_nack_waits_for_its_delay_and_no_longer(delay_s: float) -> None:
 
 
 def test_who_was_active_two_changes_ago_may_settle_and_then_loses_what_it_holds() -> None:
-    bench = Bench(Settings(kind="failover"))
+    bench = Bench(SubscriptionConfig(kind="failover"))
     bench.append(b"a", b"b", b"c")
     bench.attach("third", 3, priority=3)
     assert bench.held["third"] == {0, 1, 2}
@@ -41,7 +41,7 @@ def test_who_was_active_two_changes_ago_may_settle_and_then_loses_what_it_holds(
 
 
 def test_who_becomes_active_again_at_once_keeps_what_it_holds() -> None:
-    bench = Bench(Settings(kind="failover"))
+    bench = Bench(SubscriptionConfig(kind="failover"))
     bench.append(b"a", b"b")
     bench.attach("old", 10, priority=2)
     bench.attach("new", 10, priority=1)
@@ -59,7 +59,7 @@ def test_a_batch_that_a_plug_in_does_not_want_yet_holds_up_those_behind() -> Non
     def not_yet(entry: Entry) -> Said:
         return "reschedule" if entry.base == 1 and not wanted else "accept"
 
-    bench = Bench(Settings(), EntryFilter(plug_ins=[not_yet]))
+    bench = Bench(SubscriptionConfig(), EntryFilter(plug_ins=[not_yet]))
     for key in (b"a", b"b", b"c"):
         bench.append(key)
     bench.attach("one", 10)
@@ -79,7 +79,7 @@ def test_a_batch_that_a_plug_in_does_not_want_yet_holds_up_those_behind() -> Non
 
 
 def test_what_retention_removed_is_written_down() -> None:
-    bench = Bench(Settings())
+    bench = Bench(SubscriptionConfig())
     bench.append(b"a", b"b", b"c", b"d")
     bench.attach("one", 10)
     bench.ack("one", 1)
