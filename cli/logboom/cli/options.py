@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from logboom.cli.local_cluster import local_endpoints
@@ -123,3 +124,35 @@ def queue_numbers(text: str | None) -> list[int] | None:
             raise InvalidRequest(f"{text}, and the first of a range is the lower")
         numbers += range(first, last + 1)
     return numbers
+
+
+def moment(text: str, option: str) -> int | None:
+    """A message time in ms; None if it was not said.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if not text:
+        return None
+    found = time_ms(text)
+    if found is None:
+        raise InvalidRequest(f"{option} {text!r} is no time: write 2026-11-21T10:00:00Z or ms")
+    return found
+
+
+def whole_path(path: Path) -> Path:
+    """The whole path: Spark's JVM may have begun in another folder than this one.
+
+    Raises:
+        InvalidRequest: it is a URI: the jobs look into their folders themselves.
+    """
+    # Of two slashes a path keeps one.
+    if found := re.match(r"([A-Za-z][\w+.-]+):/", str(path)):
+        text = f"{path} is below {found[1]}:, and a job needs a folder that this machine has"
+        raise InvalidRequest(f"{text}: mount it (docs/PIPELINE.md, Another machine)")
+    return path.resolve()
+
+
+def names(text: str) -> list[str]:
+    """Names of a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()]

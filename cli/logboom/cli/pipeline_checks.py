@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from logboom.cli.connection import open_client
+from logboom.cli.job_commands import Master, Report
+from logboom.cli.options import names, whole_path
 from logboom.cli.output import note, show, show_json
-from logboom.cli.pipeline_options import Master, Output, Servers, names, whole
+from logboom.cli.parameters import Servers
 from logboom.cli.pipeline_runs import BROKEN, source_of, spark_for
 from logboom.cli.progress_bar import progress
 from logboom.wire.errors import InvalidRequest
@@ -24,7 +26,7 @@ def lag(
     plot: Path | None = None,
     master: Master = "",
     servers: Servers = None,
-    output: Output = "table",
+    output: Report = "table",
 ) -> None:
     """Show how far groups are behind, and how long messages of topics take to a reader.
 
@@ -96,7 +98,7 @@ def audit(
     archive: Path | None = None,
     master: Master = "",
     servers: Servers = None,
-    output: Output = "table",
+    output: Report = "table",
 ) -> int:
     """Hold what producers and readers told of a run against what a topic holds.
 
@@ -123,12 +125,12 @@ def audit(
         if archive is not None:
             from logboom.pipeline.jobs.replay import ReplayFilter, read_archive, selected
 
-            held = selected(read_archive(spark, whole(archive)), ReplayFilter(topic))
+            held = selected(read_archive(spark, whole_path(archive)), ReplayFilter(topic))
         else:
             source = source_of(topic, servers)
             held = spark.read.format("logboom").schema(job.SCHEMA).options(**source).load()
         with progress("audit", None):
-            counts, found = job.audit(spark, [str(whole(path)) for path in histories], held)
+            counts, found = job.audit(spark, [str(whole_path(path)) for path in histories], held)
     broken = sum(row["broken"] for row in found)
     if output == "json":
         show_json(

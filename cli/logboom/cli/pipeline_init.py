@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from logboom.cli.options import servers_or_default
+from logboom.cli.options import names, servers_or_default
 from logboom.cli.output import note
-from logboom.cli.pipeline_options import Servers, names
+from logboom.cli.parameters import Servers
 from logboom.pipeline.project import PYSPARK, Project, command, files
 from logboom.wire.errors import InvalidRequest
 

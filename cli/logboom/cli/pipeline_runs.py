@@ -10,9 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from logboom.cli.options import servers_or_default
+from logboom.cli.options import servers_or_default, whole_path
 from logboom.cli.output import note, show, show_json
-from logboom.cli.pipeline_options import whole
 from logboom.cli.progress_bar import ProgressBar, progress
 from logboom.deploy.detached import DATA
 from logboom.wire.errors import InvalidRequest, LogboomError
@@ -179,7 +178,7 @@ def target_of(
 def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
     """The folder of a job's checkpoint: as asked, or one of its own for what it is about."""
     if given is not None:
-        return whole(given)
+        return whole_path(given)
     # A folder in a folder: a name of joined ones could be that of two jobs. What topics may have in
     # their names and folders should not becomes what topics may not have.
     parts = (re.sub(r"[^\w.,+=-]", "_", part.translate(_PLAIN)) for part in about)

@@ -101,9 +101,10 @@ def archive(
 
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
-        checkpoint: where Spark remembers how far it is; None: in the folder.
-        gather: each day of a micro-batch goes to one task, and so to one file; without, to as many
-            as there are queues. For messages of many days.
+        folder: the folder of the archive.
+        checkpoint: the folder that records the progress; by default one in the archive.
+        gather: write one file per day and micro-batch instead of one per queue, for messages of
+            many days.
 
     Raises:
         InvalidRequest: the checkpoint is of other topics, or another one's than the folder.

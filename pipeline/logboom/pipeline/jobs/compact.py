@@ -103,7 +103,8 @@ def compact(
     """Make a new snapshot of a topic, and publish it.
 
     Args:
-        folder: of the snapshots, `snapshot-000001` and so on, and what is remembered of them.
+        folder: the folder of the snapshots, `snapshot-000001` and so on, of which the last two are
+            kept.
         target: where to publish it.
 
     Raises:

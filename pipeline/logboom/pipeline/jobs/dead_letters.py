@@ -55,9 +55,9 @@ class DeadLetterFilter:
     """Which dead letters; what is not said chooses all."""
 
     cause: str = ""
-    """A regular expression that is found in the cause."""
+    """Only causes in which this regular expression is found."""
     topic: str = ""
-    """Where they come from."""
+    """Only those that come from this topic."""
     since_ms: int | None = None
     """Message time, in ms since 1970 UTC."""
     until_ms: int | None = None
@@ -153,10 +153,15 @@ def triage(
     servers: str,
     group: str,
     wanted: DeadLetterFilter,
-    by: Sequence[str],
-    width: str,
+    by: Sequence[str] = ("cause", "topic"),
+    width: str = "1 hour",
 ) -> list[dict[str, object]]:
-    """What `triaged` finds in the dead letters of a group."""
+    """Return what `triaged` finds in the dead letters of a group.
+
+    Args:
+        by: what to count by: cause, topic (where they come from), time.
+        width: the length of an interval of time.
+    """
     letters = chosen(opened(read_letters(spark, servers, group)), wanted)
     return [row.asDict() for row in triaged(letters, by, width).collect()]
 

@@ -85,7 +85,10 @@ def dedup(
 
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
-        checkpoint: where Spark keeps how far it is, and what it has seen.
+        checkpoint: where Spark keeps its progress, and the messages that it has seen.
+        by: what doubles have in common: key, value, tag, or fields of the JSON values such as
+            order.id. Messages that have none of it are all kept.
+        within: how much later a double may come.
 
     Raises:
         InvalidRequest: `by` is empty; the checkpoint is of other topics.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +45,7 @@ class ReplayFilter:
     """Which messages of an archive; what is not said selects all."""
 
     topic: str = ""
+    """Only this topic of the archive."""
     queues: tuple[int, ...] = ()
     since_ms: int | None = None
     """Message time, in ms since 1970 UTC."""
@@ -55,7 +56,7 @@ class ReplayFilter:
     end: int | None = None
     """The first offset that is left out."""
     keys: tuple[str, ...] = ()
-    """Just these."""
+    """Only these keys."""
     key_first: str = ""
     """Keys from this one on, by their bytes."""
     key_end: str = ""
@@ -210,15 +211,17 @@ def replay(
     """Publish what is wanted of an archive.
 
     Args:
-        checkpoint: where it remembers how far it is, to go on after a crash; None: nowhere.
-        rate: messages a second at most, in pieces of about a second; 0: as fast as it can.
+        checkpoint: the folder that records the progress, to continue after a crash; by default it
+            is not recorded.
+        rate: at most this many messages per second, in pieces of about a second; 0: no limit.
+        keep_queues: send to the queues that the messages had, instead of those of their keys.
 
     Raises:
         InvalidRequest: the checkpoint is of another replay, or there is no archive.
     """
     run, begun = JobReport("replay"), time.monotonic()
     chosen = selected(read_archive(spark, folder), wanted)
-    asked = f"{folder.resolve()} {wanted} to {target.topic}"
+    asked = f"{folder.resolve()} {_described(wanted)} to {target.topic}"
     if keep_queues:
         asked += ", each to its queue"
     plan, pieces = _planned(chosen, asked, checkpoint, rate)
@@ -237,6 +240,12 @@ def replay(
                 on_rows(run.rows)
         run.stopped = stop.is_set()
     return finished(run, begun)
+
+
+def _described(wanted: ReplayFilter) -> str:
+    """Describe a selection as checkpoints store it, whatever its class is called."""
+    values = (f"{field.name}={getattr(wanted, field.name)!r}" for field in fields(wanted))
+    return f"Selection({', '.join(values)})"
 
 
 def _planned(

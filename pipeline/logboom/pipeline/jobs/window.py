@@ -47,16 +47,17 @@ class WindowAggregation:
     schema: str
     """Fields of the JSON values, as in SQL: "carrier string, delay double"."""
     width: str = "1 minute"
+    """The length of a window."""
     slide: str = ""
-    """Between the beginnings of windows; "": their width, so that they do not overlap."""
+    """From the start of a window to the start of the next; by default its width, without overlap."""
     by: Sequence[str] = ()
-    """Fields that windows are parted by."""
+    """Fields to group by."""
     measures: Sequence[str] = ()
-    """Fields of which sum, average, least and greatest are wanted."""
+    """Fields whose sum, average, minimum and maximum are computed."""
     time: str = ""
-    """Field with the time of an event; "": the message time."""
+    """The field with the time of an event; by default the message time."""
     watermark: str = "1 minute"
-    """How late a message may come."""
+    """How late a message may be and still be counted."""
 
 
 def parsed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
