@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from logboom.client.calls import CloseFetch, MessageTime, Start
-from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.calls import MessageTime, Start
+from logboom.client.fetch.fetch_buffer import CloseFetch, FetchBuffer
 from logboom.client.fetch.fetch_collector import LOW_SHARE, FetchCollector
 from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.io_thread import IoThread

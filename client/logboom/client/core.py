@@ -10,33 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from logboom.client.calls import (
-    AskAll,
-    AskLeader,
-    AskNode,
-    CloseChecks,
-    CloseFetch,
-    CloseMember,
-    CloseProducer,
-    CloseSubscriber,
-    CommitMember,
-    Connect,
-    FindTopic,
-    Flush,
-    FlushSubscriber,
-    LoadMetadata,
-    OpenChecks,
-    OpenFetch,
-    OpenMember,
-    OpenProducer,
-    OpenSubscriber,
-    OpenTopic,
-    ProposeCommand,
-    SeekFetch,
-    WakeFetch,
-    WakeMember,
-    WakeSubscriber,
-)
+from logboom.client.calls import AskAll, CallHandlers, CoreCall, ProposeCommand
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater
@@ -52,7 +26,7 @@ from logboom.client.subscriptions.attachments import Attachments
 from logboom.client.transactions.half_check_poller import CheckPoller
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
 from logboom.wire.commands import CommandResult
-from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.errors import LogboomError
 from logboom.wire.hello import Identity
 
 
@@ -75,7 +49,7 @@ class ClientCore:
 
     def __init__(self, config: ClientConfig, rng: random.Random, now: Instant) -> None:
         self.config = config
-        self._turn = turn = CoreTurn(now)
+        self._turn = turn = CoreTurn(now, rng)
         identity = Identity(config.client_id, cluster_key=config.cluster_key)
         self._connections = Connections(identity, rng, turn)
         self._proposals = ProposalSender(config.client_id, self._connections, turn, rng)
@@ -85,15 +59,20 @@ class ClientCore:
         self._proposals.use(self.watching.routes)
         leaders = LeaderCache(self.watching.routes)
         parts = (self._connections, leaders, self.watching)
-        self._finding = TopicLookup(
+        finding = TopicLookup(
             self._connections, self.watching, self._proposals, turn, create=config.create_topics
         )
-        self._asking = RequestRouter(*parts, turn, rng)
-        self._producing = Sender(*parts, self._proposals, turn, rng)
-        self._fetching = Fetcher(*parts, turn, rng)
-        self._grouping = GroupMembers(self._connections, self.watching, self._fetching, turn, rng)
-        self._checking = CheckPoller(self._connections, self.watching, turn, rng)
-        self._subscribing = Attachments(*parts, turn, rng)
+        asking = RequestRouter(*parts, turn, rng)
+        self._producing = Sender(*parts, finding, self._proposals, turn)
+        fetching = Fetcher(*parts, turn)
+        grouping = GroupMembers(self._connections, self.watching, fetching, turn)
+        checking = CheckPoller(self._connections, self.watching, turn)
+        subscribing = Attachments(*parts, turn)
+        self._handlers = handlers = CallHandlers()
+        for room in (finding, asking, self._producing, fetching, grouping, checking, subscribing):
+            room.register(handlers)
+        handlers.register(ProposeCommand, self._propose)
+        handlers.register(AskAll, self._together)
         self._started = False
         self._closed = False
 
@@ -129,53 +108,18 @@ class ClientCore:
         self._closed = True
         self._producing.close_all()
 
-    def _call(self, call: object) -> None:
+    def _call(self, call: CoreCall) -> None:
         if self._closed:
-            outcome = getattr(call, "outcome", None)
-            if outcome is not None:
-                outcome.fail(closed())
-            return
-        match call:
-            case OpenTopic():
-                self._finding.open_topic(call, self._producing)
-            case Flush():
-                self._producing.flush(call)
-            case WakeFetch(fetch):
-                self._fetching.wake(fetch)
-            case SeekFetch(fetch, start, generation):
-                self._fetching.seek(fetch, start, generation)
-            case OpenFetch(fetch):
-                self._fetching.open(fetch)
-            case CloseFetch(fetch):
-                self._fetching.close(fetch)
-            case OpenMember() | CommitMember() | WakeMember() | CloseMember():
-                self._grouping.call(call)
-            case OpenSubscriber() | WakeSubscriber() | FlushSubscriber() | CloseSubscriber():
-                self._subscribing.call(call)
-            case AskLeader():
-                self._asking.ask_leader(call)
-            case AskNode():
-                self._asking.ask_node(call)
-            case AskAll(calls):
-                countdown = Countdown(call.outcome)
-                for each in calls:
-                    countdown.expect(each.outcome)
-                    self._call(each)
-                countdown.start()
-            case OpenChecks(checks):
-                self._checking.open(checks)
-            case CloseChecks(checks):
-                self._checking.close(checks)
-            case OpenProducer():
-                self._producing.open(call)
-            case CloseProducer():
-                self._producing.close(call)
-            case Connect() | FindTopic() | LoadMetadata():
-                self._finding.find(call)
-            case ProposeCommand():
-                self._propose(call)
-            case _:
-                raise InternalError(f"no such call: {call!r}; please report it")
+            call.fail(closed())
+        else:
+            self._handlers.handle(call)
+
+    def _together(self, call: AskAll) -> None:
+        countdown = Countdown(call.outcome)
+        for each in call.calls:
+            countdown.expect(each.outcome)
+            self._call(each)
+        countdown.start()
 
     def _propose(self, call: ProposeCommand) -> None:
         def done(result: CommandResult | LogboomError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import random
 from collections.abc import Callable
 from itertools import count
 
@@ -25,7 +26,8 @@ class Timer:
 class CoreTurn:
     """What all parts of one core share while it handles events."""
 
-    def __init__(self, now: Instant) -> None:
+    def __init__(self, now: Instant, rng: random.Random) -> None:
+        self.rng = rng
         self.now = now.mono
         """Monotonic seconds."""
         self.wall_ms = now.wall_ms

@@ -6,17 +6,12 @@ A flow yields a call of `logboom.client.calls` and is sent its value, or has its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from logboom.client.calls import (
-    AskNode,
-    FindTopic,
-    LoadMetadata,
-    ProposeCommand,
-)
+from logboom.client.calls import AskNode, FindTopic, LoadMetadata, ProposeCommand
 from logboom.client.cluster.metadata_updater import unknown_topic
 from logboom.client.results import NodeStats
 from logboom.wire.commands import (
@@ -110,15 +105,26 @@ def changed_config(config: TopicConfig, changes: dict[str, Any]) -> TopicConfig:
     Raises:
         InvalidRequest: no such setting, or not of its type.
     """
-    known = msgspec.structs.asdict(config)
-    for name in changes:
-        if name not in known:
-            text = f"no topic setting is called {name!r}: there are {', '.join(known)}"
-            raise InvalidRequest(text)
+    fields = changed_fields(config, changes, "topic setting")
     try:
-        return msgspec.convert([*{**known, **changes}.values()], TopicConfig)
+        return msgspec.convert([*fields.values()], TopicConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a topic setting has the wrong type: {error}") from None
+
+
+def changed_fields(
+    settings: msgspec.Struct, changes: Mapping[str, Any], what: str
+) -> dict[str, Any]:
+    """Return the fields of settings with changes, whose types are not checked yet.
+
+    Raises:
+        InvalidRequest: there is no such field.
+    """
+    known = msgspec.structs.asdict(settings)
+    for name in changes:
+        if name not in known:
+            raise InvalidRequest(f"no {what} is called {name!r}: there are {', '.join(known)}")
+    return {**known, **changes}
 
 
 def delete_topic(name: str, wall_ms: int, timeout: float) -> Flow[None]:

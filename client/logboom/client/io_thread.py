@@ -20,7 +20,7 @@ from collections import deque
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from logboom.client.calls import AnyCall
+from logboom.client.calls import CoreCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.flows import Flow, run_flow
 from logboom.client.futures import wait
@@ -76,7 +76,7 @@ class IoThread:
         self.applications = Applications()
         """Whose transactions this client has."""
         self._error: LogboomError | None = None
-        self._calls: deque[AnyCall] = deque()
+        self._calls: deque[CoreCall] = deque()
         self._pending: set[Promise[Any]] = set()
         self._members = count(1)
         self._asleep = False
@@ -113,7 +113,7 @@ class IoThread:
         """Whether calls are still taken."""
         return self._error is None and not self.forked and not self._stopping
 
-    def submit(self, call: AnyCall) -> None:
+    def submit(self, call: CoreCall) -> None:
         """Hand a call to the core."""
         self.check()
         self._calls.append(call)

@@ -11,14 +11,19 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.argument_checks import BytesLike
-from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.results import Message, SendResult
 from logboom.client.send.producer_batch import TopicAccumulator
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import (
+    CloseProducer,
+    Flush,
+    OpenProducer,
+    OpenTopic,
+    SendBuffer,
+)
 from logboom.client.transaction import Transaction, TransactionPool
 from logboom.client.transactional_sender import TransactionalSender
 from logboom.client.transactions.transaction_work import transactional

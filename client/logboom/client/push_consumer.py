@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from logboom.client.calls import CloseMember, FindTopic, OpenMember, WakeFetch
-from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.calls import FindTopic
+from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
 from logboom.client.groups.failed_messages import FailedMessages
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import CloseMember, MemberOptions, MemberState, OpenMember
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
 from logboom.client.push.listener_runner import ListenerRunner

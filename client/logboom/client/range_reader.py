@@ -9,8 +9,15 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-from logboom.client.calls import CloseFetch, FindTopic, OpenFetch, WakeFetch
-from logboom.client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, QueueFetch
+from logboom.client.calls import FindTopic
+from logboom.client.fetch.fetch_buffer import (
+    CloseFetch,
+    CompletedFetch,
+    FetchBuffer,
+    OpenFetch,
+    QueueFetch,
+    WakeFetch,
+)
 from logboom.client.fetch.message_filter import surviving_slices
 from logboom.client.flows import check_queues
 from logboom.client.io_thread import IoThread

@@ -67,7 +67,7 @@ def _picked(messages: list[Message], picked: bytes | None) -> Iterable[Message]:
 class Messages(Sequence[Message]):
     """The messages of a pull, decoded when first looked at."""
 
-    __slots__ = ("_batches", "_decoded", "_queue", "_selected", "_topic")
+    __slots__ = ("_decoded", "_queue", "_topic", "batches", "selected")
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class Messages(Sequence[Message]):
         """`selected`: as `PullResult.selectors` has it; None: everything."""
         self._topic = topic
         self._queue = queue
-        self._batches = batches
-        self._selected: list[bytes | None] = [None] * len(batches)
+        self.batches = batches
+        self.selected: list[bytes | None] = [None] * len(batches)
         if selected is not None:
-            self._selected = selected
+            self.selected = selected
         self._decoded: list[Message] | None = None
 
     def __len__(self) -> int:
         return sum(
             len(batch) if picked is None else picked.count(1)
-            for batch, picked in zip(self._batches, self._selected, strict=True)
+            for batch, picked in zip(self.batches, self.selected, strict=True)
         )
 
     def __iter__(self) -> Iterator[Message]:
@@ -108,7 +108,7 @@ class Messages(Sequence[Message]):
         if self._decoded is None:
             self._decoded = [
                 message
-                for batch, picked in zip(self._batches, self._selected, strict=True)
+                for batch, picked in zip(self.batches, self.selected, strict=True)
                 for message in _picked(messages_of(self._topic, self._queue, batch), picked)
             ]
         return self._decoded
@@ -117,25 +117,15 @@ class Messages(Sequence[Message]):
 class PullResult:
     """What one pull found."""
 
-    __slots__ = (
-        "_batches",
-        "_selected",
-        "max_offset",
-        "messages",
-        "min_offset",
-        "next_offset",
-        "status",
-    )
+    __slots__ = ("max_offset", "messages", "min_offset", "next_offset", "status")
 
     def __init__(
         self,
         status: PullStatus,
         messages: Messages,
-        batches: list[Columns],
         next_offset: int,
         min_offset: int,
         max_offset: int,
-        selected: list[bytes | None] | None = None,
     ) -> None:
         self.status: PullStatus = status
         """FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL."""
@@ -145,21 +135,17 @@ class PullResult:
         self.min_offset = min_offset
         self.max_offset = max_offset
         """The high watermark: the offset after the last message that can be read."""
-        self._batches = batches
-        self._selected: list[bytes | None] = [None] * len(batches)
-        if selected is not None:
-            self._selected = selected
 
     def columns(self) -> list[Columns]:
         """The same messages as bare columns, one group a batch; decodes nothing by itself.
 
         With a filter the messages between those that match are there too: see `selectors`.
         """
-        return self._batches
+        return self.messages.batches
 
     def selectors(self) -> list[bytes | None]:
         """Per group of `columns`, a byte a message, 1 where it matches; None: all do."""
-        return self._selected
+        return self.messages.selected
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,7 @@
-"""The sink of failed messages for threads and event loops: a producer of the consumer's own."""
+"""A publisher of retry copies and dead letters, for threads and event loops.
+
+It uses a producer of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,16 @@ from logboom.client.results import Message
 from logboom.wire.errors import InternalError, LogboomError
 
 COPY_S: Final = 30.0
-"""How long a copy is tried before its message is handed out again."""
+"""Seconds for which a copy is retried before its message is handed out again."""
 MAX_COPIES_AT_ONCE: Final = 500
-"""Copies that are sent at once."""
+"""Maximum number of copies sent at once."""
 
 
 class RetryPublisher:
-    """Sends copies to retries and dead letters, from a thread of its own: to open a producer or a
-    topic waits, and neither the core's thread nor an event loop may."""
+    """Sends copies to retry and dead-letter topics from its own thread.
+
+    Opening a producer or a topic blocks, which neither the core's thread nor an event loop may do.
+    """
 
     can_delay = True
 
@@ -44,7 +49,7 @@ class RetryPublisher:
         delay_ms: int,
         done: Callable[[LogboomError | None], None],
     ) -> None:
-        """Send a copy; `done` is called in another thread. The group's coordinator has made the
+        """Send a copy and call `done` in another thread; the coordinator has already created the
         topic."""
         self._jobs.put(_RetryCopy(topic, message, headers, delay_ms, done))
         with self._lock:
@@ -58,12 +63,13 @@ class RetryPublisher:
         last = False
         while not last:
             copies, last = self._waiting()
-            # What failed together waits together: a batch for each would hold up its queue.
+            # Messages that failed together are sent together: a batch for each would delay their
+            # queue.
             for _, some in groupby(copies, attrgetter("topic", "delay_ms")):
                 self._send(list(some))
 
     def _waiting(self) -> tuple[list[_RetryCopy], bool]:
-        """The copies that are to be sent, at least one, and whether they are the last."""
+        """Return the copies to send, at least one, and whether they are the last."""
         copies: list[_RetryCopy] = []
         while len(copies) < MAX_COPIES_AT_ONCE and not (copies and self._jobs.empty()):
             copy = self._jobs.get()
@@ -73,14 +79,14 @@ class RetryPublisher:
         return copies, False
 
     def _send(self, copies: list[_RetryCopy]) -> None:
-        """Send copies of one topic and delay."""
+        """Send copies that have the same topic and delay."""
         try:
             future = self._send_many(copies)
         except LogboomError as error:
             if len(copies) == 1:
                 copies[0].done(error)
                 return
-            # One of them is too large, perhaps: that is no reason to keep the others.
+            # One of them may be too large, which must not keep back the others.
             for copy in copies:
                 self._send([copy])
         else:
@@ -103,7 +109,7 @@ class RetryPublisher:
         )
 
     def close(self) -> None:
-        """Send what is left, flush, and end the producer."""
+        """Send the remaining copies, flush, and close the producer."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -124,7 +130,7 @@ class _RetryCopy(NamedTuple):
 
 
 def _tell(copies: list[_RetryCopy], future: ManyFuture) -> None:
-    """The producer is through with them."""
+    """Report the result of one batch of copies."""
     error = future.exception()
     if error is not None and not isinstance(error, LogboomError):
         error = InternalError(f"copies were not sent: {error!r}; please report it")

@@ -10,13 +10,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from logboom.client.admin import wall_ms
-from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 from logboom.client.retry_publisher import RetryPublisher
 from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
-from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    CloseSubscriber,
+    FlushSubscriber,
+    OpenSubscriber,
+    SubscriberOptions,
+    SubscriberState,
+)
 from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError
 
 CLOSE_S: Final = 5.0

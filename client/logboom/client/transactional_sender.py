@@ -9,11 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from logboom.client.argument_checks import BytesLike
-from logboom.client.calls import CloseChecks, OpenChecks
 from logboom.client.delays import Parking
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.transactions.half_check_poller import HalfMessageQueue
+from logboom.client.transactions.half_check_poller import CloseChecks, HalfMessageQueue, OpenChecks
 from logboom.client.transactions.half_messages import (
     HalfSendResult,
     Resolution,

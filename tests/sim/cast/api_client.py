@@ -6,12 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from logboom.client.calls import OpenFetch, OpenProducer, OpenTopic, WakeFetch
 from logboom.client.core import ClientConfig, ClientCore
-from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
+from logboom.client.fetch.fetch_buffer import FetchBuffer, OpenFetch, QueueFetch, WakeFetch
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.send.producer_batch import ProducerBatch
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import OpenProducer, OpenTopic, SendBuffer
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.messages import Acks
 from tests.sim.judges.history import History, Queue

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from logboom.client.calls import AnyCall, CloseMember, OpenMember
+from logboom.client.calls import CoreCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.fetch.retry_copies import place_of
 from logboom.client.groups.assigned_queue import AssignedQueue
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import GroupFetchCollector
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import CloseMember, MemberOptions, MemberState, OpenMember
 from logboom.client.results import Message
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import GroupError, LogboomError, RetryableError
@@ -199,7 +199,7 @@ class GroupMember:
             wanted += [self._handling[0][0]] if self._handling else []
         return min((at for at in wanted if at is not None), default=None)
 
-    def _call(self, call: AnyCall) -> None:
+    def _call(self, call: CoreCall) -> None:
         self._calls.append(Call(call))
 
     def _opened(self, call: OpenMember) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from logboom.client.calls import AnyCall, OpenProducer, OpenTopic
+from logboom.client.calls import CoreCall
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.results import Message
 from logboom.client.send.producer_batch import ProducerBatch
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import OpenProducer, OpenTopic, SendBuffer
 from logboom.wire.errors import LogboomError
 from logboom.wire.names import DLQ_PREFIX
 
@@ -36,7 +36,7 @@ class GroupSink:
 
     def __init__(
         self,
-        call: Callable[[AnyCall], None],
+        call: Callable[[CoreCall], None],
         mono: Callable[[], float],
         date_ms: Callable[[], int],
         buried: Callable[[Message], None],

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from logboom.client.calls import AnyCall, CloseSubscriber, OpenSubscriber
+from logboom.client.calls import CoreCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.client.results import Message
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
-from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    CloseSubscriber,
+    OpenSubscriber,
+    SubscriberOptions,
+    SubscriberState,
+)
 from logboom.wire.actor import Call, Effects, Event, Instant
 from logboom.wire.errors import InvalidRequest, LogboomError
 from tests.sim.judges.history import Queue
@@ -112,7 +117,7 @@ class SubscriptionMember:
             wanted.append(self._handling[0][0])
         return min((at for at in wanted if at is not None), default=None)
 
-    def _call(self, call: AnyCall) -> None:
+    def _call(self, call: CoreCall) -> None:
         self._calls.append(Call(call))
 
     def _subscribe(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from logboom.client.calls import AnyCall
+from logboom.client.calls import CoreCall
 from logboom.client.core import ClientConfig, ClientCore
 from logboom.wire.actor import Call, Effects, Event, Instant, Received
 from logboom.wire.batch import BatchHead, open_batch, stamp, validate_batch
@@ -163,7 +163,7 @@ class Cluster:
 
     # Driving.
 
-    def call(self, call: AnyCall) -> None:
+    def call(self, call: CoreCall) -> None:
         self._turn([Call(call)])
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:

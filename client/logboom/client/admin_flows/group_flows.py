@@ -16,7 +16,7 @@ from logboom.client.admin_flows.group_lag import (
 )
 from logboom.client.calls import AskNode, LoadMetadata, ProposeCommand
 from logboom.client.fetch.message_flows import unexpected
-from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow, latest_view
+from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow, changed_fields, latest_view
 from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
 from logboom.wire.filters.filter import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
@@ -26,7 +26,6 @@ from logboom.wire.group_view import (
     GroupConfig,
     GroupSummary,
     GroupView,
-    StrategyOptions,
 )
 from logboom.wire.messages import (
     AnyMessage,
@@ -172,30 +171,20 @@ def changed_group(config: GroupConfig, changes: dict[str, Any]) -> GroupConfig:
     Raises:
         InvalidRequest: no such setting, or not of its type.
     """
-    known = msgspec.structs.asdict(config)
-    for name in changes:
-        if name not in known:
-            text = f"no group setting is called {name!r}: there are {', '.join(known)}"
-            raise InvalidRequest(text)
+    fields = changed_fields(config, changes, "group setting")
     options = changes.get("options")
     if isinstance(options, Mapping):
-        changes = {**changes, "options": _changed_options(config.options, options)}
-    try:
-        return msgspec.convert(
-            [msgspec.to_builtins(value) for value in {**known, **changes}.values()], GroupConfig
+        fields["options"] = _builtins(
+            changed_fields(config.options, options, "option of a strategy")
         )
+    try:
+        return msgspec.convert(_builtins(fields), GroupConfig)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"a group setting has the wrong type: {error}") from None
 
 
-def _changed_options(options: StrategyOptions, changes: Mapping[str, Any]) -> list[Any]:
-    """Options of strategies with changes, not checked yet."""
-    known = msgspec.structs.asdict(options)
-    for name in changes:
-        if name not in known:
-            text = f"no option of a strategy is called {name!r}: there are {', '.join(known)}"
-            raise InvalidRequest(text)
-    return [msgspec.to_builtins(value) for value in {**known, **changes}.values()]
+def _builtins(fields: dict[str, Any]) -> list[Any]:
+    return [msgspec.to_builtins(value) for value in fields.values()]
 
 
 def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:

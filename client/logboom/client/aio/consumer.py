@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.aio.bridge import call_in, run
-from logboom.client.calls import CloseFetch, MessageTime, Start
+from logboom.client.calls import MessageTime, Start
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
-from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.fetch.fetch_buffer import CloseFetch, FetchBuffer
 from logboom.client.fetch.fetch_collector import LOW_SHARE, FetchCollector
 from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.io_thread import IoThread

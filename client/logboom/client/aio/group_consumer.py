@@ -12,13 +12,19 @@ from types import TracebackType
 from typing import Self
 
 from logboom.client.aio.bridge import call_in, run
-from logboom.client.calls import CloseMember, CommitMember, FindTopic, MessageTime, OpenMember
+from logboom.client.calls import FindTopic, MessageTime
 from logboom.client.consumer import LOOK_AGAIN_S, seek_start
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.group_consumer import CLOSE_S, abandon
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import Given, GroupFetchCollector
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import (
+    CloseMember,
+    CommitMember,
+    MemberOptions,
+    MemberState,
+    OpenMember,
+)
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message

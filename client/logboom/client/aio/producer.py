@@ -19,7 +19,6 @@ from logboom.client.aio.futures import ManyFuture, many
 from logboom.client.aio.transaction import TransactionContext, TransactionPool
 from logboom.client.aio.transactional_sender import TransactionalSender
 from logboom.client.argument_checks import BytesLike
-from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.io_thread import IoThread
 from logboom.client.producer import ABANDON_S
@@ -27,7 +26,13 @@ from logboom.client.producer_options import ProducerOptions
 from logboom.client.promise import Promise
 from logboom.client.results import Message, SendResult
 from logboom.client.send.producer_batch import ProducerBatch
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import (
+    CloseProducer,
+    Flush,
+    OpenProducer,
+    OpenTopic,
+    SendBuffer,
+)
 from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.client.transactions.transaction_work import transactional

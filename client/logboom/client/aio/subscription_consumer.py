@@ -11,14 +11,19 @@ from typing import Self
 
 from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import call_in, drive, run
-from logboom.client.calls import CloseSubscriber, FlushSubscriber, OpenSubscriber
 from logboom.client.consumer import LOOK_AGAIN_S
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 from logboom.client.retry_publisher import RetryPublisher
 from logboom.client.subscription_consumer import CLOSE_S
 from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
-from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    CloseSubscriber,
+    FlushSubscriber,
+    OpenSubscriber,
+    SubscriberOptions,
+    SubscriberState,
+)
 from logboom.wire.errors import ClientClosed, InvalidRequest
 
 

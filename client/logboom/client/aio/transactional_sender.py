@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from logboom.client.aio.bridge import call_in, drive
 from logboom.client.argument_checks import BytesLike
-from logboom.client.calls import CloseChecks, OpenChecks
 from logboom.client.delays import Parking
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
-from logboom.client.transactions.half_check_poller import HalfMessageQueue
+from logboom.client.transactions.half_check_poller import CloseChecks, HalfMessageQueue, OpenChecks
 from logboom.client.transactions.half_messages import (
     HalfSendResult,
     Resolution,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from logboom.client.calls import Answer, AskLeader, AskNode
+from logboom.client.calls import Answer, AskLeader, AskNode, CallHandlers
 from logboom.client.cluster.connections import Connections, RequestHandle
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater, no_leader, unknown_topic
@@ -68,6 +68,11 @@ class RequestRouter:
         self._rng = rng
         self._open: dict[int, _RoutedRequest] = {}
         watching.listen(self._rerouted)
+
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the questions to nodes."""
+        handlers.register(AskLeader, self.ask_leader)
+        handlers.register(AskNode, self.ask_node)
 
     def ask_leader(self, call: AskLeader) -> None:
         """Find the leader and ask until there is an answer."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import Connect, FindTopic, LoadMetadata, OpenTopic
+from logboom.client.calls import CallHandlers, Connect, FindTopic, LoadMetadata
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.proposal_sender import ProposalSender
 from logboom.client.core_context import CoreTurn
-from logboom.client.send.sender import Sender
 from logboom.wire.commands import CommandResult, CreateTopic
 from logboom.wire.errors import AlreadyExists, LogboomError, TimedOut, UnknownResource
 from logboom.wire.messages import Watch, WatchResult
@@ -43,34 +42,30 @@ class TopicLookup:
         self._connects: list[Connect] = []
         watching.listen(self._loaded)
 
-    def find(self, call: Connect | FindTopic | LoadMetadata) -> None:
-        """Begin; the call's outcome tells."""
-        match call:
-            case Connect():
-                self._connect(call)
-            case FindTopic():
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the calls that find metadata."""
+        handlers.register(Connect, self._connect)
+        handlers.register(FindTopic, self._find_topic)
+        handlers.register(LoadMetadata, self._whole_view)
 
-                def found(topic: TopicView | LogboomError) -> None:
-                    if isinstance(topic, LogboomError):
-                        call.outcome.fail(topic)
-                    else:
-                        call.outcome.resolve(topic)
-
-                self.topic(call.topic, found, call.timeout, call.queues, create=call.create)
-            case LoadMetadata():
-                deadline = self._turn.now + call.timeout
-                self._whole(call, deadline, 0)
-
-    def open_topic(self, call: OpenTopic, producing: Sender) -> None:
-        """Load the topic (or make it) before a producer opens it."""
-
+    def _find_topic(self, call: FindTopic) -> None:
         def found(topic: TopicView | LogboomError) -> None:
             if isinstance(topic, LogboomError):
                 call.outcome.fail(topic)
             else:
-                producing.open_topic(call)
+                call.outcome.resolve(topic)
 
-        self.topic(call.topic, found, call.timeout, call.queues, create=self._create)
+        self.topic(call.topic, found, call.timeout, call.queues, create=call.create)
+
+    def topic_to_send_to(
+        self,
+        name: str,
+        done: Callable[[TopicView | LogboomError], None],
+        timeout: float,
+        queues: int,
+    ) -> None:
+        """Load a topic for a producer; this client may have been told to create what is missing."""
+        self.topic(name, done, timeout, queues, create=self._create)
 
     def topic(
         self,
@@ -121,6 +116,9 @@ class TopicLookup:
             else:
                 call.outcome.fail(self._watching.unreachable())
         self._connects.clear()
+
+    def _whole_view(self, call: LoadMetadata) -> None:
+        self._whole(call, self._turn.now + call.timeout, 0)
 
     def _whole(self, call: LoadMetadata, deadline: float, tried: int) -> None:
         """Ask one node after the other until one knows enough."""

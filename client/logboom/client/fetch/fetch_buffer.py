@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from logboom.client.calls import Start
+from logboom.client.calls import CoreCall, Start
 from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
 
@@ -193,3 +194,33 @@ class QueueFetch:
     def took(self, count: int, size: int) -> None:
         """The core puts `count` messages of `size` bytes into the inbox."""
         self.fetched += size
+
+
+@dataclass(slots=True)
+class OpenFetch(CoreCall):
+    """Begin to read a queue into the fetch's inbox."""
+
+    fetch: QueueFetch
+
+
+@dataclass(slots=True)
+class SeekFetch(CoreCall):
+    """Read on from elsewhere; arrivals of an older generation are void."""
+
+    fetch: QueueFetch
+    start: Start
+    generation: int
+
+
+@dataclass(slots=True)
+class WakeFetch(CoreCall):
+    """The reader made room, or resumed: pull on."""
+
+    fetch: QueueFetch
+
+
+@dataclass(slots=True)
+class CloseFetch(CoreCall):
+    """Read a queue no longer."""
+
+    fetch: QueueFetch

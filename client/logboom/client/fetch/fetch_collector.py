@@ -11,8 +11,14 @@ from itertools import compress, islice
 from operator import length_hint
 from typing import Final
 
-from logboom.client.calls import AnyCall, MessageTime, SeekFetch, Start, WakeFetch
-from logboom.client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, QueueFetch
+from logboom.client.calls import CoreCall, MessageTime, Start
+from logboom.client.fetch.fetch_buffer import (
+    CompletedFetch,
+    FetchBuffer,
+    QueueFetch,
+    SeekFetch,
+    WakeFetch,
+)
 from logboom.client.fetch.message_filter import match_messages, matcher_of, surviving_slices
 from logboom.client.producer_options import start_of
 from logboom.client.results import ColumnBatch, Message, messages_of
@@ -33,7 +39,7 @@ class FetchCollector:
     def __init__(
         self,
         inbox: FetchBuffer,
-        call: Callable[[AnyCall], None],
+        call: Callable[[CoreCall], None],
         wanted: Filter | None = None,
     ) -> None:
         """`wanted` None: every message."""

@@ -8,17 +8,23 @@ not know yet how far readers were, and then we wait for it.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.client.calls import MessageTime, Start
+from logboom.client.calls import CallHandlers, MessageTime, Start
 from logboom.client.cluster.connections import Connections, RequestHandle
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater, unknown_topic
 from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn, Timer
-from logboom.client.fetch.fetch_buffer import CompletedFetch, QueueFetch
+from logboom.client.fetch.fetch_buffer import (
+    CloseFetch,
+    CompletedFetch,
+    OpenFetch,
+    QueueFetch,
+    SeekFetch,
+    WakeFetch,
+)
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, LogboomError
@@ -76,15 +82,20 @@ class Fetcher:
         leaders: LeaderCache,
         watching: MetadataUpdater,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._connections = connections
         self._leaders = leaders
         self._watching = watching
         self._turn = turn
-        self._rng = rng
         self._readings: dict[int, _QueueFetcher] = {}
         watching.listen(self._rerouted)
+
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the calls of readers."""
+        handlers.register(OpenFetch, lambda call: self.open(call.fetch))
+        handlers.register(SeekFetch, self._seek)
+        handlers.register(WakeFetch, lambda call: self.wake(call.fetch))
+        handlers.register(CloseFetch, lambda call: self.close(call.fetch))
 
     def open(self, fetch: QueueFetch) -> None:
         """Begin to read; the topic is known already."""
@@ -92,13 +103,14 @@ class Fetcher:
         self._readings[id(fetch)] = reading
         self._pull(reading)
 
-    def seek(self, fetch: QueueFetch, start: Start, generation: int) -> None:
+    def _seek(self, call: SeekFetch) -> None:
         """Read on from elsewhere."""
+        fetch = call.fetch
         reading = self._readings.get(id(fetch))
         if reading is None:
             return
         self._cancel(reading)
-        reading.offset, reading.start, reading.generation = None, start, generation
+        reading.offset, reading.start, reading.generation = None, call.start, call.generation
         reading.attempts = reading.damaged = 0
         fetch.fetched = fetch.consumed
         self._pull(reading)
@@ -258,7 +270,7 @@ class Fetcher:
             self._pull(reading)
 
         if reading.pause is None:
-            reading.pause = self._turn.after(backoff(reading.attempts, self._rng), resume)
+            reading.pause = self._turn.after(backoff(reading.attempts, self._turn.rng), resume)
 
     def _pulled(self, reading: _QueueFetcher, message: Pulled, batches: Sequence[Frame]) -> None:
         fetch = reading.fetch

@@ -181,7 +181,7 @@ def _pull_result(
         status = "NO_MATCHED_MESSAGE"  # the broker had not looked as closely
     messages = Messages(topic, queue, columns, selected)
     bounds = (next_offset, answer.min_offset, answer.max_offset)
-    return PullResult(status, messages, columns, *bounds, selected)
+    return PullResult(status, messages, *bounds)
 
 
 def _cut(columns: Columns, picked: bytes | None, most: int) -> tuple[Columns, bytes | None, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logboom.client.calls import FindTopic, OpenFetch, Start
-from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
+from logboom.client.calls import FindTopic, Start
+from logboom.client.fetch.fetch_buffer import FetchBuffer, OpenFetch, QueueFetch
 from logboom.client.fetch.fetch_collector import LOW_SHARE, TopicQueue
 from logboom.client.fetch.message_filter import tags_of, text_of
 from logboom.client.flows import check_queues

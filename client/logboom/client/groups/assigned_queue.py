@@ -1,7 +1,7 @@
-"""One queue that a member of a group has: what came in, what is out, what is done.
+"""One queue assigned to a group member: what was fetched, handed out and finished.
 
-A holding is shared by the core, which gets it, drains it and gives it away, and by the reader, which
-hands its messages out. Both hold the member's lock while they touch it.
+It is shared by the core, which takes, drains and releases it, and by the reader, which hands out
+its messages. Both hold the member's lock while they use it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ LOG = logging.getLogger("logboom.client")
 
 State: TypeAlias = Literal["reading", "draining", "lost"]
 STILL_S: Final = 5.0
-"""Seconds that a commit point may stand still, or a caller ask for nothing, before it is named as the
-reason."""
+"""Seconds without progress of the commit point, or without a poll, before this is reported as the
+reason for the lag."""
 UNPLACED: Final = -1
-"""Commit point after a seek to an end or a time, until the first message tells the offset."""
+"""Commit point after a seek to an end or a time, until the first message reveals the offset."""
 
 
 class GroupFetch(QueueFetch):
-    """A queue that is read for a group, fenced by its owner epoch."""
+    """A fetch of a queue for a group, fenced by its owner epoch."""
 
     __slots__ = ("holding",)
 
@@ -60,21 +60,21 @@ class GroupFetch(QueueFetch):
 
 
 class TopicFilter:
-    """Which messages of a topic a group wants, made ready."""
+    """The compiled filter of a group for one topic."""
 
     __slots__ = ("batch_tags", "matcher", "where")
 
     def __init__(self, wanted: Filter) -> None:
         self.batch_tags = tags_of(wanted)
-        """A broker may leave out batches without any of these tags."""
+        """Brokers may skip batches that have none of these tags."""
         self.where = text_of(wanted)
-        """What the broker is told of a property filter; "" if there is none."""
+        """The property filter sent to brokers; "" if there is none."""
         self.matcher = matcher_of(wanted)
         """None: every message is wanted."""
 
 
 class PrefetchShare:
-    """All that a member has of one topic; the core writes it, under the member's lock."""
+    """All queues of one topic that a member has; the core writes it under the member's lock."""
 
     __slots__ = ("holdings",)
 
@@ -83,8 +83,10 @@ class PrefetchShare:
 
 
 class Turns:
-    """Which of a member's queues has its first message tried: one at a time, or the end of the
-    process would be counted for messages that had no part in it."""
+    """The turn to try a queue's first message; only one queue of a member has it at a time.
+
+    Otherwise a crash would be counted against messages that did not cause it.
+    """
 
     __slots__ = ("holding",)
 
@@ -93,7 +95,7 @@ class Turns:
 
 
 class AssignedQueue:
-    """One queue of a member, in one owner epoch."""
+    """One assigned queue of a member, in one owner epoch."""
 
     __slots__ = (
         "arrived",
@@ -141,40 +143,40 @@ class AssignedQueue:
             LOG.warning("%s/%s of group %s: %s", topic, owned.queue, group, error)
             self.progress = OffsetTracker(owned.start)
         self.committed = (self.progress.floor, owned.ranges)
-        """(offset, ranges) that the group is known to have."""
+        """(offset, ranges) that the group is known to have committed."""
         self.arrived = owned.start
-        """The offset after the last that the reader opened."""
+        """The offset after the last message that the reader has opened."""
         self.handed = owned.start
-        """The offset after the last that was handed out: where to go on after a drain."""
+        """The offset after the last message handed out, where reading resumes after a drain."""
         self.seen_end = owned.start
-        """Greatest end that pulls showed (G3)."""
+        """The greatest log end that pulls have shown (see docs/SAFETY.md, G3)."""
         self.running = 0
-        """Messages that were handed out and are neither finished nor given back."""
+        """Number of messages handed out that are neither finished nor given back."""
         self.fetch: QueueFetch | None = None
         self.state: State = "reading"
         self.since = now
-        """When the state began."""
+        """Time at which the state began."""
         self.moved = (self.progress.floor, now)
-        """The commit point as last looked at, and when it was first seen there."""
+        """The commit point as last seen, and the time at which it was first seen there."""
         self.releasing = False
         self.failing = ""
-        """orderly: why the queue waits for a message that failed."""
+        """The reason why an orderly queue waits for a message that failed; "" if it does not."""
         self.share = PrefetchShare()
-        """What the member has of the topic, this queue among it."""
+        """The member's queues of the same topic, including this one."""
         self.turns = Turns()
         """Shared by all queues of the member."""
         self.cancelled = False
         """Handlers should stop: their results no longer count, or soon will not."""
         self.trial = trial
-        """None: its last owner left in good order, or the first message is done."""
+        """None: the last owner left in good order, or the first message is done."""
 
     @property
     def is_retry(self) -> bool:
-        """Whether this is the group's retry queue, whose messages show where they come from."""
+        """True for the group's retry queue, whose messages carry the position that they come from."""
         return self.topic == RETRY_PREFIX + self.group
 
     def open(self, columns: Columns, matches: bytes | None = None) -> list[Message]:
-        """The messages of a batch that are to be handed out; all others are finished here."""
+        """Return the messages of a batch to hand out; all others count as finished."""
         first, stop = columns.base_offset, columns.next_offset
         self.pass_to(first)
         self.arrived = max(self.arrived, stop)
@@ -202,7 +204,7 @@ class AssignedQueue:
             messages[0] = msgspec.structs.replace(first, attempt=attempt)
 
     def look_at_trial(self, columns: Columns) -> Message:
-        """The message at the commit point, of a batch that is not opened."""
+        """Return the message at the commit point from a batch that is not opened."""
         at = max(0, self.progress.floor - columns.base_offset)
         messages = messages_of(self.topic, self.queue, columns.slice(at, at + 1))
         if self.is_retry:
@@ -212,10 +214,11 @@ class AssignedQueue:
         return messages[0]
 
     def held_back(self, offset: int, now: float) -> bool:
-        """Whether the message at `offset`, the next to be handed out, has to wait: for one that is
-        tried, here or in another queue of the member, or for the group to be told.
+        """True if the next message, at `offset`, has to wait.
 
-        If not, and it is to be tried now (`tries`), it goes alone; else no more than `allowed`.
+        It waits for a message that is being tried, in this queue or another one of the member, or
+        until the group knows of a trial. If it need not wait and has to be tried itself (`tries`),
+        it is handed out alone; otherwise at most `allowed` messages are.
         """
         trial = self.trial
         if trial is None:
@@ -249,15 +252,15 @@ class AssignedQueue:
         return False
 
     def tried_until(self) -> float:
-        """When the queue's first message, which is tried, is waited for no longer; 0.0: it is not
-        tried, or its end is committed."""
+        """The time until which the queue waits for the message being tried; 0.0 if none is tried,
+        or its end is committed."""
         trial = self.trial
         if trial is None or self.state != "reading" or self.committed[0] > trial.offset:
             return 0.0
         return trial.until if trial.wanted and trial.until is not None else 0.0
 
     def allowed(self, offset: int, wanted: int, now: float) -> int:
-        """How many of `wanted` messages from `offset` on may go out, where they are not held back."""
+        """Number of messages from `offset` on, up to `wanted`, that may be handed out now."""
         trial = self.trial
         if trial is None or trial.until is None or now >= trial.until:
             return wanted
@@ -265,19 +268,19 @@ class AssignedQueue:
 
     @property
     def tries(self) -> bool:
-        """Whether the next message to be handed out is the one that is tried."""
+        """True if the next message to hand out is the one to be tried."""
         trial = self.trial
         return trial is not None and not trial.given and self.progress.floor == trial.offset
 
     def give_trial(self, message: Message, now: float) -> str:
-        """The message that is tried is handed out; why it is not, but a dead letter, or ""."""
+        """Hand out the message to be tried; return why it is a dead letter instead, or ""."""
         trial = self.trial
         if trial is None:
             return ""
         trial.given, trial.until = True, now + STEP_S
         if trial.over:
             return trial.cause(self.group)
-        # The first time it may be chance, from the second on it is the message that was at hand.
+        # The first time may be chance. From the second time on, this message is the likely cause.
         LOG.log(
             logging.WARNING if trial.kept else logging.INFO,
             "group %s: whoever had %s/%s ended without leaving; message %d is handed out alone, "
@@ -287,8 +290,8 @@ class AssignedQueue:
         return ""
 
     def unsaid(self, *, early: bool) -> bool:
-        """Whether the group is to be told now: that a message is tried, or (`early`) that all which
-        may be out is done."""
+        """True if the group has to be told now that a message is being tried, or (`early`) that
+        everything handed out is done."""
         trial = self.trial
         if trial is None or self.progress.floor == UNPLACED:
             return False
@@ -297,8 +300,8 @@ class AssignedQueue:
         return early and self.committed[0] < trial.limit <= self.progress.floor
 
     def asks_to_tell(self, *, early: bool) -> bool:
-        """Whether the core is to be woken for that, or for the queue whose turn it is; once for
-        each."""
+        """True if the core has to be woken to tell the group, or for the queue whose turn it is;
+        once for each."""
         other = self.turns.holding
         if other is not None and other is not self and other.tried_until():
             return other.asks_to_tell(early=early)
@@ -309,17 +312,18 @@ class AssignedQueue:
         return True
 
     def took(self, commit: QueueCommit) -> None:
-        """The group has a commit."""
+        """Note a commit that the group has stored."""
         self.committed = (commit.offset, commit.ranges)
         if self.trial is not None and commit.offset == self.trial.offset:
             self.trial.said = trying_of(commit.ranges)
 
     def encoded(self) -> bytes:
-        """What is finished above the commit point, and whether a message is tried there."""
+        """Encode what is finished above the commit point, and whether a message is being tried
+        there."""
         trial = self.trial
         if trial is None or self.progress.floor != trial.offset:
             return self.progress.encode()
-        # Who gives a queue away did not end with it.
+        # A member that releases a queue did not crash on its message.
         return self.progress.encode(trial.kept if self.state == "draining" else trial.trying)
 
     def _finish_others(self, wanted: list[Message], first: int, stop: int) -> None:
@@ -331,7 +335,8 @@ class AssignedQueue:
         self.progress.finish(at, stop)
 
     def pass_to(self, offset: int) -> None:
-        """All before `offset` that did not come is nothing for us: filtered out, or gone."""
+        """Count everything before `offset` that did not arrive as finished: it was filtered out, or
+        removed."""
         if self.progress.floor == UNPLACED:
             self.progress = OffsetTracker(offset)
             self.arrived = self.handed = offset
@@ -341,14 +346,14 @@ class AssignedQueue:
         self.seen_end = max(self.seen_end, offset)
 
     def place(self, offset: int) -> None:
-        """The reader seeks: what was finished before says nothing any more."""
+        """Start again from another offset after a seek; what was finished before no longer matters."""
         self.progress = OffsetTracker(offset)
         self.arrived = self.handed = offset
         self.running = 0
         self.trial = None
 
     def place_if_known(self) -> None:
-        """An end or a time that was sought is an offset by now: that is where we are."""
+        """Set the commit point after a seek to an end or a time, if the offset is known by now."""
         fetch = self.fetch
         if (
             self.progress.floor == UNPLACED
@@ -358,7 +363,7 @@ class AssignedQueue:
             self.pass_to(fetch.reader_offset)
 
     def last_commit(self) -> QueueCommit:
-        """What to commit now."""
+        """Return the commit to send now."""
         fetch = self.fetch
         seen = self.seen_end if fetch is None else max(self.seen_end, fetch.max_offset)
         self.seen_end = seen
@@ -369,7 +374,7 @@ class AssignedQueue:
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit."""
+        """True if there is something to commit."""
         progress = self.progress
         if progress.floor == UNPLACED:
             return False
@@ -380,8 +385,13 @@ class AssignedQueue:
         )
 
     def status(self, now: float, asked_at: float) -> QueueStatus | None:
-        """Why nothing moves, for the coordinator; None if the queue is simply read. `asked_at`: when
-        the reader's caller asked for messages last."""
+        """Return why the queue makes no progress, for the coordinator; None if it is simply being
+        read.
+
+        Args:
+            now: monotonic seconds.
+            asked_at: when the application last asked for messages.
+        """
         fetch, state = self.fetch, ""
         if self.progress.floor != self.moved[0]:
             self.moved = (self.progress.floor, now)
@@ -394,7 +404,7 @@ class AssignedQueue:
         elif self.failing:
             state = f"suspended, {self.failing}"
         elif fetch is not None and fetch.trouble:
-            # The leader has seen a newer owner: what other brokers call a lock that is refused.
+            # The leader has seen a newer owner; other brokers report this as a refused lock.
             refused = fetch.trouble == "STALE_EPOCH"
             state = "lock refused" if refused else f"pulls fail: {fetch.trouble}"
         elif now - asked_at >= STILL_S:

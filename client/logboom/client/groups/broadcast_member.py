@@ -8,49 +8,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from logboom.client.calls import CloseMember, CommitMember, MessageTime, OpenMember, Start
+from logboom.client.calls import MessageTime, Start
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn
 from logboom.client.fetch.fetch_buffer import QueueFetch
 from logboom.client.groups.assigned_queue import UNPLACED, AssignedQueue
-from logboom.client.groups.member import MemberState
+from logboom.client.groups.member import (
+    CloseMember,
+    CommitMember,
+    MemberState,
+    OffsetStore,
+    OpenMember,
+    Saved,
+)
 from logboom.client.groups.offset_tracker import OffsetTracker
-from logboom.client.groups.reconciler import QueueReader
+from logboom.client.groups.reconciler import QueueReader, stop_reading
 from logboom.wire.errors import LogboomError
-from logboom.wire.group_view import OwnedQueue, QueueKey
+from logboom.wire.group_view import OwnedQueue
 from logboom.wire.view import TopicView
 
 LOG = logging.getLogger("logboom.client")
 
 TICK_S: Final = 0.2
-Saved = dict[QueueKey, tuple[int, bytes]]
-"""(topic id, queue) → (offset, finished ranges above it)."""
-
-
-class OffsetStore(Protocol):
-    """Where a broadcasting member keeps its offsets."""
-
-    def load(self) -> Saved:
-        """What was saved last; empty at first.
-
-        Raises:
-            LogboomError: it cannot be read.
-        """
-        ...
-
-    def save(self, offsets: Saved) -> None:
-        """Keep these; all or nothing, whatever happens meanwhile.
-
-        Raises:
-            LogboomError: they cannot be written.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let another member have it."""
-        ...
 
 
 class BroadcastMember:
@@ -231,7 +212,7 @@ class BroadcastMember:
         with member.lock:
             for holding in list(member.holdings.values()):
                 holding.state = "draining"
-                self._stop_reading(holding)
+                stop_reading(member, holding, self._reads)
         member.changed()
         self.wake()
 
@@ -259,13 +240,4 @@ class BroadcastMember:
     def _lose(self, holding: AssignedQueue) -> None:
         holding.state, holding.cancelled = "lost", True
         self._member.remove(holding)
-        self._stop_reading(holding)
-
-    def _stop_reading(self, holding: AssignedQueue) -> None:
-        holding.place_if_known()
-        fetch, holding.fetch = holding.fetch, None
-        if fetch is not None:
-            fetch.generation += 1
-            self._reads.close(fetch)
-        if self._member.reader is not None:
-            self._member.reader.drop(holding)
+        stop_reading(self._member, holding, self._reads)

@@ -1,8 +1,8 @@
-"""What becomes of a message whose handling failed: again later, and in the end a dead letter.
+"""Failed messages: each is retried later, and becomes a dead letter in the end.
 
-A sink sends the copies (`logboom.client.fetch.retry_copies`). While it has none, or what it sends fails, the
-message is handed out again by this member, and the commit point does not pass it before it is
-handled or its copy is safe.
+A sink sends the copies (`logboom.client.fetch.retry_copies`). Without a sink, or if sending fails, this
+member hands the message out again. The commit point does not pass the message until it is handled
+or its copy is safe.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 LOG = logging.getLogger("logboom.client")
 
 SEND_BACK_S: Final = 5.0
-"""Seconds before a message comes again whose copy could not be sent (RocketMQ's)."""
+"""Seconds before a message whose copy could not be sent is handed out again (as in RocketMQ)."""
 
 
 class RedeliverySink(Protocol):
-    """Who hands messages out: what a failure comes back to, under the member's lock."""
+    """The collector that hands out messages and gets failed ones back; called under the member's
+    lock."""
 
     def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
-        """Hand it out again from here, at `when`."""
+        """Hand out a message again at the time `when`."""
         ...
 
     def sent_on(self, holding: AssignedQueue, message: Message) -> None:
-        """Its copy is safe: finished here."""
+        """Finish a message whose copy is safe."""
         ...
 
 
 class RetrySink(Protocol):
-    """Where copies go."""
+    """A destination of retry copies."""
 
     can_delay: bool
-    """Whether copies can wait for their time in a queue; if not, retries are this member's own."""
+    """True if a queue can hold copies until they are due; if not, this member retries locally."""
 
     def send(
         self,
@@ -52,7 +53,7 @@ class RetrySink(Protocol):
         delay_ms: int,
         done: Callable[[LogboomError | None], None],
     ) -> None:
-        """Send a copy; `done` is called once, when it is safe or has failed."""
+        """Send a copy and call `done` once it is safe or has failed."""
         ...
 
 
@@ -67,7 +68,7 @@ class FailedMessages:
         self._sink = sink
         self.retried = 0
         self.buried = 0
-        """Dead letters."""
+        """Number of dead letters."""
 
     def fail(
         self,
@@ -78,7 +79,7 @@ class FailedMessages:
         cause: str,
         now: float,
     ) -> None:
-        """A message failed in its `attempt`; called under the lock."""
+        """Schedule the next attempt of a message that failed, or bury it; called under the lock."""
         config = self._member.config
         delay_ms = retry_delay_ms(config, message.attempt) if delay_s is None else delay_s * 1000
         sink = self._sink
@@ -93,7 +94,7 @@ class FailedMessages:
             again.retry(holding, self.tried(message), now + max(delay_ms, 0) / 1000)
 
     def tried(self, message: Message) -> Message:
-        """The same message in its next attempt."""
+        """Return the same message with its next attempt number."""
         return msgspec.structs.replace(message, attempt=message.attempt + 1)
 
     def bury(
@@ -101,7 +102,7 @@ class FailedMessages:
     ) -> None:
         """Send a message to the dead letters; called under the lock."""
         if self._member.store is not None:
-            # Broadcasting: nobody else would read retries or dead letters of this member.
+            # A broadcasting member has no retry or dead-letter topic that anybody would read.
             LOG.error("group %s: %r given up: %s", self._member.options.group, message, cause)
             again.sent_on(holding, message)
         elif self._sink is None:
@@ -123,7 +124,7 @@ class FailedMessages:
         delay_ms: int,
         cause: str,
     ) -> None:
-        """Send a copy on; -1 ms: to the dead letters."""
+        """Send a copy; a delay of -1 ms sends it to the dead letters."""
         dead, group = delay_ms < 0, self._member.options.group
         topic = (DLQ_PREFIX if dead else RETRY_PREFIX) + group
 

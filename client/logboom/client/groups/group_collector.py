@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import Final, TypeAlias
 
-from logboom.client.calls import AnyCall, MessageTime, SeekFetch, Start, WakeFetch, WakeMember
-from logboom.client.fetch.fetch_buffer import CompletedFetch
+from logboom.client.calls import CoreCall, MessageTime, Start
+from logboom.client.fetch.fetch_buffer import CompletedFetch, SeekFetch, WakeFetch
 from logboom.client.fetch.retry_copies import DEAD, place_of
 from logboom.client.groups.assigned_queue import UNPLACED, AssignedQueue, GroupFetch
 from logboom.client.groups.failed_messages import FailedMessages
-from logboom.client.groups.member import MemberState
+from logboom.client.groups.member import MemberState, WakeMember
 from logboom.client.results import ColumnBatch, Message
 from logboom.wire.columns import Columns
 from logboom.wire.errors import GroupError, InvalidRequest, LogboomError, UnknownResource
@@ -30,7 +30,7 @@ from logboom.wire.errors import GroupError, InvalidRequest, LogboomError, Unknow
 class MemberQueues(ABC):
     """The queues of one member, for its caller."""
 
-    def __init__(self, member: MemberState, call: Callable[[AnyCall], None]) -> None:
+    def __init__(self, member: MemberState, call: Callable[[CoreCall], None]) -> None:
         self._member = member
         self._call = call
 
@@ -164,7 +164,7 @@ class GroupFetchCollector(MemberQueues):
     """What has arrived for a member, and what its caller has of it."""
 
     def __init__(
-        self, member: MemberState, call: Callable[[AnyCall], None], failures: FailedMessages
+        self, member: MemberState, call: Callable[[CoreCall], None], failures: FailedMessages
     ) -> None:
         super().__init__(member, call)
         self._failures = failures

@@ -1,16 +1,15 @@
-"""All members of groups that one client has."""
+"""All group members of one client."""
 
 from __future__ import annotations
 
-import random
-
-from logboom.client.calls import CloseMember, CommitMember, OpenMember, WakeMember
+from logboom.client.calls import CallHandlers
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.coordinator_client import CoordinatorClient
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn
 from logboom.client.fetch.fetcher import Fetcher
 from logboom.client.groups.broadcast_member import BroadcastMember
+from logboom.client.groups.member import CloseMember, CommitMember, OpenMember, WakeMember
 from logboom.client.groups.membership import GroupLookup, Membership
 from logboom.client.groups.reconciler import Reconciler
 from logboom.wire.errors import ClientClosed
@@ -25,31 +24,37 @@ class GroupMembers:
         watching: MetadataUpdater,
         fetching: Fetcher,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._connections = connections
         self._watching = watching
         self._fetching = fetching
         self._turn = turn
-        self._rng = rng
         self._members: dict[int, Membership | BroadcastMember] = {}
         watching.listen(self._rerouted)
 
-    def call(self, call: OpenMember | CommitMember | WakeMember | CloseMember) -> None:
-        """Do what the API asks."""
-        if isinstance(call, OpenMember):
-            self._open(call)
-            return
+    def register(self, handlers: CallHandlers) -> None:
+        """Register the handlers of a member's calls."""
+        handlers.register(OpenMember, self._open)
+        handlers.register(CommitMember, self._commit)
+        handlers.register(WakeMember, self._wake)
+        handlers.register(CloseMember, self._close)
+
+    def _commit(self, call: CommitMember) -> None:
         membership = self._members.get(id(call.member))
         if membership is None:
-            if isinstance(call, CommitMember):
-                call.outcome.fail(ClientClosed("this consumer is closed: make another"))
-            elif isinstance(call, CloseMember):
-                call.outcome.resolve(None)
-        elif isinstance(call, CommitMember):
+            call.fail(ClientClosed("this consumer is closed: make another"))
+        else:
             membership.commit(call)
-        elif isinstance(call, WakeMember):
+
+    def _wake(self, call: WakeMember) -> None:
+        membership = self._members.get(id(call.member))
+        if membership is not None:
             membership.wake()
+
+    def _close(self, call: CloseMember) -> None:
+        membership = self._members.get(id(call.member))
+        if membership is None:
+            call.outcome.resolve(None)
         else:
             call.outcome.add_callback(lambda: self._members.pop(id(call.member), None))
             membership.close(call)
@@ -62,15 +67,15 @@ class GroupMembers:
             alone.open(call)
             return
         coordinator = CoordinatorClient(
-            member.options.group, self._connections, self._watching, turn, self._rng
+            member.options.group, self._connections, self._watching, turn, turn.rng
         )
         custody = Reconciler(member, self._fetching, self._watching, turn)
         look = GroupLookup(self._connections, self._watching)
-        membership = Membership(member, coordinator, custody, look, turn, self._rng)
+        membership = Membership(member, coordinator, custody, look, turn)
         self._members[id(member)] = membership
         membership.open(call)
 
     def _rerouted(self) -> None:
-        # What ends by it goes from among them.
+        # A copy, because members may end during the loop.
         for membership in list(self._members.values()):
             membership.rerouted()

@@ -1,6 +1,6 @@
-"""A newer subscription of the group: finish what is out, commit it, and join again with it.
+"""A change of the group's subscription: drain, commit, then join again with the new one.
 
-Then nothing is delivered twice. Members do so in turn, each after a wait of its own.
+Nothing is delivered twice. Members change one after another, each after a random delay.
 
 Leaving a group in good order: finish what is out, then go with the last commits.
 """
@@ -8,14 +8,12 @@ Leaving a group in good order: finish what is out, then go with the last commits
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import CloseMember
 from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
 from logboom.client.core_context import CoreTurn
-from logboom.client.groups.member import MemberState
+from logboom.client.groups.member import CloseMember, MemberState
 from logboom.client.groups.offset_committer import OffsetCommitter, cut
 from logboom.client.groups.reconciler import Reconciler
 from logboom.client.promise import Promise
@@ -27,42 +25,39 @@ NOTHING: Final[dict[str, str]] = {}
 
 
 class SubscriptionChange:
-    """What one member does about it."""
+    """The steps that one member takes."""
 
-    def __init__(
-        self, custody: Reconciler, committing: OffsetCommitter, turn: CoreTurn, rng: random.Random
-    ) -> None:
+    def __init__(self, custody: Reconciler, committing: OffsetCommitter, turn: CoreTurn) -> None:
         self._custody = custody
         self._committing = committing
         self._turn = turn
-        self._rng = rng
         self._subscription = NOTHING
         self._at = 0.0
         self._committed = False
-        """The last commit is under way."""
+        """True while the last commit is under way."""
 
     @property
     def wanted(self) -> bool:
-        """Whether there is a newer one."""
+        """True if the group has a newer subscription."""
         return bool(self._subscription)
 
     @property
     def quiescing(self) -> bool:
-        """Whether its turn has come: nothing new is begun."""
+        """True if this member's turn has come: it starts nothing new."""
         return self.wanted and self._turn.now >= self._at
 
     def begin(self, subscription: dict[str, str], within_s: float) -> None:
-        """The group has this subscription now; adopt it at some time in `within_s`."""
+        """Adopt a new subscription of the group at some time within `within_s`."""
         if not self.wanted:
             self._subscription = subscription
-            self._at = self._turn.now + self._rng.random() * within_s
+            self._at = self._turn.now + self._turn.rng.random() * within_s
 
     def stop(self) -> None:
-        """The member joins again for another reason."""
+        """Drop the change: the member joins again for another reason."""
         self._subscription = NOTHING
 
     def step(self, rejoin: Callable[[dict[str, str]], None]) -> None:
-        """Go on as far as possible now; `rejoin` is called in the end."""
+        """Continue as far as possible now, and call `rejoin` at the end."""
         if not self.quiescing:
             return
         self._custody.quiesce()

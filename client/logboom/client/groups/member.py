@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from logboom.client.calls import CoreCall
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.fetch.fetch_collector import LOW_SHARE
 from logboom.client.groups.assigned_queue import (
@@ -20,18 +21,43 @@ from logboom.client.groups.assigned_queue import (
     TopicFilter,
     Turns,
 )
+from logboom.client.promise import Promise
 from logboom.wire.errors import LogboomError, UnknownResource
 from logboom.wire.filters.filter import Filter
 from logboom.wire.group_view import GroupConfig, QueueKey
-
-if TYPE_CHECKING:
-    from logboom.client.groups.broadcast_member import OffsetStore
 
 MakeFetch = Callable[[AssignedQueue, int, FetchBuffer, int, TopicFilter], GroupFetch]
 COMMIT_EVERY_S: Final = 5.0
 """Seconds between commits of what is finished (RocketMQ's persistConsumerOffsetInterval)."""
 MAX_POLL_INTERVAL_MS: Final = 300_000
 """How long who polls may take between two polls (Kafka's max.poll.interval.ms)."""
+
+Saved = dict[QueueKey, tuple[int, bytes]]
+"""(topic id, queue) → (offset, finished ranges above it)."""
+
+
+class OffsetStore(Protocol):
+    """Where a broadcasting member keeps its offsets."""
+
+    def load(self) -> Saved:
+        """What was saved last; empty at first.
+
+        Raises:
+            LogboomError: it cannot be read.
+        """
+        ...
+
+    def save(self, offsets: Saved) -> None:
+        """Keep these; all or nothing, whatever happens meanwhile.
+
+        Raises:
+            LogboomError: they cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let another member have it."""
+        ...
 
 
 class MemberReader(Protocol):
@@ -205,3 +231,36 @@ def matching_of(text: str) -> TopicFilter:
         InvalidFilter: it cannot be read.
     """
     return TopicFilter(Filter.read(text))
+
+
+@dataclass(slots=True)
+class OpenMember(CoreCall):
+    """Join a group; the outcome comes once the group has taken the member."""
+
+    member: MemberState
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class CommitMember(CoreCall):
+    """Commit what is finished now; with the outcome it is in the group's log."""
+
+    member: MemberState
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class WakeMember(CoreCall):
+    """The reader finished with the last message of a queue that is to be given away."""
+
+    member: MemberState
+
+
+@dataclass(slots=True)
+class CloseMember(CoreCall):
+    """Leave the group: finish what is handed out within `timeout`, commit, go."""
+
+    member: MemberState
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)

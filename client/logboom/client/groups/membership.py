@@ -12,17 +12,15 @@ A look at a group's subscription, for a member that was out while it was changed
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from logboom.client.calls import CloseMember, CommitMember, OpenMember
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn
 from logboom.client.groups.leave import LAST_S, MemberShutdown, SubscriptionChange
-from logboom.client.groups.member import MemberState
+from logboom.client.groups.member import CloseMember, CommitMember, MemberState, OpenMember
 from logboom.client.groups.offset_committer import OffsetCommitter
 from logboom.client.groups.poll_timer import PollTimer
 from logboom.client.groups.reconciler import Reconciler
@@ -58,7 +56,6 @@ class Membership:
         custody: Reconciler,
         look: GroupLookup,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self.member = member
         self._coordinator = coordinator
@@ -72,7 +69,7 @@ class Membership:
         """The join or the heartbeat under way."""
         self._asked_at = 0.0
         self._commit_at = 0.0
-        self._adopting = SubscriptionChange(custody, self._committing, turn, rng)
+        self._adopting = SubscriptionChange(custody, self._committing, turn)
         self._idling = PollTimer(member, turn.now)
         self._leaving: MemberShutdown | None = None
         self.ended = False

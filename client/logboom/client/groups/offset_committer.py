@@ -1,4 +1,8 @@
-"""A member's commits and releases: in rounds, one of each kind under way (SAFETY G1, G3)."""
+"""A member's commits and releases, sent in rounds.
+
+At most one round of each kind is under way, so that commits only go forward (see docs/SAFETY.md,
+G3). The last commit of a queue and its release are one request (see docs/SAFETY.md, G1).
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,17 @@ from logboom.wire.messages import AnyMessage
 LOG = logging.getLogger("logboom.client")
 
 COMMIT_S: Final = 30.0
-"""Seconds that one round of commits or releases is tried."""
+"""Seconds for which one round of commits or releases is retried."""
 MAX_ROUND_BYTES: Final = 32 * 1024
-"""Bytes of one round: the coordinator puts it into one command."""
+"""Maximum bytes of one round: the coordinator writes a round as a single command."""
 COMMIT_BYTES: Final = 40
-"""What one queue's commit takes, beside its ranges."""
+"""Bytes that the commit of one queue takes, without its ranges."""
 
 Round = list[tuple[AssignedQueue, QueueCommit]]
 
 
 class OffsetCommitter:
-    """Commits and releases of one member."""
+    """The commits and releases of one member."""
 
     def __init__(self, member: MemberState, coordinator: CoordinatorClient) -> None:
         self._member = member
@@ -36,18 +40,18 @@ class OffsetCommitter:
         self._commit: CoordinatorRequest | None = None
         self._release: CoordinatorRequest | None = None
         self._wanted: list[Promise[None]] = []
-        """Resolved when all that is finished now is committed."""
+        """Resolved once everything finished so far is committed."""
         self._failed: LogboomError | None = None
-        """Of the rounds that `_wanted` waits for."""
+        """The first error of the rounds that `_wanted` waits for."""
         self._waiting: list[Promise[None]] = []
-        """Asked for while a round was under way: the next rounds are theirs."""
+        """Requested while a round was under way, and served by the rounds after it."""
         self._unsent: Round = []
         self.released: dict[tuple[int, int], int] = {}
-        """Queue → owner epoch in which it was given away: a late answer may still list it."""
+        """Queue → owner epoch in which it was released. A late answer may still list it."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if no round is under way."""
         return self._commit is None and self._release is None
 
     # Commits.
@@ -72,7 +76,7 @@ class OffsetCommitter:
         self._next_round()
 
     def say_trials(self) -> None:
-        """Tell the group which messages are tried, and which of these are done, without waiting for
+        """Report which messages are being tried, and which of them are done, without waiting for
         the next commit."""
         member = self._member
         if self._commit is not None or member.epoch < 0:
@@ -121,7 +125,7 @@ class OffsetCommitter:
                     holding.took(commit)
                     tried = tried or holding.trial is not None
                 elif holding.releasing or self.released.get(holding.key) == holding.owner_epoch:
-                    continue  # overtaken by the release, which commits as much or more
+                    continue  # overtaken by the release, which commits at least as much
                 elif self._failed is None:
                     self._failed = refusal(self._member.options.group, holding, commit, code)
                     LOG.warning("%s", self._failed)
@@ -143,7 +147,7 @@ class OffsetCommitter:
     # Releases.
 
     def release(self) -> None:
-        """Give away what is drained, with its last commit."""
+        """Release the drained queues, each with its last commit."""
         member = self._member
         if self._release is not None or member.epoch < 0:
             return
@@ -173,7 +177,7 @@ class OffsetCommitter:
                 holding.releasing = False
                 code = codes[place] if place < len(codes) else "UNAVAILABLE"
                 if code in ("", "NOT_OWNER", "STALE_EPOCH"):
-                    # Not ours any more: now, or since an answer that was lost.
+                    # No longer ours: as of now, or since an answer that was lost.
                     self.released[holding.key] = holding.owner_epoch
                     holding.state = "lost"
                     member.remove(holding)
@@ -184,7 +188,7 @@ class OffsetCommitter:
         self.release()
 
     def stop(self, error: LogboomError) -> None:
-        """The member is out of the group: nothing of this epoch counts any more."""
+        """Drop everything that belongs to this member epoch: the member has left the group."""
         for asked in (self._commit, self._release):
             if asked is not None:
                 asked.cancel()
@@ -196,13 +200,13 @@ class OffsetCommitter:
 
 
 def is_drained(holding: AssignedQueue) -> bool:
-    """Whether a queue that is to be given away can go."""
+    """True if a draining queue has nothing handed out and may be released."""
     ready = holding.running == 0 or holding.cancelled
     return holding.state == "draining" and ready and not holding.releasing
 
 
 def cut(commits: Round) -> tuple[Round, Round]:
-    """What fits into one round, at least one; and the rest."""
+    """Split off the commits that fit into one round, at least one."""
     size = 0
     for place, (_, commit) in enumerate(commits):
         size += COMMIT_BYTES + len(commit.ranges)
@@ -212,7 +216,7 @@ def cut(commits: Round) -> tuple[Round, Round]:
 
 
 def refusal(group: str, holding: AssignedQueue, commit: QueueCommit, code: str) -> LogboomError:
-    """Why a commit was refused, for the one who asked."""
+    """Return the error for a commit that the coordinator refused."""
     place = f"{holding.topic}/{holding.queue}"
     if code == "BEYOND_END":
         text = (

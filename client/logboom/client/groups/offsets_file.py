@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from logboom.client.groups.broadcast_member import Saved
-from logboom.client.groups.member import MemberOptions
+from logboom.client.groups.member import MemberOptions, Saved
 from logboom.wire.errors import InvalidRequest, Unavailable
 
 FORMAT: Final = 1

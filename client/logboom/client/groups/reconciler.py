@@ -1,4 +1,4 @@
-"""The queues of a member as its coordinator lists them: taken, drained, gone on with, lost."""
+"""Reconciliation of a member's queues with the assignment from its coordinator."""
 
 from __future__ import annotations
 
@@ -17,40 +17,43 @@ from logboom.wire.group_view import OwnedQueue, QueueKey
 from logboom.wire.view import TopicView
 
 DRAIN_SHARE: Final = 0.7
-"""Share of the group's drain time after which handlers are told to stop and the rest is released:
-the coordinator's clock began earlier, and fences (G2)."""
+"""Share of the group's drain time after which handlers are told to stop and the rest is released.
+
+The coordinator's clock started earlier than ours, and it fences the member when the time is up (see
+docs/SAFETY.md, G2).
+"""
 FIND_S: Final = 10.0
-"""Seconds in which a topic's queues are looked for before it is tried again."""
+"""Seconds for which the queues of a topic are looked up before the next try."""
 
 
 class QueueReader(Protocol):
-    """Who reads queues: `logboom.client.fetch.fetcher.Fetcher`."""
+    """A reader of queues, as `logboom.client.fetch.fetcher.Fetcher` is."""
 
     def open(self, fetch: QueueFetch) -> None:
-        """Begin to read."""
+        """Start reading."""
         ...
 
     def curb(self, fetch: QueueFetch) -> None:
-        """There is less room: ask for no more than that."""
+        """Reduce what is requested to the room that is left."""
         ...
 
     def close(self, fetch: QueueFetch) -> None:
-        """Read no longer."""
+        """Stop reading."""
         ...
 
 
 class TopicFinder(Protocol):
-    """Who finds topics: `logboom.client.cluster.metadata_updater.MetadataUpdater`."""
+    """A lookup of topics, as `logboom.client.cluster.metadata_updater.MetadataUpdater` is."""
 
     def want(
         self, topic: str, done: Callable[[TopicView | LogboomError], None], timeout: float
     ) -> None:
-        """`done` gets the topic, or an error."""
+        """Find a topic and pass it, or an error, to `done`."""
         ...
 
 
 class Reconciler:
-    """What one member has, and how it comes and goes."""
+    """The queues of one member: how they are taken, drained and lost."""
 
     def __init__(
         self, member: MemberState, reads: QueueReader, finds: TopicFinder, turn: CoreTurn
@@ -63,8 +66,13 @@ class Reconciler:
     def adopt(
         self, assigned: GroupAssigned, released: Mapping[QueueKey, int], *, quiet: bool
     ) -> None:
-        """Make the member's queues what the coordinator lists. `quiet`: begin nothing new, and go
-        on with nothing that is being drained."""
+        """Make the member's queues match the coordinator's list.
+
+        Args:
+            assigned: the coordinator's answer.
+            released: queue → owner epoch in which this member released it.
+            quiet: start no new queue, and resume none that is being drained.
+        """
         member = self._member
         begun: list[AssignedQueue] = []
         listed = {(owned.topic_id, owned.queue): owned for owned in assigned.queues}
@@ -82,7 +90,7 @@ class Reconciler:
                     topic = assigned.topics.get(owned.topic_id)
                     if topic is not None:
                         self._take(topic, owned, assigned, begun, quiet=quiet)
-            # Each is told what it may fetch when all are known that share a bound with it.
+            # Queues share a prefetch bound, so each learns its part once all of them are known.
             share = member.share_bytes()
             for holding in member.holdings.values():
                 if holding.fetch is not None:
@@ -101,7 +109,7 @@ class Reconciler:
         *,
         quiet: bool,
     ) -> None:
-        """A queue that is new, or was reset."""
+        """Take a queue that is new or was reset."""
         member = self._member
         known = member.holdings.get((owned.topic_id, owned.queue))
         if known is not None:
@@ -118,13 +126,14 @@ class Reconciler:
             begun.append(holding)
 
     def trial(self, owned: OwnedQueue, *, ended: bool) -> Trial | None:
-        """What is known of the queue's first message, if a process may have ended with it."""
+        """Return the trial of the queue's first message if a process may have died from it."""
         try:
             kept = trying_of(owned.ranges)
         except DamagedBatch:
             kept = 0
         if self._member.tried.get((owned.topic_id, owned.queue)) == (owned.start, kept):
-            # It was this process, which was taken for dead, and nobody's since.
+            # It was this process, which was wrongly considered dead, and nobody else has had it
+            # since.
             kept = kept - 1 if kept > 2 else 0
         if not kept and not ended:
             return None
@@ -138,9 +147,9 @@ class Reconciler:
         elif (
             not owned.revoking and holding.state == "draining" and not (quiet or holding.releasing)
         ):
-            # It stays after all: go on behind what was handed out.
+            # The queue stays after all: resume after the last message handed out.
             holding.state, holding.cancelled, holding.since = "reading", False, self._turn.now
-            if holding.handed < 0:  # a seek had not found its place yet
+            if holding.handed < 0:  # the position of a seek was not known yet
                 holding.place(holding.committed[0])
             holding.arrived = holding.handed
             begun.append(holding)
@@ -166,30 +175,21 @@ class Reconciler:
         self._finds.want(holding.topic, found, FIND_S)
 
     def _drain(self, holding: AssignedQueue) -> None:
-        """Hand out nothing more of it; under the lock."""
+        """Hand out nothing more of a queue; called under the lock."""
         holding.state, holding.since = "draining", self._turn.now
-        self._stop_reading(holding)
+        stop_reading(self._member, holding, self._reads)
 
     def _lose(self, holding: AssignedQueue) -> None:
-        """It is another's, or will be: results of running handlers do not count any more."""
+        """Give up a queue that belongs to another member now: results of running handlers no longer
+        count."""
         if holding.trial is not None and holding.state == "reading":
             self._member.tried[holding.key] = (holding.trial.offset, holding.trial.trying)
         holding.state, holding.cancelled, holding.since = "lost", True, self._turn.now
         self._member.remove(holding)
-        self._stop_reading(holding)
-
-    def _stop_reading(self, holding: AssignedQueue) -> None:
-        holding.place_if_known()
-        fetch, holding.fetch = holding.fetch, None
-        if fetch is not None:
-            fetch.generation += 1
-            holding.seen_end = max(holding.seen_end, fetch.max_offset)
-            self._reads.close(fetch)
-        if self._member.reader is not None:
-            self._member.reader.drop(holding)
+        stop_reading(self._member, holding, self._reads)
 
     def lose_all(self) -> None:
-        """The member is out."""
+        """Give up all queues: the member is out of the group."""
         member = self._member
         with member.lock:
             for holding in list(member.holdings.values()):
@@ -197,7 +197,7 @@ class Reconciler:
         member.changed()
 
     def quiesce(self) -> None:
-        """Drain everything: the member leaves, or joins again."""
+        """Drain all queues: the member leaves, or joins again."""
         member = self._member
         with member.lock:
             for holding in list(member.holdings.values()):
@@ -206,7 +206,7 @@ class Reconciler:
         member.changed()
 
     def quiet(self) -> bool:
-        """Whether nothing is handed out any more."""
+        """True if nothing is handed out any longer."""
         with self._member.lock:
             return all(
                 holding.state == "draining" and (holding.running == 0 or holding.cancelled)
@@ -214,10 +214,23 @@ class Reconciler:
             )
 
     def watch_drains(self) -> None:
-        """Tell handlers to stop whose time to finish is over (G2)."""
+        """Cancel the handlers of queues whose drain time is over, before the coordinator fences us
+        (see docs/SAFETY.md, G2)."""
         member = self._member
         limit = member.config.drain_ms / 1000 * DRAIN_SHARE
         with member.lock:
             for holding in member.holdings.values():
                 if holding.state == "draining" and self._turn.now - holding.since >= limit:
                     holding.cancelled = True
+
+
+def stop_reading(member: MemberState, holding: AssignedQueue, reads: QueueReader) -> None:
+    """Hand out and fetch nothing more of a queue; the caller holds the member's lock."""
+    holding.place_if_known()
+    fetch, holding.fetch = holding.fetch, None
+    if fetch is not None:
+        fetch.generation += 1
+        holding.seen_end = max(holding.seen_end, fetch.max_offset)
+        reads.close(fetch)
+    if member.reader is not None:
+        member.reader.drop(holding)

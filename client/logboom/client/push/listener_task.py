@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from logboom.client.push.process_queue import ProcessQueue
 from logboom.client.results import Message
 from logboom.wire.errors import InvalidRequest
-
-if TYPE_CHECKING:
-    from logboom.client.push.process_queue import ProcessQueue
 
 
 class Later:

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import AnyCall, WakeFetch, WakeMember
+from logboom.client.calls import CoreCall
+from logboom.client.fetch.fetch_buffer import WakeFetch
 from logboom.client.fetch.retry_copies import DEAD
 from logboom.client.groups.assigned_queue import AssignedQueue, GroupFetch
 from logboom.client.groups.failed_messages import FailedMessages
-from logboom.client.groups.member import MemberState
+from logboom.client.groups.member import MemberState, WakeMember
 from logboom.client.push.listener_task import ListenerTask
 from logboom.client.push.process_queue import ProcessQueue
 from logboom.client.push_options import PushOptions
@@ -46,7 +47,7 @@ class PushDispatcher:
         self,
         member: MemberState,
         options: PushOptions,
-        call: Callable[[AnyCall], None],
+        call: Callable[[CoreCall], None],
         failures: FailedMessages,
     ) -> None:
         self._member = member

@@ -1,14 +1,11 @@
-"""A pile on its way: the batch that was made of it, and its place in the order.
-
-Piles of sent messages, by topic and queue: each becomes one batch of one queue.
-"""
+"""Piles of sent messages, by topic and queue: each becomes one batch of one queue, and is sent."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from logboom.client.cluster.connections import RequestHandle
 from logboom.client.delays import Parking
@@ -18,59 +15,8 @@ from logboom.wire.errors import UnknownResource
 from logboom.wire.parking import AT_ONCE
 from logboom.wire.transactions import TransactionId
 
-if TYPE_CHECKING:
-    from logboom.client.send.queue_sender import QueueSender
-
-
 NOBODY: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
 """Producer id, epoch and sequence of a batch that is not numbered."""
-
-
-class InFlightBatch:
-    """A batch on its way."""
-
-    __slots__ = ("attempts", "batch", "deadline", "order", "pile", "place", "ticket")
-
-    def __init__(self, pile: ProducerBatch, order: int, deadline: float) -> None:
-        self.pile = pile
-        self.order = order
-        """Place in the order of sends."""
-        self.place = 0
-        """Which batch of its epoch it is."""
-        self.deadline = deadline
-        self.batch = pile.batch
-        # Whoever waits for many piles must not keep what they held.
-        pile.batch = b""
-        self.attempts = 0
-        self.ticket: RequestHandle | None = None
-
-    def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
-        """Make the batch; its messages without a time get `now_ms`.
-
-        Raises:
-            InvalidRequest: the pile holds what no batch can.
-        """
-        pile = self.pile
-        pile.time_ms = now_ms
-        times = pile.times
-        if isinstance(times, list):
-            times = pile.times = [now_ms if time is None else time for time in times]
-        pile.count = len(pile.values)
-        self.batch = encode_batch(
-            pile.values,
-            pile.keys,
-            pile.tags,
-            pile.headers,
-            times,  # type: ignore[arg-type]  # every None was just replaced
-            now_ms=now_ms,
-            codec=codec,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
-            base_sequence=producer[2],
-        )
-        pile.let_go()
-
-
 OVERHEAD: Final = 16
 """Bytes counted for a message beside its value, key, tag and headers."""
 MAX_PILE_COUNT: Final = 65_536
@@ -82,17 +28,22 @@ class ProducerBatch(Promise[int]):
 
     __slots__ = (
         "attached",
+        "attempts",
         "batch",
         "born",
         "count",
+        "deadline",
         "due_ms",
         "headers",
         "keys",
+        "order",
         "parked",
+        "place",
         "plain",
         "queue",
         "size",
         "tags",
+        "ticket",
         "time_ms",
         "times",
         "topic",
@@ -126,7 +77,15 @@ class ProducerBatch(Promise[int]):
         self.transaction: TransactionId | None = None
         """Whose decision they wait for."""
         self.batch = b""
-        """The messages, if they came encoded: there are no columns then."""
+        """The messages, once they are encoded: there are no columns then."""
+        self.order = 0
+        """Place in the order of sends."""
+        self.place = 0
+        """Which batch of its epoch it is."""
+        self.deadline = 0.0
+        self.attempts = 0
+        self.ticket: RequestHandle | None = None
+        """The request under way."""
         self.attached: Any = None
         """What a skin keeps with the pile."""
 
@@ -163,8 +122,31 @@ class ProducerBatch(Promise[int]):
         time = self.times[index] if isinstance(self.times, list) else self.times
         return self.time_ms if time is None else time
 
-    def let_go(self) -> None:
-        """Drop the columns that the batch now holds; the times stay for the results."""
+    def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
+        """Make the batch; its messages without a time get `now_ms`.
+
+        The columns that the batch now holds are dropped; the times stay for the results.
+
+        Raises:
+            InvalidRequest: the pile holds what no batch can.
+        """
+        self.time_ms = now_ms
+        times = self.times
+        if isinstance(times, list):
+            times = self.times = [now_ms if time is None else time for time in times]
+        self.count = len(self.values)
+        self.batch = encode_batch(
+            self.values,
+            self.keys,
+            self.tags,
+            self.headers,
+            times,  # type: ignore[arg-type]  # every None was just replaced
+            now_ms=now_ms,
+            codec=codec,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+        )
         self.values = []
         self.keys = self.tags = self.headers = None
 
@@ -180,15 +162,13 @@ def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:
 class QueueAccumulator:
     """One queue's piles: full ones, and the one that fills."""
 
-    __slots__ = ("closed", "open", "queue", "sender", "topic")
+    __slots__ = ("closed", "open", "queue", "topic")
 
     def __init__(self, topic: TopicAccumulator, queue: int) -> None:
         self.topic = topic
         self.queue = queue
         self.closed: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
-        self.sender: QueueSender | None = None
-        """The core's side."""
 
 
 class TopicAccumulator:

@@ -14,31 +14,22 @@ until all that is in doubt is settled, and then the queue goes on under a new pr
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.delays import Parking
-from logboom.client.send.producer_batch import (
-    NOBODY,
-    InFlightBatch,
-    ProducerBatch,
-    QueueAccumulator,
-)
+from logboom.client.send.producer_batch import NOBODY, ProducerBatch, QueueAccumulator
 from logboom.client.send.send_buffer import SendBuffer
 from logboom.wire.batch import set_producer
 from logboom.wire.errors import LogboomError, ProducerError, TimedOut
 from logboom.wire.head import sequence_after
 from logboom.wire.messages import Produce, Produced
 from logboom.wire.session import Reply
-
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_FLYING: Final = 5
 """Batches of a queue from the oldest in doubt to the newest: the broker's window."""
@@ -58,7 +49,6 @@ class QueueSender:
         connections: Connections,
         leaders: LeaderCache,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._line = line
         self._buffer = buffer
@@ -67,13 +57,12 @@ class QueueSender:
         self._connections = connections
         self._leaders = leaders
         self._turn = turn
-        self._rng = rng
         self._topic = line.topic.name
         self._topic_id = line.topic.topic_id
         self._queue = line.queue
-        self._waiting: deque[InFlightBatch] = deque()
+        self._waiting: deque[ProducerBatch] = deque()
         """Taken from the lane, never sent in this epoch."""
-        self._flying: deque[InFlightBatch] = deque()
+        self._flying: deque[ProducerBatch] = deque()
         """Sent and in doubt, in the order of their sequences."""
         self._taken = 0
         self._epoch = 0
@@ -101,14 +90,15 @@ class QueueSender:
 
     def piles(self) -> list[ProducerBatch]:
         """The piles on their way."""
-        return [parcel.pile for parcel in (*self._flying, *self._waiting)]
+        return [*self._flying, *self._waiting]
 
     def add(self, piles: list[ProducerBatch]) -> None:
         """Take piles in line, e.g. for a flush: they no longer wait for others to fill them."""
         for pile in piles:
-            deadline = pile.born + self._options.delivery_timeout_s
-            self._waiting.append(InFlightBatch(pile, self._taken, deadline))
+            pile.deadline = pile.born + self._options.delivery_timeout_s
+            pile.order = self._taken
             self._taken += 1
+            self._waiting.append(pile)
         if self._expiry is None and not self.idle():
             self._arm_expiry()
 
@@ -128,18 +118,18 @@ class QueueSender:
             self._tell_all(endpoint)
             return
         self._move(endpoint)
-        for parcel in islice(self._flying, 1 if self._probing else None):
-            if parcel.ticket is None:
-                self._post(parcel)
+        for pile in islice(self._flying, 1 if self._probing else None):
+            if pile.ticket is None:
+                self._post(pile)
         while self._waiting and not self._hole and self._room() > 0:
-            parcel = self._waiting.popleft()
+            pile = self._waiting.popleft()
             try:
-                self._number(parcel)
+                self._number(pile)
             except LogboomError as error:
-                self._give_up(parcel, error)
+                self._give_up(pile, error)
                 continue
-            self._flying.append(parcel)
-            self._post(parcel)
+            self._flying.append(pile)
+            self._post(pile)
 
     def rerouted(self) -> None:
         """The metadata changed: a new leader is worth trying at once."""
@@ -153,11 +143,11 @@ class QueueSender:
         if self._flying:
             self._hole = True
         self.add(self._buffer.take(self._line, 1 << 30, filling=True))
-        parcels = [*self._flying, *self._waiting]
+        piles = [*self._flying, *self._waiting]
         self._flying.clear()
         self._waiting.clear()
-        for parcel in parcels:
-            self._give_up(parcel, error)
+        for pile in piles:
+            self._give_up(pile, error)
         self._settle_hole()
 
     # Taking piles from the lane.
@@ -190,21 +180,21 @@ class QueueSender:
 
     # Sending.
 
-    def _number(self, parcel: InFlightBatch) -> None:
+    def _number(self, pile: ProducerBatch) -> None:
         """Give a batch its place in the sequence; this is when it is encoded."""
         producer = (self._producer_id, self._epoch, self._sequence)
-        if parcel.batch:
-            parcel.batch = set_producer(parcel.batch, *producer)
+        if pile.batch:
+            pile.batch = set_producer(pile.batch, *producer)
         else:
-            parcel.encode(self._turn.wall_ms, self._options.compression, producer)
-        self._sequence = sequence_after(self._sequence, parcel.pile.count)
-        parcel.place = self._place
+            pile.encode(self._turn.wall_ms, self._options.compression, producer)
+        self._sequence = sequence_after(self._sequence, pile.count)
+        pile.place = self._place
         self._place += 1
 
-    def _post(self, parcel: InFlightBatch) -> None:
-        left = min(max(parcel.deadline - self._turn.now, 0.001), ATTEMPT_TIMEOUT_S)
-        parcel.attempts += 1
-        parcel.ticket = self._connections.request(
+    def _post(self, pile: ProducerBatch) -> None:
+        left = min(max(pile.deadline - self._turn.now, 0.001), ATTEMPT_TIMEOUT_S)
+        pile.attempts += 1
+        pile.ticket = self._connections.request(
             self._endpoint,
             Produce(
                 0,
@@ -213,32 +203,33 @@ class QueueSender:
                 self._queue,
                 self._options.acks,
                 self._topic_id,
-                parcel.pile.due_ms,
-                parcel.pile.transaction,
+                pile.due_ms,
+                pile.transaction,
             ),
-            [parcel.batch],
-            lambda reply: self._answered(parcel, reply),
+            [pile.batch],
+            lambda reply: self._answered(pile, reply),
             left,
         )
 
     def _tell_all(self, endpoint: str) -> None:
         """acks="none": off they go, unnumbered: nobody would answer, so nothing is resent."""
         while self._waiting:
-            parcel = self._waiting[0]
+            pile = self._waiting[0]
             try:
-                if not parcel.batch:
-                    parcel.encode(self._turn.wall_ms, self._options.compression, NOBODY)
+                if not pile.batch:
+                    pile.encode(self._turn.wall_ms, self._options.compression, NOBODY)
             except LogboomError as error:
                 self._give_up(self._waiting.popleft(), error)
                 continue
-            due_ms = parcel.pile.due_ms
+            due_ms = pile.due_ms
             message = Produce(0, 0, self._topic, self._queue, "none", self._topic_id, due_ms)
-            if not self._connections.tell(endpoint, message, [parcel.batch]):
+            if not self._connections.tell(endpoint, message, [pile.batch]):
                 self._connections.when_open(endpoint, self.pump)
                 return
             self._waiting.popleft()
-            self._buffer.free(parcel.pile.size)
-            parcel.pile.resolve(-1)
+            self._buffer.free(pile.size)
+            pile.batch = b""
+            pile.resolve(-1)
             if not self._waiting:
                 self._take()
 
@@ -254,38 +245,38 @@ class QueueSender:
         if endpoint == self._endpoint:
             return
         self._endpoint = endpoint
-        for parcel in self._flying:
-            if parcel.ticket is not None:
-                parcel.ticket.cancel()
-                parcel.ticket = None
+        for pile in self._flying:
+            if pile.ticket is not None:
+                pile.ticket.cancel()
+                pile.ticket = None
 
     # Answers.
 
-    def _answered(self, parcel: InFlightBatch, reply: Reply) -> None:
-        parcel.ticket = None
+    def _answered(self, pile: ProducerBatch, reply: Reply) -> None:
+        pile.ticket = None
         message, error = reply.message, reply.error
         self._probing = False
         if isinstance(message, Produced):
-            self._flying.remove(parcel)
-            self._buffer.free(parcel.pile.size)
-            parcel.batch = b""
-            self._stored(parcel.pile, message)
+            self._flying.remove(pile)
+            self._buffer.free(pile.size)
+            pile.batch = b""
+            self._stored(pile, message)
             self._settle_hole()
             self.pump()
         elif isinstance(error, ProducerError):
-            self._out_of_step(parcel, error)
+            self._out_of_step(pile, error)
         elif error is None or self._leaders.worth_retrying(self._topic, error):
             self._leaders.learn(self._topic, self._queue, error)
             self._last_error = error
             self._probing = True
             if not self._moved():
-                self._pause_for(backoff(parcel.attempts, self._rng))
+                self._pause_for(backoff(pile.attempts, self._turn.rng))
             self.pump()
         else:
             # It took a place in the sequence and left it empty.
-            self._flying.remove(parcel)
+            self._flying.remove(pile)
             self._hole = True
-            self._give_up(parcel, error)
+            self._give_up(pile, error)
             self._settle_hole()
             self.pump()
 
@@ -297,22 +288,22 @@ class QueueSender:
         pile.parked = Parking(self._topic, self._queue, *place)
         pile.resolve(-1)
 
-    def _out_of_step(self, parcel: InFlightBatch, error: ProducerError) -> None:
+    def _out_of_step(self, pile: ProducerBatch, error: ProducerError) -> None:
         """The leader misses an earlier batch, so it surely does not have this one.
 
         If an earlier one still flies, that comes first and this one after it. Else the leader's
         window does not know the end of our sequence: this batch starts a new epoch.
         """
-        if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not parcel:
+        if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not pile:
             self._last_error = error
             self._probing = True
-            self._pause_for(backoff(0, self._rng))
+            self._pause_for(backoff(0, self._turn.rng))
             return
         self._hole = True
-        self._flying.remove(parcel)
+        self._flying.remove(pile)
         # Back in line; others of this sequence may be back already, before it or behind it.
-        place = sum(1 for other in self._waiting if other.order < parcel.order)
-        self._waiting.insert(place, parcel)
+        place = sum(1 for other in self._waiting if other.order < pile.order)
+        self._waiting.insert(place, pile)
         self._settle_hole()
         self.pump()
 
@@ -334,19 +325,19 @@ class QueueSender:
     # Giving up.
 
     def _arm_expiry(self) -> None:
-        first = min(parcel.deadline for parcel in (*self._flying, *self._waiting))
+        first = min(pile.deadline for pile in (*self._flying, *self._waiting))
         self._expiry = self._turn.after(first - self._turn.now, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
-        for parcel in [p for p in self._flying if p.deadline <= self._turn.now]:
+        for pile in [p for p in self._flying if p.deadline <= self._turn.now]:
             # Its outcome stays unknown for ever: its sequence must not be used again.
-            self._flying.remove(parcel)
+            self._flying.remove(pile)
             self._hole = True
-            self._give_up(parcel, self._timed_out(sent=True))
-        for parcel in [p for p in self._waiting if p.deadline <= self._turn.now]:
-            self._waiting.remove(parcel)
-            self._give_up(parcel, self._timed_out(sent=parcel.attempts > 0))
+            self._give_up(pile, self._timed_out(sent=True))
+        for pile in [p for p in self._waiting if p.deadline <= self._turn.now]:
+            self._waiting.remove(pile)
+            self._give_up(pile, self._timed_out(sent=pile.attempts > 0))
         self._settle_hole()
         if not self.idle():
             self._arm_expiry()
@@ -359,10 +350,10 @@ class QueueSender:
         text = f"not acknowledged by {self._topic}/{self._queue} within {seconds}, {doubt}: {why}"
         return TimedOut(text, topic=self._topic, queue=self._queue, sent=sent)
 
-    def _give_up(self, parcel: InFlightBatch, error: LogboomError) -> None:
-        if parcel.ticket is not None:
-            parcel.ticket.cancel()
-            parcel.ticket = None
-        self._buffer.free(parcel.pile.size)
-        parcel.batch = b""
-        parcel.pile.fail(error)
+    def _give_up(self, pile: ProducerBatch, error: LogboomError) -> None:
+        if pile.ticket is not None:
+            pile.ticket.cancel()
+            pile.ticket = None
+        self._buffer.free(pile.size)
+        pile.batch = b""
+        pile.fail(error)

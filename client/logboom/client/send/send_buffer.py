@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 from logboom.client.argument_checks import BytesLike, as_bytes, check_extras, check_size
+from logboom.client.calls import CoreCall
 from logboom.client.delays import due_time
 from logboom.client.producer_options import ProducerOptions
+from logboom.client.promise import Promise
 from logboom.client.send.message_columns import MessageColumns, parts_of
 from logboom.client.send.producer_batch import (
     MAX_PILE_COUNT,
@@ -25,7 +28,7 @@ from logboom.client.send.producer_batch import (
     TopicAccumulator,
 )
 from logboom.client.send.transaction_batches import TransactionBatches
-from logboom.wire.errors import InvalidRequest, Unavailable, UnknownResource
+from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable, UnknownResource
 from logboom.wire.hashing import queue_for
 from logboom.wire.parking import AT_ONCE
 
@@ -349,3 +352,40 @@ class SendBuffer(Generic[F]):
         self.freed += size
         while self.room_wanted:
             self.room_wanted.pop()()
+
+
+@dataclass(slots=True)
+class OpenProducer(CoreCall):
+    """Begin to send what `buffer` takes; the outcome comes with the producer id."""
+
+    buffer: SendBuffer[Any]
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class OpenTopic(CoreCall):
+    """Let `buffer` take messages for a topic; of `queues` as for `FindTopic`."""
+
+    buffer: SendBuffer[Any]
+    topic: str
+    timeout: float
+    queues: int = 0
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class Flush(CoreCall):
+    """Send all that `buffer` holds at once; done when all of it is acknowledged or given up."""
+
+    buffer: SendBuffer[Any]
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class CloseProducer(CoreCall):
+    """Forget a producer; what it still holds fails, with ClientClosed unless `error` says why."""
+
+    buffer: SendBuffer[Any]
+    outcome: Promise[None] = field(default_factory=Promise)
+    error: LogboomError | None = None

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any, Final
 
-from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
+from logboom.client.calls import CallHandlers
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater, unknown_topic
 from logboom.client.cluster.proposal_sender import ProposalSender
+from logboom.client.cluster.topic_lookup import TopicLookup
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Countdown
+from logboom.client.send.producer_batch import QueueAccumulator
 from logboom.client.send.queue_sender import QueueSender
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import (
+    CloseProducer,
+    Flush,
+    OpenProducer,
+    OpenTopic,
+    SendBuffer,
+)
 from logboom.wire.batch import NO_PRODUCER
 from logboom.wire.commands import AllocateProducerIds, CommandResult
 from logboom.wire.errors import ClientClosed, LogboomError
@@ -31,7 +38,7 @@ class _ProducerEntry:
     def __init__(self, buffer: SendBuffer[Any], producer_id: int) -> None:
         self.buffer = buffer
         self.producer_id = producer_id
-        self.senders: list[QueueSender] = []
+        self.senders: dict[QueueAccumulator, QueueSender] = {}
 
 
 class Sender:
@@ -42,21 +49,28 @@ class Sender:
         connections: Connections,
         leaders: LeaderCache,
         watching: MetadataUpdater,
+        finding: TopicLookup,
         proposals: ProposalSender,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._connections = connections
         self._leaders = leaders
         self._watching = watching
+        self._finding = finding
         self._proposals = proposals
         self._turn = turn
-        self._rng = rng
         self._producers: dict[int, _ProducerEntry] = {}
         self._ids: list[int] = []
         watching.listen(self._rerouted)
 
-    def open(self, call: OpenProducer) -> None:
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the calls of producers."""
+        handlers.register(OpenProducer, self._open)
+        handlers.register(OpenTopic, self._open_topic)
+        handlers.register(Flush, self._flush)
+        handlers.register(CloseProducer, self._close)
+
+    def _open(self, call: OpenProducer) -> None:
         """Give a producer its id; with acks="none" it needs none."""
         if call.buffer.options.acks == "none":
             self._opened(call, NO_PRODUCER)
@@ -78,45 +92,43 @@ class Sender:
         self._producers[id(call.buffer)] = _ProducerEntry(call.buffer, producer_id)
         call.outcome.resolve(None)
 
-    def open_topic(self, call: OpenTopic) -> None:
+    def _open_topic(self, call: OpenTopic) -> None:
         """Load a topic and make its lanes."""
 
         def found(topic: TopicView | LogboomError) -> None:
             producer = self._producers.get(id(call.buffer))
-            if producer is None:
-                call.outcome.fail(closed())
-            elif isinstance(topic, LogboomError):
+            if isinstance(topic, LogboomError):
                 call.outcome.fail(topic)
+            elif producer is None:
+                call.outcome.fail(closed())
             else:
                 self._shape(producer, topic)
                 call.outcome.resolve(None)
 
-        self._watching.want(call.topic, found, call.timeout)
+        self._finding.topic_to_send_to(call.topic, found, call.timeout, call.queues)
 
     def _shape(self, producer: _ProducerEntry, topic: TopicView) -> None:
-        sticky = self._rng.randrange(1 << 16)
+        sticky = self._turn.rng.randrange(1 << 16)
         lane = producer.buffer.reshape(
             topic.name, topic.id, len(topic.queues), topic.config.max_message_bytes, sticky
         )
         for line in lane.queues:
-            if line.sender is None:
-                line.sender = QueueSender(
+            if line not in producer.senders:
+                producer.senders[line] = QueueSender(
                     line,
                     producer.buffer,
                     producer.producer_id,
                     self._connections,
                     self._leaders,
                     self._turn,
-                    self._rng,
                 )
-                producer.senders.append(line.sender)
 
     def pump(self) -> None:
         """Take what the API has put on the piles since the last turn."""
         for producer in self._producers.values():
             ready = producer.buffer.ready
             while ready:
-                sender = ready.popleft().sender
+                sender = producer.senders.get(ready.popleft())
                 if sender is not None:
                     sender.pump()
 
@@ -134,27 +146,28 @@ class Sender:
                     self._drop(producer, name)
                 else:
                     self._shape(producer, topic)
-            for sender in producer.senders:
+            for sender in producer.senders.values():
                 sender.rerouted()
 
     def _drop(self, producer: _ProducerEntry, name: str) -> None:
         lane = producer.buffer.topics.pop(name)
         for line in lane.queues:
-            if line.sender is not None:
-                producer.senders.remove(line.sender)
-                line.sender.fail_all(unknown_topic(name))
+            sender = producer.senders.pop(line, None)
+            if sender is not None:
+                sender.fail_all(unknown_topic(name))
 
-    def flush(self, call: Flush) -> None:
+    def _flush(self, call: Flush) -> None:
         """Put all piles in line; done when each is acknowledged or given up."""
         producer = self._producers.get(id(call.buffer))
         if producer is None:
             call.outcome.resolve(None)
             return
         for line, piles in producer.buffer.take_all():
-            if line.sender is not None:
-                line.sender.add(piles)
-                line.sender.pump()
-        busy = [sender for sender in producer.senders if not sender.idle()]
+            sender = producer.senders.get(line)
+            if sender is not None:
+                sender.add(piles)
+                sender.pump()
+        busy = [sender for sender in producer.senders.values() if not sender.idle()]
         if not busy:
             call.outcome.resolve(None)
             return
@@ -164,18 +177,18 @@ class Sender:
                 countdown.expect(pile)
         countdown.start()
 
-    def close(self, call: CloseProducer) -> None:
+    def _close(self, call: CloseProducer) -> None:
         """Forget a producer; what it still holds fails."""
         producer = self._producers.pop(id(call.buffer), None)
         if producer is not None:
-            for sender in producer.senders:
+            for sender in producer.senders.values():
                 sender.fail_all(call.error or closed())
         call.outcome.resolve(None)
 
     def close_all(self) -> None:
         """The client ends."""
         for producer in list(self._producers.values()):
-            self.close(CloseProducer(producer.buffer))
+            self._close(CloseProducer(producer.buffer))
 
 
 def closed() -> ClientClosed:

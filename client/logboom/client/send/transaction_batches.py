@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from logboom.client.delays import Parking
+from logboom.client.send.producer_batch import ProducerBatch
 from logboom.wire.errors import InvalidRequest, LogboomError, TransactionError
 from logboom.wire.parking import AT_ONCE
 from logboom.wire.transactions import MAX_HANDLES, ParkedBatches, TransactionId
-
-if TYPE_CHECKING:
-    from logboom.client.send.producer_batch import ProducerBatch
 
 MAX_TRANSACTION_BYTES: Final = 256 * 1024 * 1024
 """What one transaction of a producer may hold, counted as `buffer_bytes` are."""

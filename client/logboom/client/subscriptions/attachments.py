@@ -4,16 +4,10 @@ Receive held there, and settlements on their way."""
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.client.calls import (
-    CloseSubscriber,
-    FlushSubscriber,
-    OpenSubscriber,
-    WakeSubscriber,
-)
+from logboom.client.calls import CallHandlers
 from logboom.client.cluster.connections import Connections, OnReply, RequestHandle
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater
@@ -23,7 +17,13 @@ from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment
 from logboom.client.subscriptions.settlements import ASK_S, Settlements, ms
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
-from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    CloseSubscriber,
+    FlushSubscriber,
+    OpenSubscriber,
+    SubscriberState,
+    WakeSubscriber,
+)
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import ClientClosed, DamagedBatch, GroupError, LogboomError, TimedOut
@@ -55,44 +55,41 @@ class Attachments:
         leaders: LeaderCache,
         watching: MetadataUpdater,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._connections = connections
         self._leaders = leaders
         self._watching = watching
         self._turn = turn
-        self._rng = rng
         self._sittings: dict[int, dict[int, Attachment]] = {}
         """id of a subscriber → its queues."""
         self._opening: dict[int, Promise[None]] = {}
-        self._settling = Settlements(self._sittings, self._ask, self._failed, turn, rng)
+        self._settling = Settlements(self._sittings, self._ask, self._failed, turn)
         self._subscribers: dict[int, SubscriberState] = {}
         watching.listen(self._rerouted)
 
     # Calls.
 
-    def call(
-        self, call: OpenSubscriber | WakeSubscriber | FlushSubscriber | CloseSubscriber
-    ) -> None:
-        """Do what the API asks."""
-        if isinstance(call, OpenSubscriber):
-            self._open(call)
-            return
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the calls of subscribers."""
+        handlers.register(OpenSubscriber, self._open)
+        handlers.register(WakeSubscriber, self._wake)
+        handlers.register(FlushSubscriber, self._flush)
+        handlers.register(CloseSubscriber, self._close)
+
+    def _wake(self, call: WakeSubscriber) -> None:
         name = id(call.subscriber)
-        if name not in self._subscribers:
-            if isinstance(call, FlushSubscriber):
-                call.outcome.fail(ClientClosed("this consumer is closed: subscribe again"))
-            elif isinstance(call, CloseSubscriber):
-                call.outcome.resolve(None)
-        elif isinstance(call, WakeSubscriber):
+        if name in self._subscribers:
             # Permits leave at once, or the broker would wait for them; settlements gather.
             self._grant(name)
             if call.subscriber.woken:
                 self._turn.after(GATHER_S, lambda: self._woken(name))
-        elif isinstance(call, FlushSubscriber):
+
+    def _flush(self, call: FlushSubscriber) -> None:
+        name = id(call.subscriber)
+        if name in self._subscribers:
             self._settling.flush(name, call.outcome, call.timeout)
         else:
-            self._close(name, call)
+            call.fail(ClientClosed("this consumer is closed: subscribe again"))
 
     def _open(self, call: OpenSubscriber) -> None:
         subscriber, name = call.subscriber, id(call.subscriber)
@@ -219,7 +216,7 @@ class Attachments:
 
         sitting.attempts += 1
         if sitting.pause is None:
-            sitting.pause = self._turn.after(backoff(sitting.attempts, self._rng), again)
+            sitting.pause = self._turn.after(backoff(sitting.attempts, self._turn.rng), again)
 
     def _rerouted(self) -> None:
         """Leaders may have moved."""
@@ -326,7 +323,11 @@ class Attachments:
 
     # The end.
 
-    def _close(self, name: int, call: CloseSubscriber) -> None:
+    def _close(self, call: CloseSubscriber) -> None:
+        name = id(call.subscriber)
+        if name not in self._subscribers:
+            call.outcome.resolve(None)
+            return
         done: Promise[None] = Promise()
 
         def end() -> None:

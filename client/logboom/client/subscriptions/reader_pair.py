@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from logboom.client import flows
-from logboom.client.calls import AnyCall, FindTopic
+from logboom.client.calls import CoreCall, FindTopic
 from logboom.client.flows import Flow
 from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message
@@ -26,7 +26,7 @@ class ReaderPair:
         self,
         options: SubscriberOptions,
         make: Callable[[SubscriberOptions], SubscriberState],
-        submit: Callable[[AnyCall], None],
+        submit: Callable[[CoreCall], None],
         sink: RetrySink,
     ) -> None:
         """`sink`: where copies go of messages that are retried or given up."""

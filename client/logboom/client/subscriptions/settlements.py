@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -42,7 +41,6 @@ class Settlements:
         ask: LeaderRequester,
         failed: Callable[[Attachment, LogboomError | None], None],
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         """`sittings`: id of a subscriber → its queues. `failed`: a question was of no use, attach
         anew."""
@@ -50,7 +48,6 @@ class Settlements:
         self._ask = ask
         self._failed = failed
         self._turn = turn
-        self._rng = rng
         self._flushes: dict[int, list[Promise[None]]] = {}
 
     def settle(self, sitting: Attachment) -> None:
@@ -110,7 +107,7 @@ class Settlements:
             place.again += again
             place.up_to = max(place.up_to, up_to)
         sitting.attempts += 1
-        self._turn.after(backoff(sitting.attempts, self._rng), lambda: self.settle(sitting))
+        self._turn.after(backoff(sitting.attempts, self._turn.rng), lambda: self.settle(sitting))
 
     def flush(self, name: int, outcome: Promise[None], timeout: float) -> None:
         """Resolve once the leaders have confirmed everything."""

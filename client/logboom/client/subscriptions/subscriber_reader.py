@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from logboom.client.calls import AnyCall, WakeSubscriber
+from logboom.client.calls import CoreCall
 from logboom.client.fetch.retry_copies import restore_original
 from logboom.client.groups.failed_messages import RetrySink
 from logboom.client.results import Message, messages_of
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
-from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.client.subscriptions.subscriber_state import SubscriberState, WakeSubscriber
 from logboom.client.subscriptions.subscription_retries import RetryCopies
 from logboom.wire.errors import InvalidRequest
 from logboom.wire.filters.filter import selectors
@@ -31,7 +31,7 @@ class SubscriberReader:
     def __init__(
         self,
         subscriber: SubscriberState,
-        submit: Callable[[AnyCall], None],
+        submit: Callable[[CoreCall], None],
         sink: RetrySink | None = None,
         name: str = "",
     ) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from logboom.client.calls import CoreCall
+from logboom.client.promise import Promise
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
 from logboom.wire.errors import LogboomError
 from logboom.wire.subscription_messages import Span, Start, SubscriptionConfig
@@ -127,3 +129,37 @@ class SubscriberState:
         if self.wanted:
             self.wanted = False
             self.bell()
+
+
+@dataclass(slots=True)
+class OpenSubscriber(CoreCall):
+    """Attach a consumer to its subscription at the leaders of all queues."""
+
+    subscriber: SubscriberState
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class WakeSubscriber(CoreCall):
+    """The reader made room, or settled messages."""
+
+    subscriber: SubscriberState
+
+
+@dataclass(slots=True)
+class FlushSubscriber(CoreCall):
+    """Done when the leaders have confirmed all that was settled."""
+
+    subscriber: SubscriberState
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
+class CloseSubscriber(CoreCall):
+    """Confirm what was settled, within `timeout`, and detach."""
+
+    subscriber: SubscriberState
+    timeout: float
+    outcome: Promise[None] = field(default_factory=Promise)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from logboom.client.calls import CallHandlers, CoreCall
 from logboom.client.cluster.connections import Connections, RequestHandle
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.request_router import backoff
@@ -60,28 +61,24 @@ class _BrokerPoll:
 class CheckPoller:
     """The core's side of all checks of one client."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        watching: MetadataUpdater,
-        turn: CoreTurn,
-        rng: random.Random,
-    ) -> None:
+    def __init__(self, connections: Connections, watching: MetadataUpdater, turn: CoreTurn) -> None:
         self._connections = connections
         self._watching = watching
         self._turn = turn
-        self._rng = rng
         self._asked: dict[int, tuple[HalfMessageQueue, dict[str, _BrokerPoll]]] = {}
         watching.listen(self._rerouted)
 
-    def open(self, checks: HalfMessageQueue) -> None:
-        """Begin to ask."""
-        self._asked[id(checks)] = (checks, {})
+    def register(self, handlers: CallHandlers) -> None:
+        """Handle the calls of transactional senders."""
+        handlers.register(OpenChecks, self._open)
+        handlers.register(CloseChecks, self._close)
+
+    def _open(self, call: OpenChecks) -> None:
+        self._asked[id(call.checks)] = (call.checks, {})
         self._rerouted()
 
-    def close(self, checks: HalfMessageQueue) -> None:
-        """Ask no more."""
-        _, asked = self._asked.pop(id(checks), (checks, {}))
+    def _close(self, call: CloseChecks) -> None:
+        _, asked = self._asked.pop(id(call.checks), (call.checks, {}))
         for each in asked.values():
             each.cancel()
 
@@ -119,5 +116,19 @@ class CheckPoller:
         if reply.error is not None and not reply.error.retryable:
             LOG.warning("half messages cannot be checked: %s", reply.error)
         asked.attempts += 1
-        delay = backoff(asked.attempts, self._rng)
+        delay = backoff(asked.attempts, self._turn.rng)
         asked.pause = self._turn.after(delay, partial(self._ask, asked))
+
+
+@dataclass(slots=True)
+class OpenChecks(CoreCall):
+    """Ask every broker for the half messages of a producer group that are in doubt."""
+
+    checks: HalfMessageQueue
+
+
+@dataclass(slots=True)
+class CloseChecks(CoreCall):
+    """Ask no more."""
+
+    checks: HalfMessageQueue

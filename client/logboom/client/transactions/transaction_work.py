@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from logboom.client.calls import CloseProducer, Flush
 from logboom.client.flows import Flow
 from logboom.client.producer_options import ProducerOptions
+from logboom.client.send.send_buffer import CloseProducer, Flush, SendBuffer
 from logboom.client.send.transaction_batches import (
     MAX_TRANSACTION_BYTES,
     TransactionBatches,
@@ -31,9 +31,6 @@ from logboom.wire.errors import (
     TransactionError,
 )
 from logboom.wire.transactions import Decide, ParkedBatches, TransactionId, TransactionOffsetCommit
-
-if TYPE_CHECKING:
-    from logboom.client.send.send_buffer import SendBuffer
 
 LOG = logging.getLogger("logboom.client")
 

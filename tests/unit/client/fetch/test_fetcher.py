@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.client.calls import FindTopic, MessageTime, OpenFetch, Start
-from logboom.client.fetch.fetch_buffer import FetchBuffer, QueueFetch
+from logboom.client.calls import FindTopic, MessageTime, Start
+from logboom.client.fetch.fetch_buffer import FetchBuffer, OpenFetch, QueueFetch
 from logboom.client.fetch.fetch_collector import FetchCollector
 from logboom.client.fetch.message_filter import text_of
 from logboom.wire.batch import encode_batch, validate_batch

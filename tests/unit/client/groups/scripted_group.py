@@ -9,11 +9,17 @@ from typing import Any
 
 import msgspec
 
-from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember
+from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import GroupFetchCollector
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import (
+    CloseMember,
+    CommitMember,
+    MemberOptions,
+    MemberState,
+    OpenMember,
+)
 from logboom.client.results import Message as Read
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.frames import Frame

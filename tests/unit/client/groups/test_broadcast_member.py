@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember
+from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
-from logboom.client.groups.broadcast_member import Saved
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import GroupFetchCollector
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import (
+    CloseMember,
+    CommitMember,
+    MemberOptions,
+    MemberState,
+    OpenMember,
+    Saved,
+)
 from logboom.client.groups.offsets_file import OffsetsFile, default_path, store_of
 from logboom.client.results import Message
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.calls import CloseMember, CommitMember
 from logboom.client.groups import offset_committer
+from logboom.client.groups.member import CloseMember, CommitMember
 from logboom.client.groups.offset_tracker import OffsetTracker
 from logboom.wire.errors import GroupError, InvalidRequest, TimedOut, UnknownResource
 from logboom.wire.group_messages import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logboom.client.calls import CloseMember, CommitMember, FindTopic, OpenMember
+from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
 from logboom.client.fetch.retry_copies import (
     ATTEMPT_HEADER,
@@ -21,7 +21,13 @@ from logboom.client.fetch.retry_copies import (
 )
 from logboom.client.groups.assigned_queue import AssignedQueue, TopicFilter
 from logboom.client.groups.failed_messages import FailedMessages
-from logboom.client.groups.member import MemberOptions, MemberState
+from logboom.client.groups.member import (
+    CloseMember,
+    CommitMember,
+    MemberOptions,
+    MemberState,
+    OpenMember,
+)
 from logboom.client.groups.offset_tracker import OffsetTracker, trying_of
 from logboom.client.push.listener_runner import ListenerRunner, takes_context
 from logboom.client.push.listener_task import Context, Dead, Done, Later, ListenerTask

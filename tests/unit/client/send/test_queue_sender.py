@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logboom.client.calls import CloseProducer, Flush, OpenProducer, OpenTopic
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.send.producer_batch import ProducerBatch
-from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send.send_buffer import (
+    CloseProducer,
+    Flush,
+    OpenProducer,
+    OpenTopic,
+    SendBuffer,
+)
 from logboom.wire.batch import peek
 from logboom.wire.errors import ClientClosed, TimedOut, UnknownResource
 from logboom.wire.messages import AnyMessage, Failure, Produce

@@ -32,7 +32,7 @@ class Bench:
         self.sitting = Attachment(subscriber, self.place, 1, "last")
         self.sitting.open = True
         self.name = id(subscriber)
-        self.turn = CoreTurn(Instant(0.0, 0))
+        self.turn = CoreTurn(Instant(0.0, 0), random.Random(1))
         self.asked: list[tuple[SettleMessages, OnReply]] = []
         self.failed: list[LogboomError | None] = []
         self.session = Session("b1:1", Identity("me"), random.Random(1), 0.0)
@@ -41,7 +41,6 @@ class Bench:
             self.ask,
             lambda _sitting, error: self.failed.append(error),
             self.turn,
-            random.Random(1),
         )
 
     def ask(

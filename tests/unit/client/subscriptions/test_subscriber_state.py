@@ -7,13 +7,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from logboom.client.calls import AnyCall, WakeSubscriber
+from logboom.client.calls import CoreCall
 from logboom.client.subscription_options import subscriber_options
 from logboom.client.subscriptions import subscriber_state
 from logboom.client.subscriptions.attachment import spans_of
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
 from logboom.client.subscriptions.subscriber_reader import SubscriberReader
-from logboom.client.subscriptions.subscriber_state import SubscriberOptions, SubscriberState
+from logboom.client.subscriptions.subscriber_state import (
+    SubscriberOptions,
+    SubscriberState,
+    WakeSubscriber,
+)
 from logboom.wire.batch import encode_batch, stamp, validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, Unavailable
@@ -28,7 +32,7 @@ class Bench:
         options = SubscriberOptions("orders", "s", "me", config, window=window)
         self.rings = 0
         self.subscriber = SubscriberState(options, self.ring, threading.RLock())
-        self.calls: list[AnyCall] = []
+        self.calls: list[CoreCall] = []
         self.reader = SubscriberReader(self.subscriber, self.calls.append)
         self.place = self.subscriber.places[0] = SubscribedQueue(0)
         self.place.renew(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from logboom.client.calls import AnyCall
+from logboom.client.calls import CoreCall
 from logboom.client.fetch.retry_copies import ATTEMPT_HEADER, ORIGIN
 from logboom.client.results import Message
 from logboom.client.subscriptions.subscribed_queue import ReceivedBatch, SubscribedQueue
@@ -41,7 +41,7 @@ class Bench:
         config = SubscriptionConfig(kind="shared", max_attempts=2)
         options = SubscriberOptions(topic, "s", "me", config, window=100)
         self.subscriber = SubscriberState(options, lambda: None, threading.RLock())
-        self.calls: list[AnyCall] = []
+        self.calls: list[CoreCall] = []
         self.sink = Sink()
         self.reader = SubscriberReader(self.subscriber, self.calls.append, self.sink, "orders%s")
         self.place = self.subscriber.places[0] = SubscribedQueue(0)

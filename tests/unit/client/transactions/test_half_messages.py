@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from logboom.client.calls import CloseChecks, OpenChecks
 from logboom.client.delays import Parking, recall_call
 from logboom.client.results import SendResult
-from logboom.client.transactions.half_check_poller import HalfMessageQueue
+from logboom.client.transactions.half_check_poller import CloseChecks, HalfMessageQueue, OpenChecks
 from logboom.client.transactions.half_messages import (
     Resolution,
     check_outcome,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logboom.client.calls import FindTopic, OpenFetch
-from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.calls import FindTopic
+from logboom.client.fetch.fetch_buffer import FetchBuffer, OpenFetch
 from logboom.client.fetch.message_flows import EVERYTHING, pull
 from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.group_options import member_options
