@@ -14,7 +14,7 @@ import pytest
 from logboom.deploy import Cluster
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 """Examples that need Spark are left out: they run in tests/spark."""
 FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 DEFAULT_ENDPOINT = "127.0.0.1:7711"

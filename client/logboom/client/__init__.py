@@ -28,6 +28,7 @@ from logboom.client.transactional_sender import TransactionalSender
 from logboom.client.transactions.decisions import Decision, ParkedHandle
 from logboom.client.transactions.half_messages import HalfSendResult, Resolution
 from logboom.wire.errors import LogboomError, RetryableError
+from logboom.wire.group_view import StrategyOptions
 
 __all__ = [
     "App",
@@ -55,6 +56,7 @@ __all__ = [
     "RetryableError",
     "SendFuture",
     "SendResult",
+    "StrategyOptions",
     "SubscriptionConsumer",
     "Transaction",
     "TransactionalSender",

@@ -15,7 +15,7 @@ from cyclopts import MissingArgumentError
 from logboom.cli.app import build
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PORTIONS = ("cli", "client", "deploy", "metadata", "nodes", "pipeline", "wire")
 SOURCES = sorted(path for portion in PORTIONS for path in (ROOT / portion).rglob("*.py"))
 SPOKEN = re.compile(r"`(logboom [^`]+)`", re.DOTALL)
