@@ -12,13 +12,26 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-CODE = ("bench", "cli", "client", "deploy", "metadata", "nodes", "pipeline", "tests", "wire")
+CODE = (
+    "bench",
+    "cli",
+    "client",
+    "demo",
+    "deploy",
+    "metadata",
+    "nodes",
+    "pipeline",
+    "tests",
+    "wire",
+)
 SOURCES = [path for folder in CODE for path in (ROOT / folder).rglob("*.py")]
 RULE = re.compile(r"(?<![\w.%#/-])([QRGTW]\d{1,2})\b(?![\w.:-]*\d)")
 PROMISE = re.compile(r"(?<![\w.%#/-])(P\d{1,2})\b")
 HEADING = re.compile(r'^<a id="(\w+)"></a>\n### ([A-Z]\d+) \S', re.MULTILINE)
 BREAK = re.compile(r"([QRGTWP]\d+)\b.*?:", re.DOTALL)
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+FOREIGN = {"ErrorIfExists"}
+"""Names of other projects."""
 LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
 
 
@@ -100,3 +113,25 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert file.exists(), f"{page.name}: {target}"
         if anchor:
             assert anchor in anchors(file), f"{page.name}: {target}"
+
+
+def test_names_of_files_and_code_exist() -> None:
+    """Files by their path or the end of it, CamelCase and snake_case names as words of the sources."""
+    folders = [ROOT / each for each in (*CODE, "docs")]
+    paths = [*folders, *(path for folder in folders for path in folder.rglob("*"))]
+    files = {f"/{path.relative_to(ROOT)}" for path in paths}
+    words = set(re.findall(r"\w+", "\n".join(path.read_text("utf-8") for path in SOURCES)))
+    known = words | FOREIGN | {Path(file).stem for file in files}
+    missing = set()
+    for page in PAGES:
+        for code in re.findall(r"`([^`\n]+)`", FENCED.sub("", page.read_text("utf-8"))):
+            found = True
+            if re.fullmatch(r"[\w/-]+(?:\.py|\.c|/)", code):
+                path = f"/{code.rstrip('/')}"
+                whole = f"/{code.partition('/')[0]}/logboom{path}"
+                found = whole in files or any(file.endswith(path) for file in files)
+            elif re.fullmatch(r"[A-Z][a-z]+(?:[A-Z]\w*)+|_?[a-z]+(?:_[a-z0-9]+)+", code):
+                found = code in known
+            if not found:
+                missing.add(f"{page.name}: {code}")
+    assert missing == set()
