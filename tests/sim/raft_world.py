@@ -18,6 +18,7 @@ import msgspec
 
 from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome, SubmitStatus
 from logboom.metadata.raft.raft_node import RaftNode
+from logboom.metadata.raft.raft_state import RaftCallbacks
 from tests.sim.raft_faults import Weather
 from tests.sim.world.raft_disk import PowerLossError, SimulatedDisk
 
@@ -132,12 +133,14 @@ class RaftWorld:
             name,
             self.founders,
             machine.disk,
-            apply=lambda command: self._apply(machine, command),
-            snapshot=lambda: msgspec.msgpack.encode(machine.items),
-            restore=lambda state: self._restore(machine, state),
-            clock=lambda: self.clock(machine),
-            rng=Random(self.rng.random()),
-            config=self.config,
+            RaftCallbacks(
+                apply=lambda command: self._apply(machine, command),
+                snapshot=lambda: msgspec.msgpack.encode(machine.items),
+                restore=lambda state: self._restore(machine, state),
+                clock=lambda: self.clock(machine),
+            ),
+            Random(self.rng.random()),
+            self.config,
         )
         self._wake(machine, self.time)
         for other in self.names:

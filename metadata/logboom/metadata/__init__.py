@@ -1,1 +1,1 @@
-"""The name server: the replicated state of a cluster, and the raft group that keeps it."""
+"""The name server: the replicated state of a cluster, and the Raft group that keeps it."""

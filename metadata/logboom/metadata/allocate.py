@@ -1,11 +1,12 @@
-"""Which member of a group consumes which queue: seven strategies, pure and deterministic.
+"""The assignment of queues to the members of a group: seven strategies, pure and deterministic.
 
-`sticky` is what a group gets unless it asks for another. Behaviour and vectors of the others are
-RocketMQ's, as is that nobody and nothing to allocate are errors: a caller asks only when there is
-somebody and something. Each topic is allocated by itself; only sticky looks at the others, for who
-has one queue more. Nothing here depends on the order in which queues and members are named.
-It is computed outside apply and proposed with the version of the group that it saw (DESIGN §7);
-1,000 members and 10,000 queues take less than 100 ms.
+`sticky` is the default. The others behave as RocketMQ's do, test vectors included; as there, an
+empty list of members or queues is an error, so callers ask only when both are present. Each topic
+is allocated on its own; only `sticky` considers the others, to decide which member gets one queue
+more. The order in which queues and members are listed has no influence on the result.
+
+The result is computed outside `apply` and proposed together with the version of the group that it
+is based on. 1,000 members and 10,000 queues take less than 100 ms.
 """
 
 from __future__ import annotations
@@ -63,26 +64,27 @@ def allocate(
     virtual_nodes: int = VIRTUAL_NODES,
     previous: Mapping[str, Iterable[Q]] | None = None,
 ) -> dict[str, list[Q]]:
-    """The queues of one topic that each member has; a member without any has an empty list.
+    """Assign the queues of one topic to members; a member without any gets an empty list.
 
-    Members are in order, and so are the queues of each, but for by_config's. Each queue has exactly one owner, but under `machine_room`, where queues of other rooms have
-    none, and `by_config`, which is taken as it is written.
+    Members are sorted, and so are the queues of each member, except under `by_config`. Each queue
+    has exactly one owner, except under `machine_room`, which leaves queues of other rooms without
+    one, and under `by_config`, which follows the configuration to the letter.
 
     Args:
         strategy: one of `STRATEGIES`.
-        queues: any values that sort.
-        members: any names; they sort lexicographically.
+        queues: any sortable values.
+        members: any names; they are sorted lexicographically.
         config: by_config: member → its queues, or one list that each member gets.
         rooms: machine_room: the rooms whose queues are consumed.
-        room_of: machine_room of a queue, machine_room_nearby of a queue or a member.
-        virtual_nodes: consistent_hash: points of a member on the ring.
-        previous: sticky: member → the queues it has now; of those as few move as can be.
+        room_of: machine_room: the room of a queue; machine_room_nearby: of a queue or a member.
+        virtual_nodes: consistent_hash: points of each member on the ring.
+        previous: sticky: member → the queues it has now; as few of them as possible move.
 
     Options of other strategies are ignored, so that a group may keep them while it tries one.
 
     Raises:
-        InvalidAllocation: unknown strategy, no queues, no members, either twice, or an option
-            that is missing or does not fit.
+        InvalidAllocation: the strategy is unknown, there are no queues or no members, one of them
+            is listed twice, or an option is missing or does not fit.
     """
     return allocate_topics(
         strategy,
@@ -107,12 +109,13 @@ def allocate_topics(
     virtual_nodes: int = VIRTUAL_NODES,
     previous: Mapping[str, Iterable[Q]] | None = None,
 ) -> dict[str, list[Q]]:
-    """The queues of all topics that each member has: those of each topic as `allocate` gives them.
+    """Assign the queues of several topics, each of them as `allocate` does.
 
-    `config` names queues of any topic. All but by_config's are in order, topic by topic.
+    `config` may name queues of any topic. Queues are sorted topic by topic, except under
+    `by_config`.
 
     Raises:
-        InvalidAllocation: as `allocate`; of any topic.
+        InvalidAllocation: as `allocate`, for any of the topics.
     """
     if strategy not in STRATEGIES:
         raise InvalidAllocation(
@@ -122,7 +125,7 @@ def allocate_topics(
     members = ordered_members(members)
     match strategy:
         case "by_config":
-            # As it is written, whichever topics it names.
+            # The configuration may name queues of any topic.
             return by_config(
                 sorted(queue for queues in ordered for queue in queues), members, config
             )
@@ -147,10 +150,10 @@ def allocate_topics(
 
 
 def owners(allocation: Mapping[str, Iterable[Q]]) -> dict[Q, str]:
-    """The allocation the other way round: the owner of each (hashable) queue.
+    """Invert an allocation: return the owner of each (hashable) queue.
 
     Raises:
-        InvalidAllocation: a queue has two owners, as only by_config may say.
+        InvalidAllocation: a queue has two owners, which only by_config allows.
     """
     found: dict[Q, str] = {}
     for member, queues in allocation.items():

@@ -1,4 +1,4 @@
-"""Settings of one name server, as its configuration file or `logboom.deploy` gives them."""
+"""Settings of one name server, as read from its configuration file or passed by `logboom.deploy`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from msgspec import Struct
 from logboom.wire.errors import StartError
 
 LEASE_MS: Final = 2_000
-"""What a heartbeat grants a broker, counted by it from sending the heartbeat (SAFETY Q11)."""
+"""Duration of the lease that a heartbeat grants. The broker counts it from sending the heartbeat,
+so that it never believes in a lease for longer than the name server does (see docs/SAFETY.md, Q11).
+"""
 SESSION_TIMEOUT_S: Final = 3.0
-"""Seconds without a heartbeat after which the raft leader fences a broker (lease + raft leader
-fallback ≤ session, Q11)."""
+"""Seconds without a heartbeat after which the Raft leader fences a broker. A lease plus the Raft
+leader's fallback is never longer (Q11)."""
 
 
 class NameServerMember(Struct, frozen=True, forbid_unknown_fields=True):
-    """One name server of the group and where it listens."""
+    """One name server of the group and its endpoints."""
 
     id: str
-    """Raft id, never used again after a removal (R9)."""
+    """Raft id. It is never reused after a removal, because votes and entries under it would mix
+    (R9)."""
     endpoint: str
     """host:port for clients and brokers."""
     raft_endpoint: str
@@ -28,7 +31,7 @@ class NameServerMember(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that one name server must know before it starts."""
+    """Settings that a name server needs before it starts."""
 
     id: str
     """Its own id, e.g. "name-1"."""
@@ -39,19 +42,20 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     raft_listen: str = "127.0.0.1:7721"
     """host:port to bind for the other name servers; port 0 takes a free one."""
     name_servers: list[NameServerMember] = msgspec.field(default_factory=list)
-    """The founding members, this one among them; for a server that joins: the members it joins.
+    """The founding members, this one included; for a server that joins: the members it joins.
     Empty: a group of one."""
     cluster_key_file: str = ""
     """File with the key that all nodes share. (Only the skin reads it.)"""
     create: bool = False
-    """Found the cluster: the only way to start with an empty data folder as a founding member
-    (R9). A server that is not in `name_servers` joins instead and needs no such leave."""
+    """Found the cluster. A founding member starts with an empty data folder only if this is set, so
+    that a lost folder is noticed (R9). A server that is not in `name_servers` joins and does not
+    need it."""
     rebalance_after_s: float = 5.0
-    """Seconds that a queue's preferred replica must have been in sync before it leads again;
-    0 turns this off."""
+    """Seconds that a queue's preferred replica must have been in sync before it becomes leader
+    again; 0 turns this off."""
 
     def members(self) -> dict[str, NameServerMember]:
-        """The members of `name_servers` by id; a group of one when it is empty."""
+        """Return the members of `name_servers` by id; a group of one if it is empty."""
         if not self.name_servers:
             return {self.id: NameServerMember(self.id, self.listen, self.raft_listen)}
         return {member.id: member for member in self.name_servers}
@@ -60,13 +64,13 @@ class NameServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def check_lease(
     leader_fallback_s: float, lease_ms: int = LEASE_MS, session_s: float = SESSION_TIMEOUT_S
 ) -> None:
-    """Check that no broker's lease outlives its session, whoever counts (SAFETY Q11).
+    """Check that a broker's lease always ends before its session does (see docs/SAFETY.md, Q11).
 
-    A raft leader that is cut off grants leases until it steps down, `leader_fallback_s` later; its
-    successor may fence a broker one session after that broker was heard last.
+    A Raft leader that is cut off grants leases until it steps down `leader_fallback_s` later. Its
+    successor may fence a broker one session after the broker's last heartbeat.
 
     Raises:
-        StartError: BAD_CONFIG, one line.
+        StartError: BAD_CONFIG, in one line.
     """
     if not 0 < lease_ms / 1000 + leader_fallback_s <= session_s:
         raise StartError(
@@ -77,10 +81,10 @@ def check_lease(
 
 
 def check_config(config: NameServerConfig) -> None:
-    """Check what the types alone do not.
+    """Check what the types alone do not guarantee.
 
     Raises:
-        StartError: BAD_CONFIG, one line.
+        StartError: BAD_CONFIG, in one line.
     """
     if not config.id:
         raise StartError("id is empty: name the name server, e.g. name-1")

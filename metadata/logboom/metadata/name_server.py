@@ -1,8 +1,9 @@
-"""The name server's core: raft, replicated state, WATCH, sessions; events in, effects out.
+"""The name server's core: Raft, replicated state, WATCH and sessions; events in, effects out.
 
-A turn takes its events, ticks the raft node until it rests (unless nothing of the turn concerns it),
-and syncs the journal before anything it says leaves (SAFETY R8). Reads are answered by every name server from its own applied state;
-proposals and heartbeats by the raft leader alone.
+A turn takes its events, ticks the Raft node until it has nothing left to do (unless nothing in the
+turn concerns it), and syncs the journal before any of its messages leave, because a message must
+not announce what a crash could still undo (see docs/SAFETY.md, R8). Every name server answers reads
+from its own applied state; only the Raft leader accepts proposals and heartbeats.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from logboom.metadata.raft.raft_config import (
 )
 from logboom.metadata.raft.raft_links import RaftLinks
 from logboom.metadata.raft.raft_node import RaftNode
+from logboom.metadata.raft.raft_state import RaftCallbacks
 from logboom.metadata.raft.submissions import OnResult
 from logboom.metadata.state.state_counters import Figures, figures_of
 from logboom.metadata.state.state_machine import StateMachine
@@ -66,16 +68,16 @@ from logboom.wire.messages import (
 from logboom.wire.view import NameServerView
 
 MAX_TICKS: Final = 16
-"""Raft ticks of one turn; more work waits for the next, which comes at once."""
+"""Raft ticks per turn; further work waits for the next turn, which follows at once."""
 HAND_OVER: Final = 0.5
-"""Seconds that a stopping raft leader waits for another to take over."""
+"""Seconds that a stopping Raft leader waits for another member to take over."""
 
 
 class NameServer:
     """One name server. Listeners: "main" (clients, brokers) and "raft" (other name servers).
 
-    It syncs its own journal through `disk` within `handle`, so its effects carry neither writes
-    nor tokens, and no `Synced` ever comes.
+    It syncs its own journal through `disk` within `handle`. Its effects therefore carry neither
+    writes nor tokens, and it never receives `Synced`.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class NameServer:
         """Open the journal and restore the state.
 
         Raises:
-            JournalError: the journal or snapshot is damaged or of another node (R9).
+            JournalError: the journal or snapshot is damaged or belongs to another node (R9).
             StartError: a lease would outlive its broker's session (Q11).
         """
         raft_config = raft_config or RaftConfig()
@@ -106,12 +108,14 @@ class NameServer:
             config.id,
             list(self._founders),
             disk,
-            apply=self._apply,
-            snapshot=lambda: self.state.snapshot(),
-            restore=self._restore,
-            clock=lambda: self._now.mono,
-            rng=rng,
-            config=raft_config,
+            RaftCallbacks(
+                apply=self._apply,
+                snapshot=lambda: self.state.snapshot(),
+                restore=self._restore,
+                clock=lambda: self._now.mono,
+            ),
+            rng,
+            raft_config,
         )
         identity = Identity(config.id, "name-server", cluster_key=cluster_key)
         self.links = RaftLinks(identity, self.raft, rng)
@@ -121,20 +125,22 @@ class NameServer:
         self._changes = MembershipChanges(self)
         self._group_reads = GroupReads(self)
         self._shown = -1
-        """Metadata version that the rest of the node has followed."""
+        """Metadata version that the other parts of the node have followed."""
         self._restored = False
         self._stop_at: float | None = None
         self._out = Effects()
-        """Of the turn under way: raft's results are answered into it."""
+        """Effects of the current turn; results from Raft are answered into it."""
         self._counts = {"applied": 0, "watches": 0, "proposals": 0, "heartbeats": 0}
         self.sends_dropped = self.sends_waiting_bytes = 0
-        """Messages for peers that do not read, or went; bytes that wait for such. (The skin's.)"""
+        """Messages dropped because their receiver does not read or is gone; bytes that wait for
+        such receivers. The skin sets both."""
         self.connections_closed = 0
-        """Connections closed for the unfinished messages that they sent. (The skin's.)"""
+        """Connections closed because they sent too much of unfinished messages. The skin sets it.
+        """
 
     @property
     def serving(self) -> bool:
-        """Whether this node leads the raft group and its term has begun in the state."""
+        """True if this node leads the Raft group and its term has begun in the state."""
         return self._duties.serving
 
     @property
@@ -144,12 +150,12 @@ class NameServer:
 
     @property
     def raft_leader(self) -> str | None:
-        """Who leads the raft group, as far as known."""
+        """The leader of the Raft group, if it is known."""
         return self.raft.leader
 
     @property
     def in_touch(self) -> bool:
-        """Whether what happens in the group is heard here."""
+        """True if this node hears the Raft group: as its leader, or through a link to the leader."""
         leader = self.raft.leader
         if leader == self.config.id:
             return self.raft.leads_at(self._now.mono)
@@ -158,7 +164,10 @@ class NameServer:
     # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
-        """One turn. `Call("stop")` ends in `Effects.stop == ""` after leadership was offered."""
+        """Run one turn.
+
+        After `Call("stop")` a leader offers its leadership, and the stop ends in `Effects.stop == ""`.
+        """
         self._now = now
         out = self._out = Effects()
         try:
@@ -171,7 +180,7 @@ class NameServer:
             self._newcomers.tick(out, now.mono)
             self._run_raft(out)
         except RaftError as error:
-            # What the turn would have said may rest on what is not on disk: say nothing (R8, R9).
+            # Messages of this turn may rest on entries that are not on disk: send none (R8, R9).
             return Effects(stop=str(error))
         self._follow(out)
         self._desk.end_due(out, now.mono)
@@ -180,7 +189,7 @@ class NameServer:
         return out
 
     def deadline(self) -> float | None:
-        """Monotonic time of the next turn wanted without events."""
+        """Return the monotonic time at which the next turn is due without events."""
         wanted = [
             self.raft.deadline,
             self.links.deadline(),
@@ -246,11 +255,11 @@ class NameServer:
         self._restored = True
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Put a command of this node's own into the log."""
+        """Submit a command of this node's own to the log."""
         self.raft.submit(self._entry("", 0, command), on_result)
 
     def new_cluster_id(self) -> str:
-        """A random id, taken only if the cluster has none yet."""
+        """Draw a random cluster id, which is used only if the cluster has none yet."""
         return self._rng.randbytes(16).hex()
 
     def _entry(self, proposer: str, number: int, command: AnyLogCommand) -> bytes:
@@ -259,7 +268,7 @@ class NameServer:
         )
 
     def _follow(self, out: Effects) -> None:
-        """Let the rest of the node see what was applied."""
+        """Let the other parts of the node follow what was applied."""
         cluster = self.state.cluster
         version = cluster.version
         if version == self._shown and not self._restored:
@@ -333,7 +342,7 @@ class NameServer:
     def _reply_later(
         self, address: PeerAddress, number: int, answer: WireMessage | LogboomError
     ) -> None:
-        """Answer out of the raft node's `sync`: everything it says is on disk."""
+        """Answer from within the Raft node's `sync`: all that the answer says is on disk."""
         self._reply(self._out, address, number, answer)
 
     def _heartbeat(self, message: Heartbeat) -> WireMessage | LogboomError:
@@ -371,14 +380,14 @@ class NameServer:
             self._reply_later(address, number, self.failure(outcome))
 
     def reachable(self) -> set[str]:
-        """The members that this one reaches, itself included."""
+        """Return the members that this node is connected to, itself included."""
         up = {member for member in self.raft.members if self.links.is_up(member)}
         return up | {self.config.id}
 
     def ask_newcomer(self, request: AddNameServer, on_end: OnEnd) -> None:
-        """Find out whether a name server that is to be added is there."""
+        """Find out whether a name server that is to be added is running."""
         if request.name_server in removed_name_servers(self.cluster):
-            # The log refuses it with the reason.
+            # The log refuses the change, and gives the reason.
             on_end(None)
             return
         ends = [request.endpoint]
@@ -399,17 +408,17 @@ class NameServer:
         self._newcomers.ask(request.name_server, ends, seconds, on_end, self._out, self._now.mono)
 
     def not_leader(self) -> LogboomError:
-        """NOT_LEADER with a hint where to ask."""
+        """Build NOT_LEADER, with a hint where to ask."""
         leader = self.raft.leader
         if leader == self.config.id:
-            # It leads, but is not sure of its majority now.
+            # It leads, but cannot be sure of its majority now.
             leader = None
         known = {member.id: member.endpoint for member in self._desk.members}
         text = f"{self.config.id} is not the raft leader: ask {leader or 'another, or wait'}"
         return NotLeader(text, leader=leader, endpoint=known.get(leader or ""))
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
-        """Why a submitted command was not applied, or is not known to be."""
+        """Build the error for a submitted command that was not applied, or not known to be."""
         if outcome.status is SubmitStatus.UNKNOWN:
             text = "leadership was lost while committing: the outcome is unknown, ask again"
             return Unavailable(text)
@@ -426,7 +435,7 @@ class NameServer:
         return "raft leader" if self.raft.is_leader else "name server"
 
     def counters(self) -> Figures:
-        """Flat figures for STATS."""
+        """Return flat figures for STATS."""
         figures: Figures = dict(self._counts)
         figures.update(figures_of(self.state))
         figures.update(

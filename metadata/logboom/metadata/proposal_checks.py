@@ -1,4 +1,4 @@
-"""Which proposals the raft leader takes into the log, and under which name."""
+"""Checks that the Raft leader makes on a proposal before it enters the log."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from logboom.metadata.tables.consumer_groups import ConsumerGroups
 
 MAX_PROPOSER: Final = 128
-"""Characters of a proposer's name."""
+"""Maximum length of a proposer's name, in characters."""
 
 
 def proposer_of(peer: PeerSession, message: Propose) -> str:
-    """The name under which results are kept; "" if they are not.
+    """Return the name under which results are kept; "" if they are not kept.
 
-    A client must not take the results of a node's proposals for its own.
+    Clients get a prefix, so that a client cannot read the results of a node's proposals as its own.
     """
     if message.proposer and peer.kind == "client":
         return f"client:{message.proposer}"
@@ -33,7 +33,7 @@ def proposer_of(peer: PeerSession, message: Propose) -> str:
 def refuse_proposal(
     peer: PeerSession, message: Propose, size: int, groups: ConsumerGroups
 ) -> LogboomError | None:
-    """Why a command, of `size` bytes as an entry, does not even enter the log; None: it does."""
+    """Return why a command, of `size` bytes as an entry, may not enter the log, or None."""
     command = message.command
     if isinstance(command, NewTerm | FenceBroker | SetTarget):
         text = f"{type(command).__name__} is made by the raft leader alone"
@@ -54,15 +54,15 @@ def refuse_proposal(
 
 
 def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:
-    """Why a strategy that a group is to have cannot work, or None.
+    """Return why a strategy that a group is to use cannot work, or None.
 
-    Said here and not where commands are applied: name servers of all versions must come to the same
-    there, and those of the first one take it.
+    This is checked before a command enters the log and not when it is applied: all versions of the
+    name server must apply a command alike, and the first one accepted such strategies.
     """
     if isinstance(command, AlterGroup):
         known, config = groups.by_name.get(command.group), command.config
     elif isinstance(command, JoinGroup):
-        # Settings of a member count only for a new group.
+        # A member's settings count only for a new group.
         known, config = groups.by_name.get(command.group), command.config
         config = None if known is not None else config
     else:
@@ -73,5 +73,5 @@ def _strategy_fault(command: AnyCommand, groups: ConsumerGroups) -> str | None:
         config.strategy,
         config.options,
     ):
-        return None  # what is changed is something else
+        return None  # Something else is being changed.
     return strategy_fault(config)

@@ -30,9 +30,9 @@ T = TypeVar("T")
 logger = logging.getLogger("logboom.metadata.server")
 
 FLUSH_MS: Final = 200
-"""What answers just sent get to leave when the node ends."""
+"""Time that the last answers get to leave when the node stops."""
 MAX_FRAME_BYTES: Final = 2 * 1024 * 1024
-"""Largest frame that is received: requests of metadata are small, and snapshots travel in chunks."""
+"""Largest frame accepted: metadata requests are small, and snapshots are sent in chunks."""
 LIMITS: Final = UnfinishedLimits(
     message_bytes=2 * MAX_FRAME_BYTES,
     strangers_bytes=16 * 1024 * 1024,
@@ -52,7 +52,7 @@ class NameServerProcess:
         """Bind the ports and open the data folder.
 
         Raises:
-            StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG; one line.
+            StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG, in one line.
         """
         check_config(config)
         if not config.data:
@@ -69,34 +69,34 @@ class NameServerProcess:
                     self.config, self._journal, rng, cluster_key, _now(), raft_config
                 )
                 self._sockets.kind_of = self.core.gate.kind_of
-            # Ctrl-C too: what was opened is given back. It is raised on.
+            # Ctrl-C included: release what was opened, and let the error pass.
             except BaseException:
                 self._journal.close()
                 raise
         except RaftError as error:
             self._sockets.close()
             raise _start_error(error) from None
-        # Ctrl-C too: what was opened is given back. It is raised on.
+        # Ctrl-C included: release what was opened, and let the error pass.
         except BaseException:
             self._sockets.close()
             raise
 
     @property
     def endpoint(self) -> str:
-        """The host:port bound for clients and brokers."""
+        """The bound host:port for clients and brokers."""
         return self._sockets.endpoints["main"]
 
     @property
     def raft_endpoint(self) -> str:
-        """The host:port bound for the other name servers."""
+        """The bound host:port for the other name servers."""
         return self._sockets.endpoints["raft"]
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until `stop`; `ready` is called once the ports are served.
 
         Raises:
-            LogboomError: the node had to end (a journal that cannot be trusted, R9; peers that
-                hold another cluster key).
+            LogboomError: the node has to end, because its journal cannot be trusted (R9) or its
+                peers hold another cluster key.
         """
         reason: str | None = "the name server ended by a fault"
         try:
@@ -111,12 +111,12 @@ class NameServerProcess:
             raise LogboomError(reason, "INTERNAL")
 
     def abandon(self) -> None:
-        """Let go of ports and folder without ever having run."""
+        """Release ports and folder of a server that never ran."""
         self._sockets.close()
         self._journal.close()
 
     def _serve(self) -> str:
-        """The loop; returns why it ended, "" for a wish."""
+        """Run the loop until the core ends it; return the reason, "" if it was asked to stop."""
         core, sockets = self.core, self._sockets
         told = False
         while True:
@@ -139,7 +139,7 @@ class NameServerProcess:
                 return effects.stop
 
     def stop(self) -> None:
-        """End `run` in good order; callable from any thread and from signal handlers."""
+        """End `run` cleanly. May be called from any thread and from signal handlers."""
         self._stopping = True
         self._sockets.wake()
 
@@ -148,16 +148,16 @@ def examine_stopped(config: NameServerConfig, cluster_key: bytes) -> Survivor:
     """Read how far the journal of a stopped name server goes.
 
     Raises:
-        StartError: it runs, or its folder cannot be used.
+        StartError: the name server is running, or its folder cannot be used.
     """
     return _at_journal(config, cluster_key, quorum_recovery.examine)
 
 
 def go_on_alone(config: NameServerConfig, cluster_key: bytes) -> list[str]:
-    """Make a stopped name server the whole group; the ids that are out of it for good.
+    """Make a stopped name server the whole group; return the ids that are removed for good.
 
     Raises:
-        StartError: it runs, or its folder cannot be used.
+        StartError: the name server is running, or its folder cannot be used.
     """
     return _at_journal(config, cluster_key, quorum_recovery.go_on_alone)
 
@@ -185,7 +185,7 @@ def _now() -> Instant:
 
 
 def _bound(config: NameServerConfig, endpoints: dict[str, str]) -> NameServerConfig:
-    """The configuration with the ports that were really bound, for a group of one."""
+    """Return the configuration with the ports that were actually bound, for a group of one."""
     if config.name_servers:
         return config
     alone = NameServerMember(config.id, endpoints["main"], endpoints["raft"])
@@ -199,7 +199,7 @@ def _open_journal(config: NameServerConfig, cluster_key: bytes) -> RocksJournal:
 
 
 def _mark(cluster_key: bytes) -> str:
-    """The key tells clusters apart, without being told by what is written."""
+    """Derive a mark that tells clusters apart without revealing the key."""
     return hmac.new(cluster_key, b"data folder", hashlib.sha256).hexdigest()[:16]
 
 

@@ -86,7 +86,7 @@ def test_r9_r12_a_damaged_name_server_is_replaced_under_load(cluster: Cluster) -
         cluster.kill(lost)
         journal = cluster.data / lost / "data" / "journal"
         flip(max(journal.glob("*.log"), key=lambda file: file.stat().st_size))
-        with pytest.raises(StartError, match="join anew under a new raft id"):
+        with pytest.raises(StartError, match="join again under a new raft id"):
             cluster.start(lost)
 
         key = ("--key-file", cluster.data / "cluster.key")

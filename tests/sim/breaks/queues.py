@@ -170,7 +170,7 @@ def older_processes_join(patch: Patch) -> None:
     def current(cluster: ClusterState, broker_id: str, _epoch: int) -> KnownBroker | None:
         return cluster.brokers.get(broker_id)
 
-    patch.setattr(leadership_commands, "find_registration", current)
+    patch.setattr(leadership_commands, "current", current)
 
 
 def one_copy_is_enough(patch: Patch) -> None:

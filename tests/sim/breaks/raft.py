@@ -64,11 +64,12 @@ def gaps_go_unseen(patch: Patch) -> None:
 def appends_cut_every_overlap(patch: Patch) -> None:
     """R2: an append cuts whatever follows its beginning, as PySyncObj is shipped."""
 
-    def on_append(self: RaftNode, peer: str, append: AppendEntries) -> None:
+    def on_append(self: raft_inbox.RaftMessageHandler, peer: str, append: AppendEntries) -> None:
         own: Any = self
+        state = own._state  # noqa: SLF001 - it stands in for a method
         if not own._is_current(peer, append.term):  # noqa: SLF001 - it stands in for a method
             return
-        log, engine = own._log, own._engine  # noqa: SLF001 - same
+        log, engine = state.log, state.engine
         if log.term_at(append.previous_index) != append.previous_term:
             wanted = max(engine.commit_index, engine.last_applied) + 1
             placed = at_the_end(log, engine.commit_index, wanted=wanted)
@@ -90,7 +91,10 @@ def rejections_step_back(patch: Patch) -> None:
     """R3: a rejected append asks for one entry earlier, once a heartbeat."""
 
     def follow(
-        self: RaftNode, peer: str, said: AppendEntries | SnapshotChunk, placed: MatchedAppend
+        self: raft_inbox.RaftMessageHandler,
+        peer: str,
+        said: AppendEntries | SnapshotChunk,
+        placed: MatchedAppend,
     ) -> None:
         if placed.wanted and not isinstance(said, SnapshotChunk):
             placed = _asking(placed, max(2, said.previous_index))
@@ -134,10 +138,10 @@ def commits_wait_for_the_heartbeat(patch: Patch) -> None:
     shipped = raft_host.EngineAdapter.ship_submitted
 
     def later(self: raft_host.EngineAdapter) -> None:
-        own: Any = self
-        send, own._engine.send_appends = own._engine.send_appends, lambda: None  # noqa: SLF001 - it stands in for a method
+        engine = vars(self)["_state"].engine
+        send, engine.send_appends = engine.send_appends, lambda: None
         shipped(self)
-        own._engine.send_appends = send  # noqa: SLF001 - same
+        engine.send_appends = send
 
     patch.setattr(raft_host.EngineAdapter, "ship_submitted", later)
 
@@ -145,21 +149,22 @@ def commits_wait_for_the_heartbeat(patch: Patch) -> None:
 def every_snapshot_is_installed(patch: Patch) -> None:
     """R6: an older snapshot rolls the state back."""
 
-    def on_chunk(self: RaftNode, peer: str, chunk: SnapshotChunk) -> None:
+    def on_chunk(self: raft_inbox.RaftMessageHandler, peer: str, chunk: SnapshotChunk) -> None:
         own: Any = self
+        state = own._state  # noqa: SLF001 - it stands in for a method
         if not own._is_current(peer, chunk.term):  # noqa: SLF001 - it stands in for a method
             return
-        data = own._sessions.collector(peer).add(chunk)  # noqa: SLF001 - same
+        data = state.sessions.collector(peer).add(chunk)
         if data is None:
-            own._follow(peer, chunk, at_the_end(own._log, own.commit_index))  # noqa: SLF001 - same
+            own._follow(peer, chunk, at_the_end(state.log, state.commit_index))  # noqa: SLF001 - same
             return
         snapshot = decode_snapshot(data)
         index = snapshot.last[1]
-        own._incoming = data  # noqa: SLF001 - same
-        own._answer = AppendResponse(chunk.term, chunk.sent_at, matched=index)  # noqa: SLF001 - same
+        state.incoming = data
+        state.answer = AppendResponse(chunk.term, chunk.sent_at, matched=index)
         message = {"type": "append_entries", "term": chunk.term, "commit_index": index}
-        own._engine.deliver(peer, message | {"serialized": snapshot})  # noqa: SLF001 - same
-        own._follow_membership()  # noqa: SLF001 - same
+        state.engine.deliver(peer, message | {"serialized": snapshot})
+        state.follow_membership()
 
     patch.setattr(raft_inbox.RaftMessageHandler, "_on_snapshot_chunk", on_chunk)
 
@@ -181,13 +186,14 @@ def messages_leave_before_the_sync(patch: Patch) -> None:
     def tick(self: RaftNode, now: float) -> None:
         own: Any = self
         own._begin(now)  # noqa: SLF001 - it stands in for a method
-        own._engine.doTick(0.0)  # noqa: SLF001 - same
-        if own._rng.random() < 0.3:  # noqa: SLF001 - same
-            own._disk.sync()  # noqa: SLF001 - same
+        state = own._state  # noqa: SLF001 - same
+        state.engine.doTick(0.0)
+        if state.rng.random() < 0.3:
+            state.disk.sync()
 
     patch.setattr(RaftNode, "tick", tick)
-    patch.setattr(RaftNode, "sync", lambda self: self._submissions.give_out())
-    patch.setattr(RaftNode, "take_outbox", lambda self: self._sessions.take())
+    patch.setattr(RaftNode, "sync", lambda self: self._state.submissions.give_out())
+    patch.setattr(RaftNode, "take_outbox", lambda self: self._state.sessions.take())
 
 
 def an_empty_folder_is_taken(patch: Patch) -> None:
@@ -205,8 +211,10 @@ def answers_of_any_term_count(patch: Patch) -> None:
     """R10: an answer counts in whatever term it was given."""
     counted = vars(raft_inbox.RaftMessageHandler)["_on_answer"]
 
-    def on_answer(self: RaftNode, peer: str, answer: AppendResponse) -> None:
-        said = AppendResponse(self.term, answer.sent_at, answer.matched, answer.wanted)
+    def on_answer(self: raft_inbox.RaftMessageHandler, peer: str, answer: AppendResponse) -> None:
+        said = AppendResponse(
+            vars(self)["_state"].term, answer.sent_at, answer.matched, answer.wanted
+        )
         counted(self, peer, said)
 
     patch.setattr(raft_inbox.RaftMessageHandler, "_on_answer", on_answer)

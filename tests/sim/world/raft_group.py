@@ -11,6 +11,7 @@ import msgspec
 from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome
 from logboom.metadata.raft.raft_frames import Frame, decode, encode
 from logboom.metadata.raft.raft_node import RaftNode
+from logboom.metadata.raft.raft_state import RaftCallbacks
 from tests.sim.world.raft_disk import SimulatedDisk
 
 STEP_S = 0.01
@@ -76,12 +77,15 @@ class Group:
             name,
             self.told.get(name, self.founders),
             member.disk,
-            apply=member.apply,
-            snapshot=lambda: msgspec.msgpack.encode(member.items),
-            restore=member.restore,
-            clock=lambda: self.time,
-            rng=Random(name),
-            config=self.config,
+            RaftCallbacks(
+                # Looked up at each call, so that a test can replace it.
+                apply=lambda command: member.apply(command),
+                snapshot=lambda: msgspec.msgpack.encode(member.items),
+                restore=member.restore,
+                clock=lambda: self.time,
+            ),
+            Random(name),
+            self.config,
         )
         return member.node
 

@@ -1,4 +1,4 @@
-"""The strategies that only count: in runs, in turn, or as an operator wrote it down.
+"""Strategies that only count queues: in runs, in turn, or as an operator configured them.
 
 Behaviour and names are RocketMQ's (AVG, AVG_BY_CIRCLE, CONFIG).
 """
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 def averagely(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
-    """Runs of neighbouring queues; the first members have one more where it does not divide.
+    """Assign runs of neighbouring queues; the first members get the remainder, one more each.
 
-    Who has none is left out."""
+    Members without queues are left out.
+    """
     size, larger = divmod(len(queues), len(members))
     allocation: dict[str, list[Q]] = {}
     start = 0
@@ -29,9 +30,10 @@ def averagely(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]
 
 
 def averagely_by_circle(queues: Sequence[Q], members: Sequence[str]) -> dict[str, list[Q]]:
-    """Dealt out in turn: the member of rank i has every queue k with k mod members = i.
+    """Deal queues out in turn: the member of rank i gets every queue k with k mod members = i.
 
-    Who has none is left out."""
+    Members without queues are left out.
+    """
     some = members[: len(queues)]
     return {member: list(queues[rank :: len(members)]) for rank, member in enumerate(some)}
 
@@ -41,14 +43,14 @@ def by_config(
     members: Sequence[str],
     config: Mapping[str, Iterable[Q]] | Iterable[Q] | None,
 ) -> dict[str, list[Q]]:
-    """What the configuration gives to each member, in its order; one plain list is for each.
+    """Assign what the configuration gives to each member, in its order; a plain list is for each.
 
-    As in RocketMQ a queue may stand there for nobody, or for several: `owners` refuses the latter
-    where a queue must have one owner.
+    As in RocketMQ the configuration may give a queue to nobody or to several members. `owners`
+    rejects the latter where a queue must have one owner.
 
     Raises:
-        InvalidAllocation: no configuration, or it names a member or queue that does not exist,
-            or a queue twice for one member.
+        InvalidAllocation: there is no configuration, it names a member or queue that does not
+            exist, or it names a queue twice for one member.
     """
     if config is None:
         raise InvalidAllocation("by_config needs config=, the queues of each member")

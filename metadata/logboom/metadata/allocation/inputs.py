@@ -1,7 +1,7 @@
-"""What a strategy is given, put in order and checked; the error for what does not fit.
+"""The inputs of a strategy, sorted and checked, and the error for invalid ones.
 
-Strategies get queues and members sorted and without duplicates, so that their answers do not
-depend on the order in which anybody named them.
+Strategies get queues and members sorted and without duplicates, so that their results do not depend
+on the order in which they were listed.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class Sortable(Protocol):
-    """What a queue has to be: comparable with the other queues. It need not be hashable."""
+    """A value that stands for a queue: it compares with other queues and need not be hashable."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
 
 Q = TypeVar("Q", bound=Sortable)
-"""Whatever stands for a queue: a number, a name, (topic id, number)."""
+"""A value that stands for a queue: a number, a name, (topic id, number)."""
 
 
 class InvalidAllocation(InvalidRequest, ValueError):
-    """The queues, members or options do not fit together; the text says what to change."""
+    """Queues, members or options do not fit together; the text says what to change."""
 
 
 def ordered_queues(queues: Iterable[Q]) -> list[Q]:
-    """The queues in order.
+    """Sort the queues.
 
     Raises:
-        InvalidAllocation: there are none, one comes twice, or they cannot be compared.
+        InvalidAllocation: there are none, one is listed twice, or they cannot be compared.
     """
     try:
         ordered = sorted(queues)
@@ -52,10 +52,10 @@ def ordered_queues(queues: Iterable[Q]) -> list[Q]:
 
 
 def ordered_members(members: Iterable[str]) -> list[str]:
-    """The members in lexicographic order.
+    """Sort the members lexicographically.
 
     Raises:
-        InvalidAllocation: there are none, or one comes twice.
+        InvalidAllocation: there are none, or one is listed twice.
     """
     ordered = sorted(members)
     if not ordered:
@@ -67,16 +67,16 @@ def ordered_members(members: Iterable[str]) -> list[str]:
 
 
 def find(queues: Sequence[Q], queue: Q) -> int | None:
-    """Where a queue stands among ordered queues; None if it is not one of them."""
+    """Find the place of a queue among sorted queues; None if it is not one of them."""
     try:
         at = bisect_left(queues, queue)
-    except TypeError:  # of another type than they are, so not one of them
+    except TypeError:  # It is of another type than they are, so it is not one of them.
         return None
     return at if at < len(queues) and queues[at] == queue else None
 
 
 def hash_of(queue: object) -> int:
-    """The one hash of a queue: of its bytes or text, else of its `repr`, which must not change."""
+    """Hash a queue by its bytes or text, else by its `repr`, which must not change."""
     if isinstance(queue, bytes):
         return murmur3(queue)
     return murmur3((queue if isinstance(queue, str) else repr(queue)).encode())

@@ -1,9 +1,10 @@
-"""Consistent hashing with bounded loads: a member's coming or going moves little, whatever was before.
+"""Consistent hashing with bounded loads: few queues move when a member joins or leaves.
 
-Every member stands at several points of a ring, by the one hash; a queue belongs to the first
-point at or after its own hash whose member has room. Without the bound the shares are as uneven as
-dice, however many points there are: of 64 queues one of eight members has 12 or more in six of ten
-groups. The bound costs some more moves; `sticky` moves fewest, but needs to know what was before.
+Each member has several points on a ring, and each queue a hash. A queue belongs to the first point
+at or after its hash whose member is below the bound. Without the bound the shares would be uneven
+with any number of points: of 64 queues, one of eight members would get 12 or more in six groups of
+ten. The bound costs a few more moves. `sticky` moves fewest, but has to know the previous
+allocation.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VIRTUAL_NODES: Final = 100
-"""Points of a member unless said otherwise."""
+"""Points of each member by default."""
 VIRTUAL_NODES_MAX: Final = 1_000
-"""More make the ring hardly more even, and slow to build."""
+"""Upper limit: more points make the ring hardly more even, and slow to build."""
 QUARTERS: Final = 5
-"""Most that a member has, in quarters of the mean (but what makes a whole queue of it)."""
+"""Maximum share of a member, in quarters of the mean (rounded up to a whole queue)."""
 
 
 def consistent_hash(
     topics: Sequence[Sequence[Q]], members: Sequence[str], virtual_nodes: int
 ) -> dict[str, list[Q]]:
-    """Each queue to the member whose point follows its hash and who has room, topic by topic.
+    """Assign each queue to the first member after its hash that has room, topic by topic.
 
-    Nobody has more than 5/4 of the mean of a topic, rounded down, or the mean rounded up; nobody has
-    none of it while another has two. Where two points coincide the smaller member comes first.
+    A member gets at most 5/4 of a topic's mean, rounded down, or the mean rounded up. No member
+    gets none while another has two. Where two points coincide, the smaller member comes first.
 
     Raises:
         InvalidAllocation: `virtual_nodes` is not in 1..`VIRTUAL_NODES_MAX`.
@@ -55,7 +56,7 @@ def consistent_hash(
 def _around(
     queues: Sequence[Q], members: Sequence[str], points: Sequence[int], owners: Sequence[str]
 ) -> dict[str, list[Q]]:
-    """One topic, its queues in the order of their hashes."""
+    """Assign one topic, its queues in the order of their hashes."""
     most = max(-(-len(queues) // len(members)), len(queues) * QUARTERS // (4 * len(members)))
     found: dict[str, list[Q]] = {}
     hashed = sorted((hash_of(queue), place) for place, queue in enumerate(queues))
@@ -78,5 +79,5 @@ def _around(
 
 @lru_cache(maxsize=2_000)
 def _points(member: str, virtual_nodes: int) -> list[int]:
-    """Where a member stands; kept, since a group is allocated anew with each that comes or goes."""
+    """Compute a member's points; cached, because a group is reallocated at each join and leave."""
     return [murmur3(f"{member}-{node}".encode()) for node in range(virtual_nodes)]

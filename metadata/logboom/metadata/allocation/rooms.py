@@ -1,7 +1,7 @@
-"""The strategies that look where a queue's broker and a member stand.
+"""Strategies that consider the rooms of brokers and members.
 
-Behaviour and names are RocketMQ's (MACHINE_ROOM, MACHINE_ROOM_NEARBY). A room is what a broker's
-zone is called there; `room_of` says the room of a queue or of a member.
+Behaviour and names are RocketMQ's (MACHINE_ROOM, MACHINE_ROOM_NEARBY). A room is RocketMQ's word
+for a broker's zone. `room_of` returns the room of a queue or of a member.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def machine_room(
     rooms: Iterable[str] | None,
     room_of: Callable[[Q | str], str | None] | None,
 ) -> dict[str, list[Q]]:
-    """Only the queues of some rooms; those of other rooms have no owner.
+    """Assign only the queues of certain rooms; queues of other rooms have no owner.
 
-    Runs of equal size, then what is left over one by one: five queues for two are 0, 1, 4 and 2, 3.
+    Members get runs of equal size, then the remainder one by one: of five queues, two members get
+    0, 1, 4 and 2, 3.
 
     Raises:
         InvalidAllocation: `rooms` or `room_of` is missing, or a queue has no room.
@@ -48,7 +49,7 @@ def machine_room_nearby(
     members: Sequence[str],
     room_of: Callable[[Q | str], str | None] | None,
 ) -> dict[str, list[Q]]:
-    """Each room's queues averagely to its own members; those of rooms without any, to everybody.
+    """Assign each room's queues to its own members, and those of rooms without members to all.
 
     Raises:
         InvalidAllocation: `room_of` is missing, or a queue or member has no room.
@@ -58,7 +59,7 @@ def machine_room_nearby(
     allocation: dict[str, list[Q]] = {member: [] for member in members}
     for room, neighbours in housed.items():
         allocation.update(averagely(located.get(room, []), neighbours))
-    # One round over all such rooms: a round for each would give the first members the most.
+    # One round over all such rooms: a round for each would favour the first members.
     deserted = sorted(queue for room in located.keys() - housed for queue in located[room])
     for member, more in averagely(deserted, members).items():
         allocation[member] = sorted(allocation[member] + more)
@@ -71,7 +72,7 @@ def _by_room(
     values: Sequence[Q],
     room_of: Callable[[Q | str], str | None] | None,
 ) -> dict[str, list[Q]]:
-    """Values by their room, in their order."""
+    """Group values by their room, in their order."""
     if room_of is None:
         raise InvalidAllocation(f"{strategy} needs room_of=, the room of a queue or member")
     rooms: dict[str, list[Q]] = defaultdict(list)

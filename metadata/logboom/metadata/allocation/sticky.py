@@ -1,9 +1,9 @@
-"""Sticky: even in each topic and in all, and as little moves as being even allows.
+"""Sticky allocation: even per topic and in total, with as few moves as evenness allows.
 
 Of a topic with n queues, c members have n // c or one more each, and exactly n mod c have one more.
-Who has one more is chosen over all topics, so that the sums differ by at most one too: topics of
-one queue each would otherwise all go to the same member. A member that had one more keeps it as far
-as that allows; any further move would be one too many. What nobody keeps goes to whoever has least.
+The members that have one more are chosen over all topics, so that the totals differ by at most one
+too; topics of one queue each would otherwise all go to the same member. A member that had one more
+keeps it as far as that allows. Queues that nobody keeps go to the members that have least.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ def sticky(
     members: Sequence[str],
     previous: Mapping[str, Iterable[Q]] | None,
 ) -> dict[str, list[Q]]:
-    """Sizes that differ by at most one, in each topic and in all, with few queues moved.
+    """Assign queues so that sizes differ by at most one, per topic and in total, with few moves.
 
-    Members and queues that `previous` names and that are gone do not matter; a queue that had no
-    owner among the members moves to nobody's loss. Of one topic the fewest possible move.
+    Members and queues in `previous` that no longer exist are ignored. A queue without an owner
+    among the members moves without costing anybody one. Within one topic the number of moves is
+    minimal.
 
     Raises:
         InvalidAllocation: `previous` gives one queue to two members.
@@ -41,7 +42,7 @@ def sticky(
 
 
 class _Share(Generic[Q]):
-    """One topic: who has what of it, and who shall have one queue more than the least."""
+    """One topic's queues: their previous owners, and the members that get one more than the least."""
 
     __slots__ = ("extras", "held", "members", "places", "queues", "size")
 
@@ -51,18 +52,18 @@ class _Share(Generic[Q]):
         self.queues = queues
         self.members = members
         self.held = held
-        """Member → places of its queues among the topic's; only who has some."""
+        """Member → places of its queues among the topic's; only members that have some."""
         self.size, self.places = divmod(len(queues), len(members))
-        """What everybody has; how many have one more."""
+        """Queues that everybody gets; number of members that get one more."""
         self.extras: set[str] = set()
-        """Who has one more."""
+        """Members that get one more."""
 
     def wants(self, member: str) -> bool:
-        """Whether one more spares this member a move."""
+        """Return True if one more queue saves this member a move."""
         return len(self.held.get(member, ())) > self.size
 
     def deal(self) -> dict[str, list[Q]]:
-        """The queues of everybody who gets some."""
+        """Return the queues of every member that gets any."""
         found: dict[str, list[int]] = {}
         kept: set[int] = set()
         for member in self.members if self.size else sorted(self.extras):
@@ -85,7 +86,7 @@ class _Share(Generic[Q]):
 def _held(
     topics: Sequence[Sequence[Q]], members: Sequence[str], previous: Mapping[str, Iterable[Q]]
 ) -> list[dict[str, list[int]]]:
-    """By topic: what each member had of the queues that exist, as places among them, in order."""
+    """List by topic the existing queues that each member had, as places among them, in order."""
     places = [(topic, at) for topic, queues in enumerate(topics) for at in range(len(queues))]
     places.sort(key=lambda place: topics[place[0]][place[1]])
     every = [topics[topic][at] for topic, at in places]
@@ -105,11 +106,12 @@ def _held(
 
 
 def _spread(shares: Sequence[_Share[Q]], members: Sequence[str]) -> None:
-    """Choose who has one more in which topic."""
+    """Choose the members that get one more, for each topic."""
     load = dict.fromkeys(members, 0)
-    """Topics in which a member has one more."""
+    """Number of topics in which a member gets one more."""
     wanted = [(share, [m for m in share.held if share.wants(m)]) for share in shares]
-    # First where there is no choice; then whoever has least, and is over by least: it drains nothing.
+    # Topics without a choice first; then the member with the smallest load and excess, because that
+    # drains nothing.
     wanted.sort(key=lambda each: len(each[1]) > each[0].places)
     for share, wanters in wanted:
         if len(wanters) > share.places:
@@ -133,7 +135,7 @@ def _spread(shares: Sequence[_Share[Q]], members: Sequence[str]) -> None:
 
 
 def _level(shares: Sequence[_Share[Q]], load: dict[str, int]) -> None:
-    """Move places for one more from who has most to who has least, until they differ by one."""
+    """Move extra queues from the largest to the smallest load until loads differ by at most one."""
     most = [(-count, member) for member, count in load.items()]
     least = [(count, member) for member, count in load.items()]
     heapify(most)
@@ -152,7 +154,7 @@ def _level(shares: Sequence[_Share[Q]], load: dict[str, int]) -> None:
         elif -high - low <= 1:
             return
         else:
-            # Who has two more places has one in a topic where the other has none.
+            # A member with two extra queues more has one in a topic where the other has none.
             share = min(
                 (share for share in of[heavy] if light not in share.extras),
                 key=lambda share: share.wants(heavy) - share.wants(light),

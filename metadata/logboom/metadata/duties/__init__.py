@@ -1,1 +1,1 @@
-"""What the raft leader does beside committing."""
+"""Duties of the Raft leader besides committing."""

@@ -1,9 +1,10 @@
-"""Leadership goes home: queues return to their preferred replica once it is safely back.
+"""The return of leaderships to preferred replicas, once these are safely in sync again.
 
-Soft state of the raft leader. Without it the broker restarted last would lead nothing. No queue
-goes to a broker that does not hear, or is not heard by, its other replicas: a new leader waits a
-full period before it does without them, on top of what the old one has waited already. Nor to one
-whose disk was full a moment ago: it may fill up again as soon as it leads.
+Without it, the broker that restarted last would lead nothing. The state is the Raft leader's own
+and not replicated. A queue does not return to a broker that lacks contact with one of its other
+replicas in either direction: a new leader waits a full period before it drops a silent follower, in
+addition to the time that the old leader has waited already. Nor does it return to a broker whose
+disk was full a moment ago, because the disk may fill up again as soon as the broker leads.
 """
 
 from __future__ import annotations
@@ -15,39 +16,39 @@ from logboom.metadata.tables.cluster_state import ClusterState, Queue
 from logboom.wire.commands import ElectLeader
 
 SCAN_INTERVAL_S: Final = 1.0
-"""Seconds between two looks."""
+"""Seconds between two scans."""
 ROOM_S: Final = 60.0
-"""Seconds for which a broker must have had room before queues go home to it."""
+"""Seconds for which a broker must have had disk space before queues return to it."""
 MAX_MOVES: Final = 500
-"""Queues that move in one look, so that not all producers turn at once."""
+"""Queues that move in one scan, so that not all producers are redirected at once."""
 
 
 class LeaderBalancer:
-    """Since when each displaced queue's preferred replica has been fit to lead."""
+    """The time since which each displaced queue's preferred replica has been fit to lead."""
 
     def __init__(self, after_s: float) -> None:
         self._after = after_s
         self._since: dict[Queue, float] = {}
         self._look_at = 0.0
         self._unheard: dict[str, frozenset[str]] = {}
-        """Broker → those that should replicate from it and are silent, as it said last."""
+        """Broker → replicas that should fetch from it and are silent, as in its last heartbeat."""
 
         self._full_at: dict[str, float] = {}
         """Broker → when its disk was last seen full."""
 
     def heard(self, broker: str, unheard: Iterable[str]) -> None:
-        """A broker's heartbeat said who is silent."""
+        """Take from a broker's heartbeat the list of silent replicas."""
         self._unheard[broker] = frozenset(unheard)
 
     def restart(self, now: float) -> None:
-        """A leadership of the raft group begins: nothing is known of before."""
+        """Forget everything, when a new leadership of the Raft group begins."""
         self._since.clear()
         self._unheard.clear()
         self._full_at.clear()
         self._look_at = now + SCAN_INTERVAL_S
 
     def take_moves(self, cluster: ClusterState, now: float, time_ms: int) -> list[ElectLeader]:
-        """The moves that are due; looks at most once in a `SCAN_INTERVAL_S`."""
+        """Return the moves that are due; scan at most once per `SCAN_INTERVAL_S`."""
         if not self._after or now < self._look_at:
             return []
         self._look_at = now + SCAN_INTERVAL_S
@@ -70,7 +71,7 @@ class LeaderBalancer:
         return moves
 
     def _is_cut_off(self, queue: Queue) -> bool:
-        """Whether the preferred replica and another do not hear each other, as far as known."""
+        """Return True if the preferred replica and another one are known not to hear each other."""
         preferred = queue.standing.replicas[0]
         silent = self._unheard.get(preferred, frozenset())
         return any(
@@ -79,7 +80,7 @@ class LeaderBalancer:
         )
 
     def deadline(self, cluster: ClusterState) -> float | None:
-        """When the next look is wanted."""
+        """Return when the next scan is due."""
         return self._look_at if self._after and cluster.displaced else None
 
 

@@ -1,5 +1,8 @@
-"""What a raft leader does beside committing: its term, the brokers' sessions, leaders' homes,
-and the queues of consumer groups."""
+"""The duties of a Raft leader besides committing.
+
+They are its term, the brokers' sessions, the return of leaderships to preferred replicas, and the
+assignment of queues to consumer groups.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +25,20 @@ from logboom.wire.commands import FenceBroker, NewTerm
 
 
 class LeaderDutiesHost(Protocol):
-    """The name server, as far as its duties know it."""
+    """The name server, as its duties see it."""
 
     raft: RaftNode
     state: StateMachine
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Put a command of this node's own into the log."""
+        """Submit a command of this node's own to the log."""
 
     def new_cluster_id(self) -> str:
-        """A random id, taken only if the cluster has none yet."""
+        """Draw a random id, which is used only if the cluster has none yet."""
 
 
 class LeaderDuties:
-    """Idle on followers; on the raft leader, begins with `NewTerm` (R13)."""
+    """The duties of one name server: idle on followers; a leader begins with `NewTerm` (R13)."""
 
     def __init__(self, config: NameServerConfig, node: LeaderDutiesHost) -> None:
         self.liveness = Liveness()
@@ -52,12 +55,12 @@ class LeaderDuties:
 
     @property
     def serving(self) -> bool:
-        """Whether this node leads and its term has begun in the replicated state."""
+        """True if this node leads and its term has begun in the replicated state."""
         raft = self._node.raft
         return raft.is_leader and raft.term == self._begun == self._node.state.cluster.term
 
     def wake(self, now: float) -> None:
-        """A turn begins; if the loop was away longer than a lease, nobody is blamed for it."""
+        """Begin a turn; after a stall of more than a lease, give every broker a full session."""
         away = self._turned is not None and now - self._turned > LEASE_MS / 1000
         self._turned = self._now = now
         self._targets.begin_turn()
@@ -65,16 +68,16 @@ class LeaderDuties:
             self.liveness.grant_all(self._node.state.cluster.brokers.values(), now)
 
     def follow(self, now: float) -> None:
-        """Brokers changed in the replicated state."""
+        """Follow a change of brokers in the replicated state."""
         self.liveness.follow(self._node.state.cluster.brokers.values(), now)
 
     def heard(self, broker: BrokerRegistration, unheard: Iterable[str], now: float) -> bool:
-        """A heartbeat of the current registration; False if it is being fenced already."""
+        """Take a heartbeat of the current registration; False if it is already being fenced."""
         self._rebalance.heard(broker.id, unheard)
         return self.liveness.heard(broker, now)
 
     def perform(self, now: Instant) -> None:
-        """Begin the term, fence silent brokers, send leaderships home, allocate to groups."""
+        """Begin the term, fence silent brokers, return leaderships, and allocate queues to groups."""
         raft, cluster = self._node.raft, self._node.state.cluster
         if not raft.is_leader:
             return
@@ -94,7 +97,7 @@ class LeaderDuties:
             self._node.submit(target, partial(self._target_set, group.id))
 
     def deadline(self) -> float | None:
-        """When `perform` is wanted next."""
+        """Return when `perform` is due next."""
         if not self.serving:
             return None
         cluster = self._node.state.cluster
@@ -122,4 +125,4 @@ class LeaderDuties:
 
 
 def _forget(_outcome: SubmitOutcome) -> None:
-    """A move that failed is looked at again."""
+    """Ignore the outcome: the next scan proposes a move that has failed again."""

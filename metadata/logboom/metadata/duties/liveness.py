@@ -1,7 +1,8 @@
-"""Who is alive, as the raft leader sees it: soft state, never replicated (Q11, R13).
+"""Liveness of brokers, as the Raft leader sees it. The state is not replicated.
 
-Only its consequence, `FenceBroker`, is. Who begins to lead, or was away longer than a lease,
-grants everybody a full session first: the silence was its own.
+Only its consequence, `FenceBroker`, is replicated. A leader that has just been elected, or was
+stalled for longer than a lease, first gives every broker a full session, because the silence may
+have been its own (see docs/SAFETY.md, Q11 and R13).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class Liveness:
 
     def __init__(self) -> None:
         self._sessions: dict[str, tuple[int, float]] = {}
-        """Broker → (instance epoch, when its session ends)."""
+        """Broker → (instance epoch, end of its session)."""
         self._fencing: set[tuple[str, int]] = set()
 
     def grant_all(self, brokers: Iterable[BrokerRegistration], now: float) -> None:
@@ -28,7 +29,7 @@ class Liveness:
         self._fencing.clear()
 
     def follow(self, brokers: Iterable[BrokerRegistration], now: float) -> None:
-        """The brokers changed: new registrations get a full session, fenced ones lose theirs."""
+        """Follow a change of brokers: new registrations get a session, fenced ones lose theirs."""
         sessions: dict[str, tuple[int, float]] = {}
         for broker in brokers:
             if broker.alive:
@@ -39,14 +40,14 @@ class Liveness:
         self._sessions = sessions
 
     def heard(self, broker: BrokerRegistration, now: float) -> bool:
-        """A heartbeat of the current registration; False if it is being fenced already."""
+        """Take a heartbeat of the current registration; False if it is already being fenced."""
         if (broker.id, broker.instance_epoch) in self._fencing:
             return False
         self._sessions[broker.id] = (broker.instance_epoch, now + SESSION_TIMEOUT_S)
         return True
 
     def take_expired(self, now: float) -> list[tuple[str, int]]:
-        """(broker, instance epoch) whose session ended; each is returned once."""
+        """Return (broker, instance epoch) of sessions that have ended, each of them once."""
         expired = [
             (broker, epoch)
             for broker, (epoch, ends) in self._sessions.items()
@@ -56,14 +57,14 @@ class Liveness:
         return expired
 
     def fence_ended(self, broker: str, instance_epoch: int, *, applied: bool) -> None:
-        """The fence was applied, or failed and is to be tried again."""
+        """Note that a fence was applied, or has failed and is to be tried again."""
         self._fencing.discard((broker, instance_epoch))
         known = self._sessions.get(broker)
         if applied and known is not None and known[0] == instance_epoch:
             del self._sessions[broker]
 
     def deadline(self) -> float | None:
-        """When the next session ends that is not being fenced."""
+        """Return when the next session ends that is not already being fenced."""
         ends = [
             end
             for broker, (epoch, end) in self._sessions.items()

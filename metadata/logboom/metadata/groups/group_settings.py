@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from logboom.metadata.allocate import STRATEGIES
 from logboom.metadata.groups.coordinator_placement import assign_coordinators
-from logboom.metadata.groups.group_subscriptions import subscribe, subscription_fault
-from logboom.metadata.state.topic_commands import remove_topic
+from logboom.metadata.groups.group_subscriptions import remove_topic, subscribe, subscription_fault
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_group
 from logboom.metadata.tables.consumer_groups import ConsumerGroup
 from logboom.metadata.tables.name_rules import MAX_GROUPS, group_name_fault

@@ -95,8 +95,9 @@ def topic_grew(cluster: ClusterState, topic: Topic) -> None:
         cluster.groups.reshape(group)
 
 
-def topic_gone(cluster: ClusterState, topic: Topic) -> None:
-    """A topic is deleted with all messages: the offsets in it mean nothing any more."""
+def remove_topic(cluster: ClusterState, topic: Topic) -> None:
+    """Remove a topic from all tables, with the offsets that groups committed in it."""
+    cluster.drop_topic(topic)
     for group in list(cluster.groups.keepers.get(topic.id, ())):
         subscribed = group.topics[topic.id].subscribed
         cluster.groups.forget_topic(group, topic.id)

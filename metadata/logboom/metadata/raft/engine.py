@@ -1,8 +1,8 @@
-"""PySyncObj's `SyncObj` with its outside replaced: what it keeps is elections, terms and commits.
+"""PySyncObj's `SyncObj`, of which only elections, terms and commits are kept.
 
-`REPLACED` lists every method of the shipped class that ours stands in for. The class is built for
+`REPLACED` lists every method of the shipped class that one of ours replaces. The class is built for
 each node from a private copy of PySyncObj's module, so that clock, journal and serializer, which
-are names of that module, belong to one node; nothing of the shared module is changed.
+are globals of that module, belong to one node. The shared module is not changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPLACED: Final = {
     "_SyncObj__connectedToAnyone": "may_stand",
     "_checkCommandsToApply": "ship",
 }
-"""Method of the shipped class -> method of ours that stands in for it."""
+"""Method of the shipped class -> our method that replaces it."""
 SHIPPED: Final = {
     "log": "_SyncObj__raftLog",
     "commit_index": "_SyncObj__raftCommitIndex",
@@ -52,39 +52,39 @@ SHIPPED: Final = {
     "next_append_at": "_SyncObj__newAppendEntriesTime",
     "noop_index": "_SyncObj__noopIDx",
 }
-"""Name of ours -> private attribute of the shipped class; None until that is set."""
+"""Our name -> private attribute of the shipped class; None until PySyncObj sets it."""
 
 
 class EngineHost(Protocol):
-    """What the engine asks of the `RaftNode` around it."""
+    """The requests that PySyncObj makes of the node around it."""
 
     def send_message(self, peer: str, message: Message) -> None:
         """Queue one of PySyncObj's messages."""
 
     def send_answer(self, peer: str) -> None:
-        """Queue the answer to the append or snapshot at hand."""
+        """Queue the answer to the append or snapshot that is being processed."""
 
     def apply_entry(self, index: int, term: int, entry: bytes) -> list[bytes]:
-        """Apply one committed entry; the results of its commands."""
+        """Apply one committed entry, and return the results of its commands."""
 
     def election_timeout(self) -> float:
-        """Seconds until the next election, drawn at random."""
+        """Draw the seconds until the next election."""
 
     def ship_submitted(self) -> None:
-        """Add what was submitted to the log (leader), or refuse it."""
+        """Append what was submitted to the log, or refuse it if this node does not lead."""
 
     def compact_if_due(self) -> None:
-        """Take a snapshot and trim the log when it has grown."""
+        """Take a snapshot and trim the log, if the log has grown enough."""
 
     def may_stand(self) -> bool:
-        """Whether an election may be started now."""
+        """Return True if an election may be started now."""
 
     def state_changed(self, old: int, new: int) -> None:
-        """The node became follower, candidate or leader."""
+        """React to the node becoming follower, candidate or leader."""
 
 
 class ForbiddenModule:
-    """Stands where PySyncObj would reach for pickle, randomness or files: any use is a bug."""
+    """A stand-in for pickle, randomness and files in PySyncObj's module; any use of it is a bug."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -94,7 +94,7 @@ class ForbiddenModule:
 
 
 class _Transport:
-    """The `Transport` that PySyncObj sees: always ready, hands everything to the host."""
+    """The `Transport` that PySyncObj sees: always ready, passing everything to the host."""
 
     ready = True
 
@@ -106,7 +106,7 @@ class _Transport:
         return True
 
     def ignore(self, *_: Any) -> None:
-        """Callbacks are called on the engine directly; nodes are known from the membership."""
+        """Ignore callbacks and nodes: the engine is called directly, and the log names the members."""
 
     setOnNodeConnectedCallback = setOnNodeDisconnectedCallback = ignore  # noqa: N815 - PySyncObj's
     setOnReadonlyNodeConnectedCallback = setOnUtilityMessageCallback = ignore  # noqa: N815 - same
@@ -115,7 +115,7 @@ class _Transport:
 
 
 class _SnapshotSerializer:
-    """Replaces PySyncObj's `Serializer`: snapshots pass whole and are never "busy" (R6)."""
+    """A replacement for PySyncObj's `Serializer` that sends snapshots whole and is never busy (R6)."""
 
     def __init__(self) -> None:
         self.latest: Callable[[], bytes | None] = lambda: None
@@ -131,33 +131,33 @@ class _SnapshotSerializer:
         return True
 
     def cancelTransmisstion(self, _node: Any) -> None:  # noqa: N802 - PySyncObj's own spelling
-        """Nothing is under way between two calls."""
+        """Do nothing: no transmission is in progress between two calls."""
 
 
 def _alias(name: str) -> property:
-    """An attribute under another name; read many times a turn."""
+    """Make an attribute available under another name; it is read many times per turn."""
     return property(attrgetter(name), lambda self, value: setattr(self, name, value))
 
 
 def engine_class(module: ModuleType) -> Any:
-    """Our subclass of the `SyncObj` in a private copy of PySyncObj's module."""
+    """Derive our class from the `SyncObj` in a private copy of PySyncObj's module."""
     base: Any = module.SyncObj
 
     class Peer(module.Node):  # type: ignore[name-defined,misc]  # a module loaded at run time
-        """A node that hashes alike in every process, so that sets of them iterate alike."""
+        """A node whose hash is the same in every process, so that sets of nodes iterate alike."""
 
         def __hash__(self) -> int:
             return zlib.crc32(self.id.encode())
 
     class Engine(base):  # type: ignore[misc]  # PySyncObj ships no types
-        """See the module."""
+        """The class that the module's docstring describes."""
 
         def __init__(self, host: EngineHost, node_id: str, others: list[str], conf: Any) -> None:
             self.host = host
             super().__init__(
                 Peer(node_id), [Peer(other) for other in others], conf, transportClass=_Transport
             )
-            # The node loads the newest snapshot itself, before the first tick (R9).
+            # The node itself loads the newest snapshot, before the first tick (R9).
             self._SyncObj__needLoadDumpFile = False
 
         def apply_entry(self, entry: bytes) -> list[bytes]:
@@ -168,11 +168,11 @@ def engine_class(module: ModuleType) -> Any:
             return self.host.election_timeout()
 
         def answer(self, node: Any, **_: Any) -> None:
-            # What is answered was decided when the append was placed (R2, R10).
+            # The answer was decided when the append was placed (R2, R10).
             self.host.send_answer(node.id)
 
         def finish_install(self, **_: Any) -> None:
-            # The door has replaced state, file and journal already (R6).
+            # The serializer has already replaced state, file and journal (R6).
             self.last_applied = self.log.last_index
 
         def compact(self) -> None:
@@ -188,7 +188,7 @@ def engine_class(module: ModuleType) -> Any:
             return Peer(node_id)
 
         def deliver(self, node_id: str, message: Message) -> None:
-            """Hand PySyncObj one message."""
+            """Hand a message to PySyncObj."""
             self._SyncObj__onMessageReceived(Peer(node_id), message)
 
         def connect(self, node_id: str) -> None:
@@ -198,11 +198,11 @@ def engine_class(module: ModuleType) -> Any:
             self._SyncObj__onNodeDisconnected(Peer(node_id))
 
         def send_appends(self) -> None:
-            """Ship to every connected member what it lacks, or a heartbeat."""
+            """Send every connected member the entries that it lacks, or a heartbeat."""
             self._SyncObj__sendAppendEntries()
 
         def append_soon(self) -> None:
-            """Let the next tick ship to everybody without waiting for the heartbeat."""
+            """Let the next tick send appends without waiting for the heartbeat."""
             self.next_append_at = float("-inf")
 
         def add_peer(self, node_id: str, now: float) -> None:
@@ -232,7 +232,7 @@ def engine_class(module: ModuleType) -> Any:
 def replace_environment(
     module: ModuleType, log: RaftLog, clock: Callable[[], float]
 ) -> _SnapshotSerializer:
-    """Replace the outside world in a private copy of PySyncObj's module."""
+    """Replace the globals of a private copy of PySyncObj's module by our own."""
     door = _SnapshotSerializer()
     poller = SimpleNamespace(poll=lambda _timeout: None)
     outside: dict[str, Any] = {

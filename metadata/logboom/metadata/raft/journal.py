@@ -1,4 +1,4 @@
-"""The raft journal in RocksDB, and the snapshot file beside it: the durable `JournalStore`.
+"""The Raft journal in RocksDB and the snapshot file beside it: the durable `JournalStore`.
 
 Keys of the one column family:
 | key | value |
@@ -6,10 +6,11 @@ Keys of the one column family:
 | `e` + index u64 BE | crc32c u32 LE of index and the rest, term u64 LE, command |
 | `state` | crc32c u32 LE of the rest, msgpack [turn, term, vote, commit, first, last] |
 
-One `WriteBatch` holds a whole turn with its `state`, so a torn write loses the turn or nothing.
-RocksDB takes a damaged length at the end of its log for a torn write and drops synced turns
-without an error; so the number of the last synced turn also stands in the file `synced`, written
-after each sync (in place, not synced itself: an older number only sees less).
+One `WriteBatch` holds a whole turn with its `state`, so a torn write loses the whole turn or
+nothing. RocksDB mistakes a damaged length at the end of its log for a torn write, and then drops
+synced turns without an error. The number of the last synced turn is therefore also written to the
+file `synced` after each sync (in place and without a sync of its own: an older number only detects
+less).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _STATE_KEY: Final = b"state"
 
 
 class _JournalIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """Whose folder it is; JSON, so that an operator can read it."""
+    """The owner of a folder, in JSON, so that an operator can read it."""
 
     format: int
     node: str
@@ -57,14 +58,18 @@ class _JournalState(msgspec.Struct, array_like=True):
 
 
 class RocksJournal:
-    """The journal of one raft node in one folder. See `JournalStore` for the contract."""
+    """The journal of one Raft node in one folder. See `JournalStore` for the contract."""
 
     def __init__(self, path: Path, node_id: str, cluster_id: str, *, create: bool) -> None:
         """Open the folder `path`.
 
-        `create` allows an empty folder, and only the creation of a cluster or the joining of a
-        new raft id may give it: a member that lost its disk and votes again unmakes commits (R9).
-        Raises `JournalError` for a missing, foreign, newer, damaged or busy folder.
+        `create` allows an empty folder. Only the founding of a cluster or the joining of a new Raft
+        id may set it: a member that lost its disk and votes again can undo commits (see
+        docs/SAFETY.md, R9).
+
+        Raises:
+            JournalError: the folder is missing, damaged, in use, of another node or of a newer
+                format.
         """
         self._path = path
         self._closed = False
@@ -85,7 +90,7 @@ class RocksJournal:
                 os.fsync(self._synced_file)
                 _write_durably(path / "identity.json", _json(identity))
         except JournalError:
-            # What it found tells more than what closing says of the same damage.
+            # The first error says more than an error of closing about the same damage.
             with contextlib.suppress(JournalError):
                 self._release()
             raise
@@ -93,12 +98,12 @@ class RocksJournal:
     # -- reading ----------------------------------------------------------------------------
 
     def load(self) -> StoredJournal:
-        """What the folder held when it was opened; given out once."""
+        """Return what the folder held when it was opened; only once."""
         stored, self._stored = self._stored, StoredJournal()
         return stored
 
     def load_snapshot(self) -> bytes | None:
-        """The snapshot file's bytes."""
+        """Return the contents of the snapshot file."""
         try:
             return (self._path / "snapshot").read_bytes()
         except FileNotFoundError:
@@ -109,7 +114,7 @@ class RocksJournal:
     def _read(self) -> StoredJournal:
         try:
             raw = self._db.get(_STATE_KEY)
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
         if raw is not None:
@@ -134,9 +139,9 @@ class RocksJournal:
             found.append(self._parse(iterator.key(), iterator.value()))
             iterator.next()
         try:
-            # An iterator stops at a damaged block as if it were the end.
+            # An iterator stops at a damaged block as if the block were the end.
             iterator.status()
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
         return found
@@ -151,7 +156,7 @@ class RocksJournal:
         return bytes(value[_CRC.size + _TERM.size :]), index, term
 
     def _check_synced(self, *, fresh: bool) -> None:
-        """Nothing that was synced may be missing (R9)."""
+        """Check that nothing is missing that was synced (R9)."""
         if fresh and self._state.last >= self._state.first:
             raise self._damaged("its identity.json is missing")
         raw = os.pread(self._synced_file, _SYNCED.size, 0)
@@ -203,7 +208,7 @@ class RocksJournal:
         self._unsynced = True
 
     def put_commit(self, index: int) -> None:
-        """Stage the commit index, for the next sync."""
+        """Stage the commit index for the next sync."""
         self._state.commit = index
         self._staged = True
 
@@ -211,11 +216,11 @@ class RocksJournal:
 
     @property
     def unsynced(self) -> bool:
-        """Whether more than a commit index waits."""
+        """True if more than a commit index is staged."""
         return self._unsynced
 
     def sync(self) -> None:
-        """Write the turn and flush it to the disk; a failure is final."""
+        """Write the turn and flush it to disk; a failure is final."""
         if not (self._unsynced or self._staged):
             return
         self._state.turn += 1
@@ -226,15 +231,15 @@ class RocksJournal:
             self._db.flush_wal(True)
             turn = _INDEX.pack(self._state.turn)[::-1]
             os.pwrite(self._synced_file, turn + _CRC.pack(crc32c(turn)), 0)
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
-            # Never tried again: a retried fsync may "succeed" after an error (Q14).
+            # Never retried: a second fsync may report success after the first one lost data (Q14).
             raise JournalError(f"the journal in {self._path} cannot be written: {error}") from error
         self._batch = WriteBatch(raw_mode=True)
         self._unsynced = self._staged = False
 
     def save_snapshot(self, data: bytes) -> None:
-        """Replace the snapshot file, durable on return."""
+        """Replace the snapshot file; it is durable on return."""
         try:
             _write_durably(self._path / "snapshot", data)
         except OSError as error:
@@ -243,7 +248,7 @@ class RocksJournal:
             ) from error
 
     def close(self) -> None:
-        """Sync and let go of the folder. Idempotent."""
+        """Sync and release the folder. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -256,13 +261,13 @@ class RocksJournal:
         os.close(self._synced_file)
         try:
             self._db.close()
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise self._damaged(str(error)) from error
 
 
 def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
-    """Check whose folder it is; True if it is empty and may be made this node's."""
+    """Check who owns the folder; True if it is empty and may be claimed for this node."""
     file = path / "identity.json"
     try:
         found = msgspec.json.decode(file.read_bytes(), type=_JournalIdentity)
@@ -271,7 +276,7 @@ def _claim(path: Path, wanted: _JournalIdentity, *, create: bool) -> bool:
             raise JournalError(f"{file} is missing: {MEND}") from None
         if not create:
             raise JournalError(
-                f"the data folder {path} is empty: a member that lost its disk joins anew under a"
+                f"the data folder {path} is empty: a member that lost its disk joins again under a"
                 " new raft id (SAFETY R9); only a new cluster starts with empty folders"
             ) from None
         path.mkdir(parents=True, exist_ok=True)
@@ -301,7 +306,7 @@ def _open_rocks(path: Path) -> Rdict:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_paranoid_checks(True)
-    # A torn write at the end is what a power loss leaves; anything else is damage (Q13, R9).
+    # A power loss leaves a torn write at the end; anything else is damage (Q13, R9).
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_write_buffer_size(4 * 1024 * 1024)
     options.set_max_total_wal_size(16 * 1024 * 1024)
@@ -309,14 +314,14 @@ def _open_rocks(path: Path) -> Rdict:
     options.set_max_open_files(64)
     options.set_keep_log_file_num(2)
     path.mkdir(parents=True, exist_ok=True)
-    # The binding rewrites this file at each start without syncing it: a power loss leaves it
-    # empty, and nothing in it is ours.
+    # The binding rewrites this file at each start without a sync. A power loss leaves it empty, and
+    # it holds nothing of ours.
     (path / "rocksdict-config.json").unlink(missing_ok=True)
     try:
         return Rdict(str(path), options)
-    # rocksdict raises bare Exception for all that RocksDB refuses.
+    # rocksdict raises bare Exception for everything that RocksDB refuses.
     except Exception as error:
-        # Not any "lock": damage is told as "block checksum mismatch".
+        # Not any "lock": damage is reported as "block checksum mismatch".
         if "lock hold" in str(error) or "While lock file" in str(error):
             raise JournalError(
                 f"the data folder {path} is in use by another process: stop that one first"
@@ -329,7 +334,7 @@ def _json(identity: _JournalIdentity) -> bytes:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    """Replace a file: its bytes, then its name, are on the disk on return."""
+    """Replace a file; its contents and its name are on disk on return."""
     fresh = path.with_name(path.name + ".new")
     with fresh.open("wb") as file:
         file.write(data)

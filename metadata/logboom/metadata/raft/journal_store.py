@@ -1,7 +1,8 @@
-"""What a raft node asks of its disk, so that a simulated one can stand in for RocksDB.
+"""The storage interface of a Raft node, which RocksDB and the simulated disk implement.
 
-Everything but a snapshot is *staged* and becomes durable, all together and in order, at `sync`.
-A store that fails to sync must raise and is not asked again (SAFETY Q14, R9).
+Everything but a snapshot is *staged*, and becomes durable at `sync`, all together and in order. A
+store that fails to sync must raise and is not asked again, because a second sync may report success
+for data that the first one lost (see docs/SAFETY.md, Q14 and R9).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Final, Protocol
 from logboom.metadata.raft.raft_config import RaftError
 
 Entry = tuple[bytes, int, int]
-"""(command, index, term): the shape that PySyncObj keeps and compares as a tuple (SAFETY R7)."""
+"""(command, index, term): the tuple that PySyncObj keeps and compares (R7)."""
 
 
-MEND: Final = "restore the folder, or join anew under a new raft id with an empty one"
-"""What an operator does about a damaged journal or snapshot (R9)."""
+MEND: Final = "restore the folder, or join again under a new raft id with an empty one"
+"""The remedy for a damaged journal or snapshot (R9)."""
 
 
 class JournalError(RaftError):
@@ -25,7 +26,7 @@ class JournalError(RaftError):
 
 @dataclass(slots=True)
 class StoredJournal:
-    """What a store held when it was opened."""
+    """The contents of a store when it was opened."""
 
     entries: list[Entry] = field(default_factory=list)
     """Contiguous, ascending."""
@@ -35,13 +36,13 @@ class StoredJournal:
 
 
 class JournalStore(Protocol):
-    """Entries, term, vote, commit index and the newest snapshot of one raft node."""
+    """The entries, term, vote, commit index and newest snapshot of one Raft node."""
 
     def load(self) -> StoredJournal:
-        """Everything durable but the snapshot; raises `JournalError` if it is damaged."""
+        """Return everything durable but the snapshot; raises `JournalError` if it is damaged."""
 
     def load_snapshot(self) -> bytes | None:
-        """The newest snapshot as it was saved, or None if there never was one."""
+        """Return the newest snapshot as it was saved, or None if there never was one."""
 
     def put_entry(self, entry: Entry) -> None:
         """Stage one entry at its index."""
@@ -56,17 +57,17 @@ class JournalStore(Protocol):
         """Stage the current term and the vote given in it."""
 
     def put_commit(self, index: int) -> None:
-        """Stage the commit index. It rides along with the next sync and does not ask for one."""
+        """Stage the commit index. It is written with the next sync and does not require one."""
 
     @property
     def unsynced(self) -> bool:
-        """Whether something other than a commit index waits for `sync`."""
+        """True if anything but a commit index waits for `sync`."""
 
     def sync(self) -> None:
         """Make all that is staged durable, atomically; raises `JournalError` if that fails."""
 
     def save_snapshot(self, data: bytes) -> None:
-        """Replace the snapshot, durable (file and folder) on return; the old one stays until then."""
+        """Replace the snapshot durably (file and folder); the old one stays until then."""
 
     def close(self) -> None:
-        """Sync what is staged and let go of the files. Idempotent."""
+        """Sync what is staged and release the files. Idempotent."""

@@ -1,6 +1,6 @@
-"""What an entry of the Raft log holds: a command, who proposed it, and when.
+"""The contents of a Raft log entry: a command, its proposer, and its time.
 
-Beside the commands of `logboom.wire.commands` there are those that only name servers make.
+Besides the commands of `logboom.wire.commands`, entries hold those that only name servers make.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from logboom.wire.group_commands import GroupCommand
 from logboom.wire.transactions import TransactionCommand
 
 ENTRY_FORMAT: Final = 4
-"""Newest format of `LogEntry` that is read. 2 has the commands of consumer groups besides, 3 those of
-transactions, 4 `ReportRoom`: a name server that does not know them must stop instead of refusing what others apply."""
+"""Newest format of `LogEntry` that is read. Format 2 added the commands of consumer groups, 3 those
+of transactions, 4 `ReportRoom`. A name server that does not know a command must stop instead of
+refusing what others apply."""
 
 
 class NoteNameServer(Command, frozen=True, array_like=True):
-    """Where a name server listens that is about to join; before its raft id is added (R12)."""
+    """The endpoints of a name server about to join, noted before its Raft id is added (R12)."""
 
     name_server: str
     endpoint: str
@@ -29,7 +30,7 @@ class NoteNameServer(Command, frozen=True, array_like=True):
 
 
 class ForgetNameServer(Command, frozen=True, array_like=True):
-    """A name server left the raft group; its id is not used again (R9)."""
+    """The removal of a name server that left the Raft group; its id is not reused (R9)."""
 
     name_server: str
 
@@ -38,13 +39,13 @@ AnyLogCommand = AnyCommand | NoteNameServer | ForgetNameServer
 
 
 class LogEntry(Struct, frozen=True, array_like=True):
-    """One command in the log; `(proposer, number)` is deduplicated unless proposer is ""."""
+    """One command in the log; `(proposer, number)` is deduplicated unless `proposer` is ""."""
 
     format: int
     proposer: str
     number: int
     time_ms: int
-    """`LogTime` of the raft leader that took it; the state's clock is the greatest of these."""
+    """`LogTime` of the Raft leader that proposed it; the state's clock is the latest of these."""
     command: AnyLogCommand
 
 
@@ -55,7 +56,7 @@ class EntryFormat(Struct, frozen=True, array_like=True):
 
 
 def entry_of(proposer: str, number: int, time_ms: int, command: AnyLogCommand) -> LogEntry:
-    """An entry, in the oldest format that can hold the command."""
+    """Build an entry, in the oldest format that can hold the command."""
     oldest = 1
     if isinstance(command, GroupCommand):
         oldest = 2

@@ -1,8 +1,9 @@
-"""Where an append meets the log (SAFETY R2, R3, R11): pure, and the heart of the wrap.
+"""Log matching: how an append fits into the log (see docs/SAFETY.md, R2, R3, R11).
 
-PySyncObj cuts everything after `previous_index` whenever an append carries entries, even equal
-ones. So it is only ever shown appends whose first entry it really lacks, or empty ones at the end
-of its log; what the leader is told is decided here and not there.
+PySyncObj truncates everything after `previous_index` whenever an append carries entries, even equal
+ones, and could so remove entries that it has acknowledged. It therefore only ever sees appends
+whose first entry it really lacks, or empty ones at the end of its log. The answer to the leader is
+decided here and not by PySyncObj.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MatchedAppend:
-    """What PySyncObj is shown of an append, and what the leader is answered."""
+    """The part of an append that PySyncObj sees, and the answer to the leader."""
 
     previous_index: int
     previous_term: int
     entries: list[Entry]
     commit_index: int
     matched: int = 0
-    """The log agrees with the leader's up to here; 0: it was rejected."""
+    """The log agrees with the leader's up to this index; 0 if the append was rejected."""
     wanted: int = 0
-    """First entry to send again after a rejection; 0: accepted."""
+    """First entry to send again after a rejection; 0 if the append was accepted."""
 
 
 def match_append(
@@ -35,8 +36,8 @@ def match_append(
 ) -> MatchedAppend:
     """Fit an append into the log: trimmed, kept whole, or rejected with a hint.
 
-    Entries up to the log's first are committed (the snapshot holds them), so they match any
-    leader's by the election rule and are trimmed without a look at their terms.
+    Entries up to the first one in the log are committed, because the snapshot holds them. By the
+    election rule they match any leader's, and are trimmed without comparing their terms.
     """
     previous, entries = append.previous_index, append.entries
     if previous < log.first_index:
@@ -55,7 +56,7 @@ def match_append(
 
 
 def at_the_end(log: RaftLog, commit_index: int, matched: int = 0, wanted: int = 0) -> MatchedAppend:
-    """An empty append at the log's end: it proves the leader alive and cuts nothing (R2, R6)."""
+    """Place an empty append at the log's end, which truncates nothing (R2, R6)."""
     _, index, term = log[-1]
     return MatchedAppend(index, term, [], commit_index, matched, wanted)
 
@@ -63,12 +64,12 @@ def at_the_end(log: RaftLog, commit_index: int, matched: int = 0, wanted: int = 
 def _appended(log: RaftLog, entries: list[Entry], commit_index: int) -> MatchedAppend:
     previous = entries[0][1] - 1
     term = log.term_at(previous)
-    # The loop in `match_append` matched `previous` or began right behind the log's first entry.
+    # The loop in `match_append` matched `previous`, or began right after the log's first entry.
     assert term is not None, f"entry {previous} is not in the log"
     last = entries[-1][1]
     return MatchedAppend(previous, term, entries, min(commit_index, last), last)
 
 
 def _rejected(log: RaftLog, commit_index: int, applied: int) -> MatchedAppend:
-    """Ask for everything after what is surely shared, at once and not one entry a heartbeat."""
+    """Ask for everything after the shared prefix at once, and not for one entry per heartbeat."""
     return at_the_end(log, commit_index, wanted=max(commit_index, applied) + 1)

@@ -1,7 +1,7 @@
-"""Name servers join and leave: the replicated note of where they listen, and the raft membership.
+"""Joining and removal of name servers: their replicated endpoints and the Raft membership.
 
-Two entries of the log, in this order: to join, the note and then the membership, so that everybody
-can dial who counts; to leave, the membership and then the note (R9, R12).
+Each takes two log entries. To join, the endpoints come before the membership, so that everybody can
+dial a member that counts; to leave, the membership comes first (see docs/SAFETY.md, R9, R12).
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
 
 
 class MembershipHost(Protocol):
-    """The name server, as far as changes of the raft group know it."""
+    """The name server, as changes of the Raft group see it."""
 
     raft: RaftNode
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Put a command of this node's own into the log."""
+        """Submit a command of this node's own to the log."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
-        """Why a submitted command was not applied, or is not known to be."""
+        """Build the error for a submitted command that was not applied, or not known to be."""
 
     def not_leader(self) -> LogboomError:
-        """NOT_LEADER with a hint where to ask."""
+        """Build NOT_LEADER, with a hint where to ask."""
 
     def reachable(self) -> set[str]:
-        """The members that this one reaches, itself included."""
+        """Return the members that this node is connected to, itself included."""
 
     def ask_newcomer(self, request: AddNameServer, on_end: OnEnd) -> None:
-        """Find out whether a name server that is to be added is there."""
+        """Find out whether a name server that is to be added is running."""
 
 
 class MembershipChanges:
-    """Changes of the raft group that this node, as raft leader, carries out, one at a time.
+    """Changes of the Raft group, which this node carries out one at a time as its leader.
 
-    Each may be repeated. One that would leave the members that are reachable without a majority is
-    refused: nobody could undo it.
+    Each may be repeated. A change that would leave the reachable members without a majority is
+    refused, because nobody could undo it.
     """
 
     def __init__(self, node: MembershipHost) -> None:
         self._node = node
         self._under_way = ""
-        """What is being done, in words; "": nothing."""
+        """The current change, in words; "" if there is none."""
 
     def add(self, request: AddNameServer, answer: Answer) -> None:
         """Add an empty name server under an id never used before, once it has answered."""
@@ -71,7 +71,7 @@ class MembershipChanges:
             self._node.ask_newcomer(request, partial(self._note, request, once))
 
     def _begin(self, text: str, answer: Answer) -> Answer | None:
-        """The answer that also ends the change; None if it may not begin."""
+        """Begin a change and return the callback that ends it; None if it may not begin."""
         if not self._node.raft.is_leader:
             answer(self._node.not_leader())
             return None
@@ -89,7 +89,7 @@ class MembershipChanges:
     def _stranded(
         self, members: Collection[str], newcomers: Collection[str]
     ) -> LogboomError | None:
-        """Why a group of `members` could not go on; None: a majority of them is reachable."""
+        """Return why a group of `members` could not go on; None if a majority of them is reachable."""
         reached = (self._node.reachable() | set(newcomers)) & set(members)
         if 2 * len(reached) > len(members):
             return None
@@ -133,7 +133,7 @@ class MembershipChanges:
 
     def _removed(self, name: str, answer: Answer, outcome: SubmitOutcome) -> None:
         if outcome.refusal is Refusal.IS_LEADER:
-            # The next leader can remove this one; the asker follows NOT_LEADER there.
+            # The next leader can remove this one; the caller follows NOT_LEADER to it.
             self._node.raft.transfer_leadership()
             answer(self._node.failure(SubmitOutcome(outcome.status, refusal=Refusal.NOT_LEADER)))
         elif outcome.applied or outcome.refusal is Refusal.NOTHING_TO_CHANGE:
@@ -152,7 +152,7 @@ class MembershipChanges:
             answer(self._node.failure(outcome))
 
     def _error(self, outcome: SubmitOutcome) -> LogboomError | None:
-        """The error of a command of ours, or None if it was applied and done."""
+        """Return the error of one of this node's commands, or None if it was applied without one."""
         if not outcome.applied:
             return self._node.failure(outcome)
         result = decode_result(outcome.result)

@@ -1,7 +1,8 @@
-"""Whether a name server that is to be added is there, pure: asked at both of its endpoints.
+"""The check that a name server to be added is running, at both of its endpoints.
 
-Added while nobody is there, it would only be one more that is missing; two of them would end a group of
-three. It must prove the cluster key, by the greeting, and tell the id under which it is to be added.
+A member that is added while it is not running is one more that is missing; two of them would end a
+group of three. The newcomer must prove the cluster key in its greeting, and report the id under
+which it is to be added.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from logboom.wire.messages import Stats, StatsResult
 from logboom.wire.session import Session
 
 MAX_PROBE_S: Final = 3.0
-"""Seconds that it may take to answer, at most."""
+"""Maximum seconds that it may take to answer."""
 SHARE: Final = 0.7
-"""The same as a part of the time that the asker waits."""
+"""The same as a fraction of the time that the caller waits."""
 
 OnEnd: TypeAlias = Callable[[LogboomError | None], None]
 
 
 @dataclass(slots=True)
 class _Probe:
-    """One newcomer that is asked."""
+    """One newcomer that is being asked."""
 
     name: str
     endpoints: set[str]
-    """Those that have not answered yet."""
+    """Endpoints that have not answered yet."""
     deadline: float
     on_end: OnEnd
 
 
 class Newcomers:
-    """Asks one newcomer at a time."""
+    """The newcomers, asked one at a time."""
 
     def __init__(self, identity: Identity, rng: random.Random) -> None:
         self._identity = identity
@@ -55,20 +56,20 @@ class Newcomers:
         out: Effects,
         now: float,
     ) -> None:
-        """Ask at all endpoints for `name`; `on_end` gets None, or why it is not there."""
+        """Ask for `name` at all endpoints; `on_end` gets None, or why it does not answer."""
         deadline = now + min(MAX_PROBE_S, SHARE * timeout_s)
         self._look = _Probe(name, set(endpoints), deadline, on_end)
         for endpoint in self._look.endpoints:
             session = Session(endpoint, self._identity, self._rng, now)
             self._sessions[endpoint] = session
-            # It may have been dialled before, for an older question.
+            # It may have been dialled before, for an earlier question.
             out.redials.append(endpoint)
             session.request(Stats(0, 1_000), (), endpoint, deadline, out, now)
 
     def from_dialled(
         self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
     ) -> None:
-        """Take what came over a connection that was dialled for a newcomer."""
+        """Take a message from a connection that was dialled for a newcomer."""
         session = self._sessions.get(endpoint)
         look = self._look
         if session is None or look is None:
@@ -104,7 +105,7 @@ class Newcomers:
             session.tick(out, now)
 
     def deadline(self) -> float | None:
-        """When `tick` is wanted next."""
+        """Return when `tick` is due next."""
         if self._look is None:
             return None
         wanted = [due for s in self._sessions.values() if (due := s.deadline()) is not None]

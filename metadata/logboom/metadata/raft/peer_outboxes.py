@@ -1,4 +1,4 @@
-"""Sessions with the other members: one FIFO each, numbered, emptied when it starts anew (R10)."""
+"""Sessions with the other members: a numbered FIFO each, emptied when a new session begins (R10)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from logboom.metadata.raft.raft_frames import ChunkCollector
 
 
 class _RaftSession:
-    """What lives and dies with one connection."""
+    """The data that lasts as long as one connection."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -15,33 +15,33 @@ class _RaftSession:
 
 
 class PeerOutboxes:
-    """The peers that are up, and what is to be sent to them."""
+    """The outboxes of the peers that are up."""
 
     def __init__(self) -> None:
         self._up: dict[str, _RaftSession] = {}
         self._outbox: list[tuple[str, bytes]] = []
 
     def up(self, peer: str, number: int) -> None:
-        """A fresh session; nothing of an older one survives."""
+        """Begin a fresh session; nothing of an older one survives."""
         self.down(peer)
         self._up[peer] = _RaftSession(number)
 
     def down(self, peer: str) -> None:
-        """The session ended; what was queued for it is gone."""
+        """End a session, and drop what was queued for it."""
         if self._up.pop(peer, None) is not None:
             self._outbox = [item for item in self._outbox if item[0] != peer]
 
     def is_up(self, peer: str, number: int | None = None) -> bool:
-        """Whether the peer has a session, and this one if a number is given."""
+        """Return True if the peer has a session, and this one if a number is given."""
         session = self._up.get(peer)
         return session is not None and number in (None, session.number)
 
     def collector(self, peer: str) -> ChunkCollector:
-        """Where the chunks of this peer's snapshot gather."""
+        """Return the collector of this peer's snapshot chunks."""
         return self._up[peer].chunks
 
     def may_hint(self, peer: str, now: float, period_s: float) -> bool:
-        """Whether a hint is due: at most one in a heartbeat and session (R11)."""
+        """Return True if a hint is due: at most one per heartbeat and session (R11)."""
         session = self._up[peer]
         if now - session.hinted_at < period_s:
             return False
@@ -56,7 +56,7 @@ class PeerOutboxes:
         return True
 
     def take(self) -> list[tuple[str, bytes]]:
-        """Everything queued, in order."""
+        """Return everything queued, in order, and empty the outboxes."""
         taken, self._outbox = self._outbox, []
         return taken
 

@@ -1,9 +1,10 @@
-"""A raft group that lost its majority goes on from one survivor's journal, pure; its node is stopped.
+"""Recovery of a Raft group that lost its majority, from one survivor's journal.
 
-The newest membership entry of a log counts from the moment it is there (SAFETY R12). So a survivor
-whose journal gets an entry that names it alone is the whole group at its next start: it elects itself and
-commits all that its journal holds. What only the lost members held is gone, acknowledged or not; what
-was never committed may come true. That is why this is done by an operator, and by nobody else.
+The node of that journal is stopped. The newest membership entry of a log counts as soon as it is
+there (see docs/SAFETY.md, R12), so a survivor whose journal gets an entry that names it alone is
+the whole group at its next start: it elects itself and commits everything in its journal. Entries
+that only the lost members held are gone, acknowledged or not, and entries that were never committed
+may become so. Only an operator may therefore do this.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from logboom.metadata.raft.raft_snapshot import own_snapshot
 
 @dataclass(frozen=True, slots=True, order=True)
 class Survivor:
-    """What a stopped name server's journal holds; the greatest one holds the most."""
+    """The extent of a stopped name server's journal; the greatest survivor holds the most."""
 
     last_term: int
     last_index: int
@@ -33,16 +34,16 @@ def examine(name: str, founders: Collection[str], disk: JournalStore) -> Survivo
     """Read how far a journal goes.
 
     Raises:
-        JournalError: journal or snapshot are damaged.
+        JournalError: journal or snapshot is damaged.
     """
     return _survivor(name, _open(founders, disk))
 
 
 def go_on_alone(name: str, founders: Collection[str], disk: JournalStore) -> list[str]:
-    """Make `name` the whole group, durably; the ids that are out of it for good.
+    """Make `name` the whole group, durably; return the ids that are removed for good.
 
     Raises:
-        JournalError: journal or snapshot are damaged, or it cannot be written.
+        JournalError: journal or snapshot is damaged, or the journal cannot be written.
     """
     log = _open(founders, disk)
     gone = sorted((log.members | set(founders)) - {name})

@@ -1,6 +1,6 @@
-"""What is set and what comes back: the raft group's settings, outcomes and errors.
+"""Settings, outcomes and errors of the Raft group.
 
-Times are seconds, sizes bytes. `RaftConfig` checks the relations between its fields when made.
+Times are seconds, sizes bytes. `RaftConfig` checks the relations between its fields when created.
 """
 
 from __future__ import annotations
@@ -10,45 +10,48 @@ from enum import Enum
 from typing import Final
 
 MAX_COMMAND_BYTES: Final = 60 * 1024
-"""The longest command that may be submitted (SAFETY R11): longer is refused, never split by raft."""
+"""Maximum length of a submitted command. Longer ones are refused, because Raft never splits an
+entry (see docs/SAFETY.md, R11)."""
 
 
 class RaftError(Exception):
-    """The raft node cannot go on: its process must stop (SAFETY R9). One line, for an operator."""
+    """An error that a Raft node cannot survive: its process must stop (R9). One line."""
 
 
 class RaftDivergedError(RaftError):
-    """An entry already committed would have been cut, or two leaders claim one term."""
+    """A committed entry would have been truncated, or two leaders claim one term."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """Timing and limits of one raft group; the same on every member."""
+    """Timing and limits of one Raft group; the same on every member."""
 
     heartbeat_s: float = 0.1
-    """The leader sends an append at least this often."""
+    """Maximum interval between two appends of a leader."""
     election_min_s: float = 0.4
-    """A follower that heard nothing for a random time in [election_min_s, election_max_s] stands."""
+    """Minimum election timeout; each is drawn at random from [election_min_s, election_max_s]."""
     election_max_s: float = 1.0
     leader_fallback_s: float = 1.0
-    """A leader without a majority's answer to appends sent in this time steps down (Q11)."""
+    """Seconds after which a leader steps down if no majority answered appends *sent* in them (Q11).
+    """
     append_batch_bytes: int = 64 * 1024
-    """Entries of one append frame; always above a whole entry, so no entry is ever torn."""
+    """Entries of one append frame; always more than one whole entry, so that no entry is ever
+    split."""
     max_command_bytes: int = MAX_COMMAND_BYTES
-    """Longest single command, and longest entry that packs several."""
+    """Maximum length of a command, and of an entry that holds several."""
     compact_entries: int = 5_000
     """Applied entries after which a snapshot replaces them."""
     compact_bytes: int = 16 * 1024 * 1024
     """Bytes of log after which a snapshot is taken, however few the entries."""
     snapshot_chunk_bytes: int = 256 * 1024
-    """Snapshots travel in frames of this size."""
+    """Size of the frames in which a snapshot is sent."""
     hash_every: int = 1_024
-    """State hashes are taken at entries whose index is a multiple of this, and compared."""
+    """State hashes are taken at indexes that are a multiple of this, and compared."""
     commit_sync_s: float = 1.0
-    """A commit index alone is synced after this long; with entries it always is at once."""
+    """Seconds after which a commit index alone is synced; with entries it is synced at once."""
 
     def __post_init__(self) -> None:
-        """Check the relations; `ValueError` says which one fails."""
+        """Check the relations; the `ValueError` names the one that fails."""
         relations = {
             "election_min_s > 3 * heartbeat_s": self.election_min_s > 3 * self.heartbeat_s > 0,
             "election_max_s > election_min_s": self.election_max_s > self.election_min_s,
@@ -66,18 +69,19 @@ class RaftConfig:
 
 
 class SubmitStatus(Enum):
-    """What became of a submitted command."""
+    """The outcome of a submitted command."""
 
     APPLIED = "applied"
-    """Committed and applied here; `result` is what apply returned."""
+    """Committed and applied here; `result` is what `apply` returned."""
     REFUSED = "refused"
-    """Never entered the log and never will; `reason` says why. Safe to send elsewhere."""
+    """Not in the log, now or later; `refusal` gives the reason. It is safe to submit elsewhere."""
     UNKNOWN = "unknown"
-    """Leadership was lost meanwhile: it may or may not be applied. Retry by request id."""
+    """Leadership was lost meanwhile, so it may or may not be applied. Retry with the same request
+    id."""
 
 
 class Refusal(Enum):
-    """Why a command was refused."""
+    """The reason why a command was refused."""
 
     NOT_LEADER = "not the raft leader"
     TOO_LARGE = "the command is longer than max_command_bytes"
@@ -88,7 +92,7 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SubmitOutcome:
-    """The answer to one `RaftNode.submit`, given out by `RaftNode.sync` and never earlier."""
+    """The answer to one `RaftNode.submit`, delivered by `RaftNode.sync` and never earlier."""
 
     status: SubmitStatus
     result: bytes = b""
@@ -100,5 +104,5 @@ class SubmitOutcome:
 
     @property
     def applied(self) -> bool:
-        """Whether the command is committed and applied."""
+        """True if the command is committed and applied."""
         return self.status is SubmitStatus.APPLIED

@@ -1,4 +1,4 @@
-"""What the bytes of a raft entry mean: one kind byte, then msgpack. Nothing is ever unpickled.
+"""The encoding of Raft entries: one byte for the kind, then msgpack. Nothing is unpickled.
 
 The kinds are PySyncObj's own numbers, because it writes the empty entries itself.
 """
@@ -12,9 +12,9 @@ import msgspec
 COMMANDS: Final = b"\x00"
 """A msgpack list of commands, applied in order."""
 EMPTY: Final = b"\x01"
-"""PySyncObj's own: index 1 of every log, and the first entry of every leader."""
+"""PySyncObj's empty entry: index 1 of every log, and the first entry of every leader."""
 MEMBERSHIP: Final = b"\x02"
-"""A msgpack ["found", all raft ids]; the first entry of every log holds the founders (SAFETY R12)."""
+"""A msgpack ["found", all Raft ids]; the first entry of every log holds the founders (R12)."""
 
 _encode = msgspec.msgpack.encode
 _commands = msgspec.msgpack.Decoder(list[bytes])
@@ -23,15 +23,15 @@ _commands = msgspec.msgpack.Decoder(list[bytes])
 class MembershipChange(NamedTuple):
     """One change of the membership.
 
-    `found` names all members from there on; entries are of this kind. The others name one raft id:
-    so changes are asked for, and so they stand in older journals.
+    `found` names all members from then on; entries are of this kind. The other kinds name one Raft
+    id. Changes are requested in this form, and older journals contain them.
     """
 
     operation: Literal["found", "add", "remove"]
     node_ids: tuple[str, ...]
 
     def applied_to(self, members: frozenset[str]) -> frozenset[str]:
-        """The membership after this change."""
+        """Return the membership after this change."""
         match self.operation:
             case "found":
                 return frozenset(self.node_ids)
@@ -45,31 +45,31 @@ _change = msgspec.msgpack.Decoder(MembershipChange)
 
 
 def pack_commands(commands: list[bytes]) -> bytes:
-    """One entry that holds these commands."""
+    """Encode commands into one entry."""
     return COMMANDS + _encode(commands)
 
 
 def unpack_commands(entry: bytes) -> list[bytes]:
-    """The commands of an entry of kind COMMANDS; `msgspec.DecodeError` if it is none."""
+    """Decode the commands of an entry; raises `msgspec.DecodeError` if it is malformed."""
     return _commands.decode(memoryview(entry)[1:])
 
 
 def pack_change(change: MembershipChange) -> bytes:
-    """One entry that holds a membership change."""
+    """Encode a membership change into one entry."""
     return MEMBERSHIP + _encode(change)
 
 
 def unpack_change(entry: bytes) -> MembershipChange | None:
-    """The membership change of an entry, None if the entry is of another kind."""
+    """Decode the membership change of an entry; None if the entry is of another kind."""
     if entry[:1] != MEMBERSHIP:
         return None
     return _change.decode(memoryview(entry)[1:])
 
 
 def is_readable(entry: bytes) -> bool:
-    """Whether an entry can be unpacked; one of a kind unknown here is left to a newer program.
+    """Return True if an entry can be decoded, or is of a kind that only a newer program knows.
 
-    Looked at before an entry enters the log: once committed, every member would fail on it.
+    This is checked before an entry enters the log: once it is committed, every member would fail.
     """
     try:
         if entry[:1] == COMMANDS:
@@ -82,9 +82,9 @@ def is_readable(entry: bytes) -> bool:
 
 
 def split(sizes: list[int], limit: int) -> list[int]:
-    """How many commands go into each entry, in order, so that none outgrows `limit` bytes (R11).
+    """Split commands into entries of at most `limit` bytes; return the count of each, in order.
 
-    A single command of `limit` bytes still gets an entry of its own.
+    A single command of `limit` bytes still gets an entry of its own (R11).
     """
     counts: list[int] = []
     room = 0

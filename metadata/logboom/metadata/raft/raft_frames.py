@@ -1,8 +1,8 @@
-"""The frames that raft nodes send to each other: typed msgpack, never pickle (SAFETY R1).
+"""The frames that Raft nodes exchange: typed msgpack, never pickle (see docs/SAFETY.md, R1).
 
-Every frame is one tagged array; decoding checks types, bounds and the order of entries, so that
-nothing that was not built by `encode` reaches PySyncObj. Times are seconds on the sender's clock
-and only ever compared with that same clock.
+Every frame is one tagged array. Decoding checks types, bounds and the order of entries, so that
+only frames that `encode` could have built reach PySyncObj. Times are seconds on the sender's clock,
+and are compared only with that clock.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Index = Annotated[int, msgspec.Meta(ge=0)]
 Term = Annotated[int, msgspec.Meta(ge=0)]
 
 MAX_SNAPSHOT_CHUNKS: Final = 16_384
-"""More chunks than this are refused: a length from the wire never sizes memory unchecked."""
+"""Maximum number of chunks: a length from the wire never sizes memory unchecked."""
 
 
 class FrameError(ValueError):
-    """A frame that no raft node of this version sends."""
+    """A frame that no Raft node of this version sends."""
 
 
 class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag="append"):
@@ -30,13 +30,13 @@ class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag="append"):
 
     term: Term
     sent_at: float
-    """The leader's clock; the answer brings it back, so that freshness counts from sending."""
+    """The leader's clock. The answer returns it, so that freshness counts from sending."""
     commit_index: Index
     previous_index: Index
     previous_term: Term
     entries: list[Entry]
     state_index: Index = 0
-    """Index at which `state_hash` was taken on the leader; 0: none yet."""
+    """Index at which the leader took `state_hash`; 0 if it took none yet."""
     state_hash: bytes = b""
 
 
@@ -53,19 +53,20 @@ class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"
 class AppendResponse(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """A follower's answer to an append or snapshot.
 
-    `matched` > 0: its log agrees with the leader's up to there, on disk. `wanted` > 0: it lacks
-    what came before, send from there (R11). Both 0: it is alive, nothing else.
+    `matched` > 0: the follower's log agrees with the leader's up to that index, on disk. `wanted` >
+    0: the follower lacks the entries before, and the leader sends from that index (R11). If both
+    are 0, the follower is alive and nothing more.
     """
 
     term: Term
-    """Term of what is answered; the leader drops any other (R10)."""
+    """Term of the append; the leader drops answers of any other term (R10)."""
     sent_at: float
     matched: Index = 0
     wanted: Index = 0
 
 
 class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="vote?"):
-    """A candidate asks for a vote in `term`."""
+    """A candidate's request for a vote in `term`."""
 
     term: Term
     last_index: Index
@@ -73,22 +74,22 @@ class VoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="vote?"):
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag="vote"):
-    """The sender votes for the receiver in `term`."""
+    """A vote for the receiver in `term`."""
 
     term: Term
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag="stand"):
-    """The leader asks the receiver to stand for election at once (leadership transfer)."""
+    """The leader's request that the receiver starts an election at once (leadership transfer)."""
 
     term: Term
 
 
 class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="canvass"):
-    """Would you vote for me in `term`? Nothing is promised and no term is raised by asking.
+    """The question whether the receiver would vote for the sender in `term`.
 
-    Only a majority's support lets a node stand, so one that was cut off, paused or starved comes
-    back without deposing a leader that the others still hear.
+    It promises nothing and raises no term. A node starts an election only with the support of a
+    majority, so one that was cut off, paused or starved does not depose a leader that others hear.
     """
 
     term: Term
@@ -97,13 +98,13 @@ class PreVoteRequest(msgspec.Struct, frozen=True, array_like=True, tag="canvass"
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag="support"):
-    """The sender heard no leader lately and would vote for the receiver in `term`."""
+    """The answer that the sender heard no leader lately, and would vote for the receiver in `term`."""
 
     term: Term
 
 
 class HigherTerm(msgspec.Struct, frozen=True, array_like=True, tag="outdated"):
-    """The receiver's term is behind the sender's `term`: it takes that term and follows."""
+    """The notice that the receiver's term is outdated; it adopts `term` and follows."""
 
     term: Term
 
@@ -125,16 +126,16 @@ _decoder = msgspec.msgpack.Decoder(Frame)
 
 
 def encode(frame: Frame) -> bytes:
-    """The bytes of a frame."""
+    """Encode a frame."""
     return _encoder.encode(frame)
 
 
 def decode(data: bytes) -> Frame:
-    """The frame in `data`; raises `FrameError` for anything malformed."""
+    """Decode a frame; raises `FrameError` for anything malformed."""
     try:
         frame: Frame = _decoder.decode(data)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        # ValueError: msgspec reports text that is not UTF-8 as it is, a UnicodeDecodeError.
+        # msgspec reports text that is not UTF-8 as UnicodeDecodeError, which is a ValueError.
         raise FrameError(f"not a raft frame: {error}") from error
     if isinstance(frame, AppendEntries):
         _check_entries(frame)
@@ -146,7 +147,7 @@ def decode(data: bytes) -> Frame:
 
 
 def _check_entries(append: AppendEntries) -> None:
-    """Entries follow each other and their terms never fall, as in every raft log."""
+    """Check that indexes are contiguous and terms do not fall, as in every Raft log."""
     index, term = append.previous_index, append.previous_term
     for command, entry_index, entry_term in append.entries:
         if entry_index != index + 1 or not term <= entry_term <= append.term or not command:
@@ -157,7 +158,7 @@ def _check_entries(append: AppendEntries) -> None:
 
 
 def chunks(data: bytes, size: int, term: int, sent_at: float) -> list[SnapshotChunk]:
-    """A snapshot cut into frames of at most `size` bytes."""
+    """Cut a snapshot into frames of at most `size` bytes."""
     count = max(1, -(-len(data) // size))
     return [
         SnapshotChunk(term, sent_at, number, count, data[number * size : (number + 1) * size])
@@ -166,14 +167,14 @@ def chunks(data: bytes, size: int, term: int, sent_at: float) -> list[SnapshotCh
 
 
 class ChunkCollector:
-    """Puts the chunks of one peer's session together again; a gap starts from nothing (R6)."""
+    """The chunks of a snapshot in one peer's session; after a gap it starts from nothing (R6)."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._of: tuple[int, int] = (0, 0)
 
     def add(self, chunk: SnapshotChunk) -> bytes | None:
-        """The whole snapshot once its last chunk is here, else None."""
+        """Add a chunk; return the whole snapshot with its last chunk, else None."""
         if chunk.number == 0:
             self._pieces, self._of = [], (chunk.term, chunk.count)
         elif chunk.number != len(self._pieces) or self._of != (chunk.term, chunk.count):

@@ -1,13 +1,14 @@
-"""Links between name servers, pure: two one-way streams that live and die together (R1, R10).
+"""Links between name servers: two one-way streams that begin and end together (R1, R10).
 
-Each name server dials each other's "raft" listener and sends numbered frames of a session there.
-A link is up once the peer has echoed our session; then our raft node takes its frames. Any gap,
-silence or redial ends it: we begin a new session, the peer sees a session that is new, and begins
-one too. So a frame is delivered in order within one pair of sessions, or not at all.
+Each name server dials the "raft" listener of each other one, and sends it the numbered frames of a
+session. A link is up once the peer has echoed our session; then our Raft node receives its frames.
+A gap, silence or redial ends the link: we begin a new session, the peer sees a session that is new
+to it, and begins one too. Within one pair of sessions, frames are therefore delivered in order or
+not at all.
 
-A name server that proved the cluster key and names its endpoint is a *guest* where it is not known:
-it may have been added while this one was down, and be the leader that has to tell. Its link is
-like any other until the membership knows better.
+A name server that is unknown here, but has proved the cluster key and names its endpoint, is a
+*guest*. It may have been added while this one was down, and may be the leader that has to tell it.
+Its link works like any other until the membership is up to date.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ KEEP_ALIVE: Final = 0.5
 SILENCE: Final = 2.0
 """Seconds without a frame after which a link is down."""
 RESTART_AFTER: Final = 0.1
-"""Seconds between two sessions that we begin on one link."""
+"""Minimum seconds between two sessions that we begin on one link."""
 GREET_AGAIN: Final = 2.0
-"""Seconds until a peer that refused us is asked again."""
+"""Seconds after which a peer that refused us is asked again."""
 
 GUEST_SILENCE: Final = 30.0
 """Seconds without a frame after which a guest is forgotten."""
@@ -39,16 +40,16 @@ MAX_GUESTS: Final = 8
 
 
 class RaftLinksHost(Protocol):
-    """The raft node, as far as links know it."""
+    """The Raft node, as its links see it."""
 
     def peer_up(self, peer: str, session: int) -> None:
-        """A fresh FIFO session with a peer."""
+        """Begin a fresh FIFO session with a peer."""
 
     def peer_down(self, peer: str) -> None:
-        """The session ended."""
+        """End the session with a peer."""
 
     def receive(self, peer: str, frame: bytes, session: int | None = None) -> bool:
-        """Take a frame; False: it is malformed, restart the session."""
+        """Take a frame; False if it is malformed and the session must restart."""
 
 
 @dataclass(slots=True)
@@ -57,16 +58,16 @@ class _Link:
     session: Session
     """The connection that we dial."""
     generation: int = -1
-    """Of the connection, when our stream began on it; -1: nothing began yet."""
+    """Generation of the connection on which our stream began; -1 before the first."""
     mine: int = 0
     """Session number of the stream that we send."""
     number: int = 0
-    """Next number in it."""
+    """Next number in that stream."""
     began: float = float("-inf")
     theirs: int = 0
-    """Session number of the stream that we hear; 0: none."""
+    """Session number of the stream that we receive; 0 if there is none."""
     expected: int = 0
-    """Next number in it."""
+    """Next number in that stream."""
     heard: float = 0.0
     said: float = 0.0
     up: int = 0
@@ -74,9 +75,10 @@ class _Link:
     greet_at: float | None = None
     """When to greet a peer again that refused us."""
     guest: bool = False
-    """Not known as a name server here."""
+    """True if it is not known here as a name server."""
     restart: bool = False
-    """A new session is wanted as soon as the connection is open and `RESTART_AFTER` passed."""
+    """True if a new session is to begin once the connection is open and `RESTART_AFTER` has passed.
+    """
 
 
 class RaftLinks:
@@ -91,9 +93,10 @@ class RaftLinks:
         self._former: Collection[str] = ()
         self._ups = 0
         self.endpoint = ""
-        """host:port of our own raft listener, as the others dial it; empty: not known yet."""
+        """The host:port of our own Raft listener, as the others dial it; empty until it is known.
+        """
         self.gaps = 0
-        """Streams that ended by a gap (a counter for STATS)."""
+        """Number of streams that a gap ended (a counter for STATS)."""
 
     def set_peers(
         self,
@@ -102,9 +105,9 @@ class RaftLinks:
         now: float,
         former: Collection[str] = (),
     ) -> None:
-        """Keep links to exactly these peers (raft id → raft endpoint), and to guests.
+        """Keep links to exactly these peers (Raft id → Raft endpoint), and to guests.
 
-        `former`: ids that were removed, and are no guests (R9).
+        Ids in `former` were removed, and are not accepted as guests (R9).
         """
         self._former = former
         for peer, link in list(self._links.items()):
@@ -125,7 +128,7 @@ class RaftLinks:
         link = _Link(peer, session, heard=now, restart=True)
         self._links[peer] = self._by_endpoint[endpoint] = link
         if endpoint in out.hangups:
-            # Another name server has taken the place of one: the connection is begun anew.
+            # Another name server has taken the place of one: reconnect.
             out.hangups.remove(endpoint)
             out.redials.append(endpoint)
         session.open(out, now)
@@ -138,7 +141,7 @@ class RaftLinks:
         out.hangups.append(link.session.endpoint)
 
     def _guest(self, message: RaftFrame, out: Effects, now: float) -> _Link | None:
-        """A link to a name server that is not known here, if it may be one of the group."""
+        """Return a link to a name server that is unknown here, if it may belong to the group."""
         guests = sum(link.guest for link in self._links.values())
         if (
             not message.endpoint
@@ -152,37 +155,37 @@ class RaftLinks:
         return link
 
     def is_up(self, peer: str) -> bool:
-        """Whether frames to and from this peer flow."""
+        """Return True if frames to and from this peer flow."""
         link = self._links.get(peer)
         return link is not None and link.up > 0
 
     def dials(self, endpoint: str) -> bool:
-        """Whether there is a link to a raft endpoint."""
+        """Return True if there is a link to a Raft endpoint."""
         return endpoint in self._by_endpoint
 
     def is_open(self, endpoint: str, peer: str) -> bool:
-        """Whether `peer` has answered at a raft endpoint."""
+        """Return True if `peer` has answered at a Raft endpoint."""
         link = self._by_endpoint.get(endpoint)
         return link is not None and link.session.state == "open" and link.session.peer_id == peer
 
     def up_count(self) -> int:
-        """How many links are up."""
+        """Number of links that are up."""
         return sum(link.up > 0 for link in self._links.values())
 
     def refusal(self) -> LogboomError | None:
-        """Why every peer refuses us and none ever heard us: this node is not of their cluster."""
+        """Return the peers' refusal if all refuse us and none ever heard us: a foreign cluster."""
         refusals = [link.session.refusal for link in self._links.values()]
         if self._ups or not refusals or None in refusals:
             return None
         return refusals[0]
 
     def removal(self) -> LogboomError | None:
-        """What a peer says that knows this node as removed."""
+        """Return the error of a peer that knows this node as removed."""
         refusals = [link.session.refusal for link in self._links.values()]
         return next((r for r in refusals if r is not None and r.code == "FENCED"), None)
 
     def send(self, peer: str, payload: bytes, out: Effects, now: float) -> None:
-        """Send a raft frame; if the link is not up it is dropped, as the raft node was told."""
+        """Send a Raft frame; drop it if the link is not up, which the Raft node knows."""
         link = self._links.get(peer)
         if link is not None and link.up:
             self._tell(link, [payload], out, now)
@@ -190,7 +193,7 @@ class RaftLinks:
     def from_dialled(
         self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
     ) -> bool:
-        """Take what came over a connection that we dialled; False if it is none of ours."""
+        """Take a message from a connection that we dialled; False if it is not one of ours."""
         link = self._by_endpoint.get(endpoint)
         if link is None:
             return False
@@ -201,7 +204,7 @@ class RaftLinks:
     def from_peer(
         self, message: RaftFrame, batches: Sequence[Frame], out: Effects, now: float
     ) -> None:
-        """Take a frame of a peer that proved who it is; one unknown here may be a guest."""
+        """Take a frame of an authenticated peer; one that is unknown here may be a guest."""
         link = self._links.get(message.sender) or self._guest(message, out, now)
         if link is None:
             return
@@ -233,7 +236,7 @@ class RaftLinks:
                 self._tell(link, [], out, now)
 
     def deadline(self) -> float | None:
-        """When `tick` is wanted next."""
+        """Return when `tick` is due next."""
         wanted: list[float] = []
         for link in self._links.values():
             session = link.session.deadline()
@@ -252,9 +255,9 @@ class RaftLinks:
         return min(wanted, default=None)
 
     def _meet(self, link: _Link, message: RaftFrame, now: float) -> None:
-        """A stream that is new to us."""
+        """Accept a stream that is new to us."""
         if message.number != 0:
-            # Its beginning is lost, or it is the rest of one that we gave up.
+            # Its beginning is lost, or it is the rest of a stream that we gave up.
             self._restart(link)
             return
         unknown = link.number > 1 and message.echo != link.mine
@@ -263,12 +266,12 @@ class RaftLinks:
         link.expected = 1
         link.heard = now
         if stale:
-            # What we have sent went to a peer that has forgotten it, or never heard its beginning.
+            # The peer has forgotten the stream that we sent it, or never heard its beginning.
             self._restart(link, forget=False)
         elif message.echo == link.mine and link.mine:
             self._bring_up(link)
         else:
-            # Let the peer hear its own session as soon as may be.
+            # Let the peer hear its own session as soon as possible.
             link.said = float("-inf")
 
     def _hear(self, link: _Link, message: RaftFrame, batches: Sequence[Frame]) -> None:
@@ -285,7 +288,8 @@ class RaftLinks:
     def _bring_up(self, link: _Link) -> None:
         self._ups += 1
         link.up = self._ups
-        # The peer is up only when it hears its session: at once, not at the next keep-alive.
+        # The peer is up only when it hears its session: send it at once, not at the next
+        # keep-alive.
         link.said = float("-inf")
         self._user.peer_up(link.peer, link.up)
 
@@ -295,14 +299,14 @@ class RaftLinks:
             self._user.peer_down(link.peer)
 
     def _restart(self, link: _Link, *, forget: bool = True) -> None:
-        """End the link and begin a new session when it may."""
+        """End the link, and begin a new session when that is allowed."""
         self._take_down(link)
         if forget:
             link.theirs = 0
         link.restart = True
 
     def _check(self, link: _Link, out: Effects, now: float) -> None:
-        """Follow the connection: a lost or new one ends our stream; begin one where wanted."""
+        """Follow the connection: a lost or new one ends our stream; begin one where one is wanted."""
         session = link.session
         if session.state == "refused" and link.greet_at is None:
             link.greet_at = now + GREET_AGAIN

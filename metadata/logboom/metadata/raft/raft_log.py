@@ -1,7 +1,7 @@
 """PySyncObj's journal over a `JournalStore`: the whole log in memory, every change staged.
 
-It also folds the membership out of the entries, because the newest membership entry in the log
-counts from the moment it is there, committed or not (SAFETY R12).
+It also derives the membership from the entries: the newest membership entry counts as soon as it is
+in the log, committed or not (see docs/SAFETY.md, R12).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RaftLog:
         self.bytes = 0
         """Sum of the entries' lengths."""
         self.cuts = 0
-        """How often a conflicting tail was cut."""
+        """Number of conflicting tails that were truncated."""
         _check_contiguous(stored.entries)
         if snapshot is not None:
             self._open_after(snapshot, stored)
@@ -46,7 +46,7 @@ class RaftLog:
             if stored.entries[0][1] != 1:
                 raise JournalError(
                     f"the journal begins at entry {stored.entries[0][1]} and the snapshot before"
-                    " it is missing: restore the folder, or join anew under a new raft id"
+                    " it is missing: restore the folder, or join again under a new raft id"
                 )
             self._take(stored.entries)
         else:
@@ -54,20 +54,20 @@ class RaftLog:
         if self._commit > self.last_index:
             raise JournalError(
                 f"the journal ends at entry {self.last_index}, but entry {self._commit} was"
-                " committed: restore the folder, or join anew under a new raft id"
+                " committed: restore the folder, or join again under a new raft id"
             )
 
     # -- opening ----------------------------------------------------------------------------
 
     def _open_after(self, snapshot: RaftSnapshot, stored: StoredJournal) -> None:
-        """Begin with the snapshot's two entries and keep what follows them (R7)."""
+        """Begin with the snapshot's two entries, and keep the entries that follow them (R7)."""
         before, last = snapshot.before, snapshot.last
         entries = stored.entries
         self._members_before = frozenset(snapshot.members)
         if entries and entries[0][1] > before[1]:
             raise JournalError(
                 f"the journal begins at entry {entries[0][1]}, after the snapshot's {last[1]}:"
-                " restore the folder, or join anew under a new raft id"
+                " restore the folder, or join again under a new raft id"
             )
         skip = before[1] - entries[0][1] if entries else 0
         if entries[skip : skip + 2] == [before, last]:
@@ -79,12 +79,12 @@ class RaftLog:
         if entries and entries[-1][1] >= last[1] and stored.commit_index >= last[1]:
             raise JournalError(
                 f"journal and snapshot disagree about committed entry {last[1]}: restore the"
-                " folder, or join anew under a new raft id"
+                " folder, or join again under a new raft id"
             )
         self._restart(before, last)
 
     def _take(self, entries: list[Entry]) -> None:
-        """Hold entries that are on the disk already."""
+        """Hold entries that are already on disk."""
         self._entries = list(entries)
         for entry in entries:
             self._note(entry)
@@ -92,24 +92,24 @@ class RaftLog:
     # -- what PySyncObj calls ---------------------------------------------------------------
 
     def add(self, command: bytes, index: int, term: int) -> None:
-        """Append one entry; raises `RaftDivergedError` if it leaves a hole."""
+        """Append one entry; raises `RaftDivergedError` if it would leave a hole."""
         if index != self.last_index + 1:
             raise RaftDivergedError(f"entry {index} does not follow {self.last_index}")
         self._append((command, index, term))
 
     def clear(self) -> None:
-        """Never asked for: a snapshot is installed by `install` alone."""
+        """Fail: only `install` replaces the log, by a snapshot."""
         raise RaftDivergedError("the raft log was asked to forget everything")
 
     def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802 - PySyncObj's name
-        """Cut the tail from a position on; raises rather than cut what is committed."""
+        """Truncate the log at a position; raises rather than remove a committed entry."""
         index = self._entries[position][1] if position < len(self._entries) else None
         if index is None:
             return
         if index <= self._commit:
             raise RaftDivergedError(
                 f"entry {index} was to be cut, but {self._commit} is committed: this member has"
-                " diverged; stop it, keep its folder, and join anew under a new raft id"
+                " diverged; stop it, keep its folder, and join again under a new raft id"
             )
         for command, _, _ in self._entries[position:]:
             self.bytes -= len(command)
@@ -120,7 +120,7 @@ class RaftLog:
         self._disk.cut_from(index)
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802 - PySyncObj's name
-        """Let the log begin at a position: what is before is in the snapshot."""
+        """Remove the entries before a position, which the snapshot contains."""
         if position <= 0:
             return
         index = self._entries[position][1]
@@ -148,7 +148,7 @@ class RaftLog:
             self._disk.put_commit(index)
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802 - PySyncObj's name
-        """The commit index as journalled."""
+        """Return the commit index as journalled."""
         return self._commit
 
     def setCurrentTerm(self, term: int, voted_for: str | None) -> None:  # noqa: N802 - PySyncObj's
@@ -157,18 +157,18 @@ class RaftLog:
         self._disk.put_vote(term, voted_for)
 
     def getCurrentTerm(self) -> int:  # noqa: N802 - PySyncObj's name
-        """The term as journalled."""
+        """Return the term as journalled."""
         return self._term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802 - PySyncObj's name
-        """The vote given in that term."""
+        """Return the vote given in that term."""
         return self._voted_for
 
     def onOneSecondTimer(self) -> None:  # noqa: N802 - PySyncObj's name
-        """Nothing to do: the loop syncs at the end of each turn."""
+        """Do nothing: the loop syncs at the end of each turn."""
 
     def _destroy(self) -> None:
-        """Nothing to do: the store is closed by its owner."""
+        """Do nothing: the owner closes the store."""
 
     # -- ours -------------------------------------------------------------------------------
 
@@ -183,23 +183,23 @@ class RaftLog:
         return self._entries[-1][1] if self._entries else 0
 
     def term_at(self, index: int) -> int | None:
-        """Term of an entry, None if it is not held."""
+        """Return the term of an entry, None if it is not held."""
         position = index - self._entries[0][1]
         if not 0 <= position < len(self._entries):
             return None
         return self._entries[position][2]
 
     def entry_at(self, index: int) -> Entry:
-        """An entry that is held."""
+        """Return an entry that is held."""
         return self._entries[index - self._entries[0][1]]
 
     @property
     def members(self) -> frozenset[str]:
-        """The membership that counts: that of the newest membership entry."""
+        """The current membership: that of the newest membership entry."""
         return self.members_at(self.last_index)
 
     def members_at(self, index: int) -> frozenset[str]:
-        """The membership after an entry."""
+        """Return the membership after an entry."""
         members = self._members_before
         for changed_at, change in self._changes:
             if changed_at <= index:
@@ -208,11 +208,11 @@ class RaftLog:
 
     @property
     def changed_at(self) -> int:
-        """Index of the newest membership entry held, 0 if none is."""
+        """Index of the newest membership entry held, 0 if there is none."""
         return self._changes[-1][0] if self._changes else 0
 
     def install(self, snapshot: RaftSnapshot) -> None:
-        """Replace everything by a snapshot's two entries; they are committed."""
+        """Replace everything by a snapshot's two entries, which are committed."""
         self._members_before = frozenset(snapshot.members)
         self._restart(snapshot.before, snapshot.last)
         self._disk.put_commit(self._commit)

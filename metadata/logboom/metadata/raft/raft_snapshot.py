@@ -23,7 +23,7 @@ _MAGIC: Final = b"LBSNAP"
 
 
 class RaftSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The state after `last`, and what PySyncObj needs to go on from there (SAFETY R7)."""
+    """The state after `last`, and what PySyncObj needs to continue from there (R7)."""
 
     before: Entry
     """The entry before `last`."""
@@ -38,13 +38,13 @@ _decoder = msgspec.msgpack.Decoder(RaftSnapshot)
 
 
 def encode_snapshot(snapshot: RaftSnapshot) -> bytes:
-    """The container's bytes."""
+    """Encode a snapshot."""
     body = msgspec.msgpack.encode(snapshot)
     return _HEAD.pack(_MAGIC, VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(data: bytes) -> RaftSnapshot:
-    """The snapshot in a container; raises `JournalError` if it is damaged or newer than this."""
+    """Decode a snapshot; raises `JournalError` if it is damaged or of a newer format."""
     if len(data) < _HEAD.size:
         raise JournalError(f"the snapshot is damaged: {len(data)} bytes are too few")
     magic, version, checksum = _HEAD.unpack_from(data)
@@ -67,7 +67,7 @@ def decode_snapshot(data: bytes) -> RaftSnapshot:
 
 
 def own_snapshot(data: bytes) -> RaftSnapshot:
-    """The snapshot that this node itself keeps; `JournalError` says how to mend a damaged one."""
+    """Decode this node's own snapshot; the `JournalError` names the remedy if it is damaged."""
     try:
         return decode_snapshot(data)
     except JournalError as error:

@@ -1,4 +1,4 @@
-"""State hashes compared at equal index: the alarm for a state machine that is not deterministic."""
+"""State hashes, compared at equal index: the alarm for a state machine that is not deterministic."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import logging
 _logger = logging.getLogger("logboom.metadata.raft.raft")
 
 _KEPT = 16
-"""Hashes kept of each side; a follower further behind is compared later or not at all."""
+"""Hashes kept of each side; followers that are further behind are compared later or not at all."""
 
 
 class StateHashes:
-    """This node's hashes and the leader's, by the index after which they were taken."""
+    """The hashes of this node and of the leader, by the index after which they were taken."""
 
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
         self._own: dict[int, bytes] = {}
         self._leaders: dict[int, bytes] = {}
         self.mismatches = 0
-        """How many hashes differed; anything but 0 is an alarm."""
+        """Number of hashes that differed; anything but 0 is an alarm."""
         self.compared = 0
-        """How many hashes were compared."""
+        """Number of hashes compared."""
 
     @property
     def newest(self) -> tuple[int, bytes]:
@@ -37,7 +37,7 @@ class StateHashes:
         self._compare(index)
 
     def hear(self, index: int, digest: bytes) -> None:
-        """The leader's hash after an entry."""
+        """Note the leader's hash after an entry."""
         if index and index not in self._leaders:
             self._leaders[index] = digest
             self._compare(index)
@@ -54,7 +54,7 @@ class StateHashes:
             self.mismatches += 1
             _logger.critical(
                 "%s: the state after entry %d differs from the leader's; stop this member, keep"
-                " its folder, and join anew under a new raft id",
+                " its folder, and join again under a new raft id",
                 self._node_id,
                 index,
             )

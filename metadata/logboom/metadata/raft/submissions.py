@@ -1,4 +1,4 @@
-"""Commands on their way into the log: gathered for one turn, shipped by the leader alone (R13)."""
+"""Commands on their way into the log: gathered during a turn, shipped by the leader only (R13)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from logboom.metadata.raft.raft_config import Refusal, SubmitOutcome, SubmitStat
 from logboom.metadata.raft.raft_entries import MembershipChange, pack_commands, split
 
 OnResult = Callable[[SubmitOutcome], None]
-"""Called once with what became of a submitted command, at the end of a turn."""
+"""A callback that is called once, at the end of a turn, with the outcome of a submitted command."""
 
 
 @dataclass(slots=True)
 class CommandBatch:
-    """One raft entry that holds several commands, and who waits for them."""
+    """One Raft entry that holds several commands, and their callbacks."""
 
     entry: bytes
     waiting: list[OnResult]
 
 
 class Submissions:
-    """What was submitted in this turn, and the outcomes that the turn's end gives out."""
+    """The commands submitted in this turn, and the outcomes to deliver at its end."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -33,18 +33,18 @@ class Submissions:
         return bool(self._commands or self._changes)
 
     def add_command(self, term: int, command: bytes, on_result: OnResult) -> None:
-        """A command for the leader's current term."""
+        """Add a command for the leader's current term."""
         if len(command) > self._limit:
             self.refuse(on_result, Refusal.TOO_LARGE)
         else:
             self._commands.append((term, command, on_result))
 
     def add_change(self, term: int, change: MembershipChange, on_result: OnResult) -> None:
-        """A membership change for the leader's current term."""
+        """Add a membership change for the leader's current term."""
         self._changes.append((term, change, on_result))
 
     def take_commands(self, term: int | None) -> list[CommandBatch]:
-        """Everything submitted in `term`, packed; what belongs to another term is refused."""
+        """Take everything submitted in `term`, packed into entries; refuse the rest."""
         commands, self._commands = self._commands, []
         good = [(body, on_result) for at, body, on_result in commands if at == term]
         for at, _, on_result in commands:
@@ -62,7 +62,7 @@ class Submissions:
         return packed
 
     def take_changes(self, term: int | None) -> list[tuple[MembershipChange, OnResult]]:
-        """The changes asked for in `term`; what belongs to another term is refused."""
+        """Take the changes requested in `term`; refuse the rest."""
         changes, self._changes = self._changes, []
         for at, _, on_result in changes:
             if at != term:
@@ -72,22 +72,22 @@ class Submissions:
     # -- outcomes ---------------------------------------------------------------------------
 
     def refuse(self, on_result: OnResult, refusal: Refusal) -> None:
-        """It never entered the log."""
+        """Note that a command did not enter the log and never will."""
         self._due.append((on_result, SubmitOutcome(SubmitStatus.REFUSED, refusal=refusal)))
 
     def unknown(self, waiting: list[OnResult]) -> None:
-        """Leadership was lost while they waited."""
+        """Note that leadership was lost while these waited."""
         outcome = SubmitOutcome(SubmitStatus.UNKNOWN)
         self._due.extend((on_result, outcome) for on_result in waiting)
 
     def applied(self, waiting: list[OnResult], results: list[bytes], index: int, term: int) -> None:
-        """Their entry is applied; a membership change has no result of its own."""
+        """Note that their entry is applied; a membership change has no result of its own."""
         for on_result, result in zip(waiting, results or [b""], strict=True):
             outcome = SubmitOutcome(SubmitStatus.APPLIED, result, index, term)
             self._due.append((on_result, outcome))
 
     def give_out(self) -> None:
-        """Call everybody whose outcome is due."""
+        """Call every callback whose outcome is due."""
         due, self._due = self._due, []
         for on_result, outcome in due:
             on_result(outcome)

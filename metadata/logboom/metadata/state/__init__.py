@@ -1,1 +1,1 @@
-"""The replicated state: tables of brokers, topics and queues, and the commands that change them."""
+"""The replicated state machine: the commands that change the tables of the cluster."""

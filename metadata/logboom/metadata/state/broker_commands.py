@@ -1,8 +1,8 @@
-"""Brokers come and go: registration, fencing, stepping down, removal (Q2, Q3, Q13, R13).
+"""Commands on brokers: registration, fencing, step-down, removal (Q2, Q3, Q13, R13).
 
-Fencing, ISR change and election of all the broker's queues are one command (Q7), and so is what
-becomes of the groups it coordinates. The rule is
-worked out once per distinct standing, not once per queue.
+One command covers fencing, ISR changes and elections of all the broker's queues (Q7), and new
+coordinators for the groups that it coordinated. The result is computed once per distinct replica
+set, not once per queue.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from logboom.metadata.tables.replica_set import ReplicaSet, elect, leave, lose_s
 from logboom.wire.commands import FenceBroker, RegisterBroker, RemoveBroker, StepDown
 
 Change = Callable[[ReplicaSet, int], ReplicaSet]
-"""What becomes of one replica's standing, given the copies that are needed."""
+"""A change of a replica set, given the number of copies that are needed."""
 
 
 def register_broker(cluster: ClusterState, command: RegisterBroker) -> CommandOutcome:
-    """Begin a broker's process: value is its instance epoch.
+    """Register a broker's process; the value is its instance epoch.
 
-    All its leaderships end (Q2); a new store leaves every ISR (Q3), a suspect one every ISR that
-    has another member (Q13). A repeated registration of the same process changes nothing.
+    All leaderships of the broker end, because the new process does not know what the old one
+    acknowledged (Q2). A new store leaves every ISR (Q3); a suspect one leaves every ISR that has
+    another member (Q13). A repeated registration of the same process changes nothing.
     """
     fault = broker_id_fault(command.broker)
     if fault is not None:
@@ -102,7 +103,7 @@ def _doubt(s: ReplicaSet, need: int, broker: str) -> ReplicaSet:
 
 
 def _restart(cluster: ClusterState, broker: BrokerRegistration, change: Change) -> None:
-    """Apply a registration to every queue the broker holds."""
+    """Apply a registration to every queue of which the broker has a replica."""
     known: dict[tuple[ReplicaSet, int, bool], tuple[ReplicaSet, bool]] = {}
     for queue in broker.queues:
         key = (queue.standing, queue.topic.need, queue.topic.config.unclean_election)
@@ -111,7 +112,7 @@ def _restart(cluster: ClusterState, broker: BrokerRegistration, change: Change) 
             before = queue.standing
             led = before.leader == broker.id
             after = change(before, queue.topic.need)
-            # A leadership of before ends even where nobody else can lead: it is given anew.
+            # The old leadership ends even where nobody else can lead: the broker gets a new one.
             if led or after.leader is None or after.leader in after.damaged:
                 after = _elect(cluster, queue, after, last=broker.id if led else None)
             found = known[key] = (after, led)
@@ -134,7 +135,7 @@ def _elect(
 
 
 def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
-    """Fence a silent broker, in the name of the raft leader of `term` (R13)."""
+    """Fence a silent broker, on behalf of the Raft leader of `term` (R13)."""
     if command.term != cluster.term:
         text = f"fence of term {command.term} comes too late: the term is {cluster.term}"
         return refused("STALE_EPOCH", text, epoch=cluster.term)
@@ -150,9 +151,9 @@ def fence_broker(cluster: ClusterState, command: FenceBroker) -> CommandOutcome:
 
 
 def step_down(cluster: ClusterState, command: StepDown) -> CommandOutcome:
-    """A broker stops in good order: it leads no more and counts for no ISR with another member.
+    """Step down: a broker that shuts down leaves its leaderships and every ISR with another member.
 
-    From here on it is fenced, so that nothing waits for it; it comes back by registering.
+    It is fenced from here on, so that nothing waits for it, and returns by registering.
     """
     broker = cluster.brokers.get(command.broker)
     if broker is None:
@@ -181,7 +182,7 @@ def _depart(cluster: ClusterState, broker: BrokerRegistration) -> None:
 
 
 def remove_broker(cluster: ClusterState, command: RemoveBroker) -> CommandOutcome:
-    """Forget a fenced broker that holds no replica."""
+    """Remove a fenced broker that has no replicas."""
     broker = cluster.brokers.get(command.broker)
     if broker is None:
         return unknown_broker(command.broker)

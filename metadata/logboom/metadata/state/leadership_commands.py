@@ -1,8 +1,8 @@
-"""Leaders and ISR of queues, as brokers and operators ask for them (Q6, Q7, Q13, Q14)."""
+"""Commands on leaders and ISRs, from brokers and operators (Q6, Q7, Q13, Q14)."""
 
 from __future__ import annotations
 
-from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue
+from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue, current
 from logboom.metadata.tables.command_outcome import (
     DONE,
     CommandOutcome,
@@ -32,8 +32,8 @@ from logboom.wire.commands import (
 
 
 def alter_isr(cluster: ClusterState, command: AlterIsr) -> CommandOutcome:
-    """Change the ISR of queues that the asking broker leads; value is a code per change."""
-    broker = find_registration(cluster, command.broker, command.instance_epoch)
+    """Change the ISR of queues that the calling broker leads; the value is a code per change."""
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     return CommandOutcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
@@ -53,7 +53,7 @@ def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrCha
     isr = dict(change.isr)
     if broker.id not in isr or not isr.keys() <= set(before.replicas):
         return "INVALID_ARGUMENT"
-    if any(find_registration(cluster, member, epoch) is None for member, epoch in isr.items()):
+    if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
         return "FENCED"
     joined = isr.keys() - set(before.isr)
     if joined & {*before.damaged}:
@@ -62,13 +62,13 @@ def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrCha
         return "DISK_FULL"
     after = set_isr(before, isr.keys(), queue.topic.need)
     cluster.place(queue, _without_damaged(cluster, queue, after))
-    # A change of its own: the asker got what it asked for.
+    # A change of its own: the caller got the ISR that it asked for.
     cluster.place(queue, _relieved(cluster, queue, queue.standing))
     return ""
 
 
 def _without_damaged(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
-    """A damaged replica that was kept for want of another goes as soon as there is one (Q14)."""
+    """Drop a damaged replica from the ISR once another member has joined (Q14)."""
     for broker in s.damaged:
         if broker in s.isr and len(s.isr) > 1:
             s = leave(s, broker, queue.topic.need, trusted=False)
@@ -76,13 +76,13 @@ def _without_damaged(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> Repl
 
 
 def _relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
-    """A member with a full disk that was kept for want of another goes as soon as there is one."""
+    """Drop a member with a full disk from the ISR once enough others have joined."""
     return relieve(s, cluster.full, cluster.alive, queue.topic.need)
 
 
 def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
-    """A broker's disk takes no writes any more, or takes them again."""
-    broker = find_registration(cluster, command.broker, command.instance_epoch)
+    """Note whether a broker's disk accepts writes."""
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     (cluster.full.add if command.full else cluster.full.discard)(broker.id)
@@ -97,8 +97,8 @@ def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
 
 
 def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
-    """Note what a suspect broker holds, and elect where all that could lead are heard (Q13)."""
-    broker = find_registration(cluster, command.broker, command.instance_epoch)
+    """Note a suspect broker's tails, and elect a leader once all candidates have reported (Q13)."""
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for tail in command.tails:
@@ -113,8 +113,8 @@ def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
 
 
 def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcome:
-    """A broker's replicas are damaged, or whole again (Q14)."""
-    broker = find_registration(cluster, command.broker, command.instance_epoch)
+    """Note that a broker's replicas are damaged, or repaired (Q14)."""
+    broker = current(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for topic_id, index in command.queues:
@@ -130,17 +130,17 @@ def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcom
             after = damage(before, broker.id, queue.topic.need)
         if after.leader is None:
             after = _elect(cluster, queue, after)
-        # The replica will be cut: a new epoch ends what its positions of before are worth to the
-        # leader, which would let it into the ISR again for what it held once (Q4, Q6).
+        # The replica will be truncated. A new epoch voids its earlier positions at the leader,
+        # which would otherwise let it into the ISR again for what it once held (Q4, Q6).
         cluster.place(queue, after, anew=not command.mended)
     return DONE
 
 
 def elect_leader(cluster: ClusterState, command: ElectLeader) -> CommandOutcome:
-    """Move a queue's leadership, or give a queue without leader one of its ISR by force.
+    """Move a queue's leadership, or force a leader from the ISR of a queue that has none.
 
-    Without `prefer`: to the first sound ISR member in placement order. Forcing takes what the
-    preferred replica holds as the truth, which is for an operator to decide.
+    Without `prefer`, the first sound ISR member in placement order leads. Forcing declares the log
+    of the preferred replica to be complete, which only an operator can decide.
     """
     topic = cluster.topics.get(command.topic)
     if topic is None:
@@ -178,16 +178,6 @@ def _elect(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
     unclean = topic.config.unclean_election
     tails = cluster.tails_of(queue)
     return elect(s, cluster.alive, topic.need, full=cluster.full, unclean=unclean, tails=tails)
-
-
-def find_registration(
-    cluster: ClusterState, broker_id: str, instance_epoch: int
-) -> BrokerRegistration | None:
-    """The broker if this is its current registration and it is not fenced (Q6)."""
-    broker = cluster.brokers.get(broker_id)
-    if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:
-        return None
-    return broker
 
 
 def _queue(cluster: ClusterState, topic_id: int, index: int) -> Queue | None:

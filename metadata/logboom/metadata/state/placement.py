@@ -1,9 +1,9 @@
-"""Which brokers hold a new topic's queues: pure, deterministic, spread over zones.
+"""The placement of a new topic's queues on brokers: deterministic, spread over zones.
 
-Queue by queue, the best broker by a fixed order of wishes: leaders spread evenly over brokers;
-the replicas of a queue in as many zones as there are; replicas spread evenly; the second replicas
-of one leader's queues on different brokers, so that its load is shared when it dies. Ties go to
-who holds less of other topics, then to the smaller id.
+Queue by queue, brokers are compared by these goals, in this order: leaders are spread evenly over
+brokers; the replicas of a queue are in as many zones as possible; replicas are spread evenly; the
+second replicas of one leader's queues are on different brokers, so that these share its load when
+it fails. Ties go to the broker that holds less of other topics, then to the smaller id.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, eq=False)
 class Candidate:
-    """A live broker and what it holds already, counted in queues."""
+    """A live broker, and the number of queues that it holds already."""
 
     id: str
     zone: str
     preferred: int = 0
-    """Queues of all topics in whose placement it comes first."""
+    """Queues of all topics whose placement it comes first in."""
     held: int = 0
     """Replicas of all topics."""
     topic_preferred: int = 0
-    """The same two for the topic that is being placed."""
+    """The same two numbers for the topic that is being placed."""
     topic_held: int = 0
     seconds: dict[str, int] = field(default_factory=dict)
     """Broker → how often it comes second where this one comes first, in this topic."""
@@ -32,9 +32,9 @@ class Candidate:
 def place_replicas(
     candidates: Sequence[Candidate], queues: int, replicas: int
 ) -> list[tuple[str, ...]]:
-    """Replicas of each new queue, preferred leader first. Needs `replicas` ≤ candidates.
+    """Place the replicas of new queues, preferred leader first. Needs `replicas` ≤ candidates.
 
-    The candidates' counts are moved on, so that a topic may be placed in several calls.
+    The candidates' counts are advanced, so that a topic may be placed in several calls.
     """
     ordered = sorted(candidates, key=lambda c: c.id)
     return [_place_queue(ordered, replicas) for _ in range(queues)]

@@ -1,7 +1,7 @@
-"""First results, kept so that a proposal sent again is answered and not applied again.
+"""First results of proposals, so that a repeated proposal is answered and not applied again.
 
-Part of the replicated state: a retry at the next raft leader, or after a crash, finds it too.
-Time is that of the commands, so that every name server forgets the same.
+They are part of the replicated state, so a retry at the next Raft leader, or after a crash, finds
+them too. Time is that of the commands, so that every name server forgets the same results.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 KEPT_RESULTS: Final = 64
-"""Results per proposer, and so the proposals it may have under way at once."""
+"""Results kept per proposer, and so the number of proposals that it may have in flight."""
 KEPT_MS: Final = 3_600_000
-"""A proposer silent for so long is forgotten; no client retries for an hour."""
+"""Time after which a silent proposer is forgotten; no client retries for an hour."""
 MAX_PROPOSERS: Final = 10_000
 TOO_OLD: Final = b""
-"""Instead of a result: the number is older than all that are kept."""
+"""The answer instead of a result if the number is older than all that are kept."""
 
 
 @dataclass(slots=True)
@@ -28,13 +28,13 @@ class ProposerWindow:
 
 
 class Dedup:
-    """Windows of all proposers, the one used longest ago first."""
+    """The windows of all proposers, least recently used first."""
 
     def __init__(self) -> None:
         self.windows: dict[str, ProposerWindow] = {}
 
     def find(self, proposer: str, number: int) -> bytes | None:
-        """The first result of this proposal; None if it is new, `TOO_OLD` if nobody knows."""
+        """Find the first result of a proposal; None if it is new, `TOO_OLD` if it may be forgotten."""
         window = self.windows.get(proposer)
         if window is None:
             return None
@@ -44,7 +44,7 @@ class Dedup:
         return found
 
     def keep(self, proposer: str, number: int, result: bytes, now_ms: int) -> None:
-        """Keep a first result, and forget what is too old or too much."""
+        """Keep a first result, and forget results beyond the limits of age and number."""
         window = self.windows.pop(proposer, None) or ProposerWindow()
         window.results[number] = result
         window.used_ms = now_ms

@@ -1,4 +1,4 @@
-"""What the replicated state counts, for STATS."""
+"""Counters of the replicated state, for STATS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Figures: TypeAlias = dict[str, int | float | str]
 
 
 def figures_of(state: StateMachine) -> Figures:
-    """Sizes of the tables, and how often a queue's leader changed."""
+    """Return the sizes of the tables and the number of leader changes."""
     cluster = state.cluster
     return {
         "cluster_id": cluster.cluster_id,

@@ -1,7 +1,7 @@
-"""The replicated state of the name servers: `apply(entry) -> result`, the same on every one.
+"""The replicated state machine of the name servers: `apply(entry) -> result`, the same on each.
 
-Pure and deterministic: plain data, no clock, no randomness; time comes inside the entries. Nothing
-raises, except for what a newer version wrote, which stops the node before it goes another way.
+It is deterministic: plain data, no clock, no randomness; time comes from the entries. Nothing
+raises, except for entries of a newer version, which stop the node before its state diverges.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _HANDLERS: Final[dict[type[Command], Callable[[ClusterState, Any], CommandOutcom
 
 
 class StateMachine:
-    """All that the name servers agree on."""
+    """The state machine: the tables of the cluster and the results kept for retries."""
 
     def __init__(self) -> None:
         self.cluster = ClusterState()
@@ -114,7 +114,7 @@ class StateMachine:
         return self.cluster.version
 
     def apply(self, data: bytes) -> bytes:
-        """Apply one encoded `LogEntry`; the encoded `CommandResult`.
+        """Apply one encoded `LogEntry`, and return the encoded `CommandResult`.
 
         Raises:
             JournalError: a newer version of the name server wrote this entry.
@@ -142,9 +142,9 @@ class StateMachine:
         self.cluster.begin()
         try:
             return _HANDLERS[type(entry.command)](self.cluster, entry.command)
-        # Whatever a handler raises is a fault of ours, and one command must not end all.
+        # A handler that raises is a bug of ours, and one command must not end the node.
         except Exception as error:
-            # A bug of ours is the same bug on every name server: they stay equal.
+            # The same bug occurs on every name server, so their states stay equal.
             logger.exception("command %s failed", type(entry.command).__name__)
             return refused("INTERNAL", f"the name server failed on this command: {error!r}")
 
@@ -153,11 +153,11 @@ class StateMachine:
         return encode_result(CommandResult(self.cluster.version, code, text, fields or {}, value))
 
     def snapshot(self) -> bytes:
-        """The whole state, canonical: equal states give equal bytes."""
+        """Encode the whole state canonically: equal states give equal bytes."""
         return encode_snapshot(self.cluster, self.dedup)
 
     def restore(self, data: bytes) -> None:
-        """Replace the whole state by a snapshot's.
+        """Replace the whole state by that of a snapshot.
 
         Raises:
             JournalError: it is malformed or of a newer format.

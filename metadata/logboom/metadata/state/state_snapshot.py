@@ -1,7 +1,7 @@
-"""The state as canonical, versioned msgpack, and back.
+"""The state as canonical, versioned msgpack.
 
-Canonical: tables are sorted, so equal states give equal bytes whatever way they came about. What
-is derived is left out. Queues name their standing by number, since thousands share one.
+Tables are sorted, so that equal states give equal bytes however they came about. Derived values are
+left out. Queues refer to their replica set by number, because thousands share one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from logboom.wire.transactions import DecisionView
 from logboom.wire.view import TopicConfig
 
 SNAPSHOT_FORMAT: Final = 4
-"""1: without groups, 2: without transactions, 3: without full disks. They are still written while there is none: older
-name servers read them, and the state's hash is the same on both."""
+"""Newest format. Format 1 is without groups, 2 without transactions, 3 without full disks. These
+are still written while they suffice: older name servers can read them, and the hash of the state is
+the same on both."""
 
 StandingKey: TypeAlias = tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]
 
@@ -60,7 +61,7 @@ class _TopicRow(Struct, frozen=True, array_like=True):
     created_ms: int
     version: int
     queues: list[tuple[int, int, int]]
-    """(number of the standing, leader epoch, version)."""
+    """(number of the replica set, leader epoch, version)."""
 
 
 class _Snapshot(Struct, frozen=True, array_like=True):
@@ -80,7 +81,7 @@ class _Snapshot(Struct, frozen=True, array_like=True):
     name_servers: list[tuple[str, str, str]]
     former_name_servers: list[str]
     windows: list[tuple[str, int, list[tuple[int, bytes]]]]
-    """Of proposers, the one used longest ago first: the order is state."""
+    """Windows of proposers, least recently used first; the order is part of the state."""
 
 
 class _SnapshotWithGroups(_Snapshot, frozen=True, array_like=True):
@@ -91,12 +92,12 @@ class _SnapshotWithGroups(_Snapshot, frozen=True, array_like=True):
 class _SnapshotWithTransactions(_SnapshotWithGroups, frozen=True, array_like=True):
     apps: list[AppRow] = []
     decisions: list[DecisionView] = []
-    """Those that not all queues have reported."""
+    """Decisions that some queues have not reported yet."""
 
 
 class _SnapshotWithRoom(_SnapshotWithTransactions, frozen=True, array_like=True):
     full: list[str] = []
-    """Brokers whose disks take no writes."""
+    """Brokers whose disks accept no writes."""
 
 
 class _Format(Struct, frozen=True, array_like=True):
@@ -113,7 +114,7 @@ _decode_format: Final = msgspec.msgpack.Decoder(_Format).decode
 
 
 def encode_snapshot(cluster: ClusterState, dedup: Dedup) -> bytes:
-    """The whole state."""
+    """Encode the whole state."""
     standings = {q.standing.key() for topic in cluster.topics.values() for q in topic.queues}
     keys = sorted(standings)
     numbers = {key: number for number, key in enumerate(keys)}
@@ -149,7 +150,7 @@ def encode_snapshot(cluster: ClusterState, dedup: Dedup) -> bytes:
 
 
 def _newest_parts(cluster: ClusterState) -> tuple[Callable[..., _Snapshot], tuple[object, ...]]:
-    """The oldest format that can hold this state, and what it has beyond the first."""
+    """Return the oldest format that can hold this state, and its parts beyond the first format."""
     groups = (group_rows(cluster), cluster.groups.next_id)
     decided = (app_rows(cluster.transactions), decision_rows(cluster.transactions))
     if cluster.full:
@@ -192,8 +193,11 @@ def _topic_row(
 
 
 def _config_row(config: TopicConfig) -> msgspec.Raw:
-    """The settings without the newest ones as long as these are as they are by default: then name
-    servers that do not know them read all, and agree on the state's hash."""
+    """Encode a topic's settings, without the newest ones while these have their defaults.
+
+    Name servers that do not know the newest settings can then read the snapshot, and agree on the
+    hash of the state.
+    """
     values = list(msgspec.structs.astuple(config))
     while len(values) > _FIRST_SETTINGS and values[-1] == _DEFAULTS[len(values) - 1]:
         del values[-1]
@@ -201,7 +205,7 @@ def _config_row(config: TopicConfig) -> msgspec.Raw:
 
 
 def decode_snapshot(data: bytes) -> tuple[ClusterState, Dedup]:
-    """The state of a snapshot.
+    """Decode a snapshot.
 
     Raises:
         JournalError: it is malformed or of a newer format.
@@ -229,7 +233,7 @@ def _cluster(stored: _SnapshotWithRoom) -> ClusterState:
     cluster.next_instance_epoch = stored.next_instance_epoch
     cluster.next_topic_id = stored.next_topic_id
     cluster.next_producer_id = stored.next_producer_id
-    # What was deleted before the snapshot is not known here.
+    # Deletions before the snapshot are not known here.
     cluster.topic_changes = ChangeIndex(stored.version)
     cluster.broker_changes = ChangeIndex(stored.version)
     for row in stored.brokers:

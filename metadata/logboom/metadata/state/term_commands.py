@@ -1,4 +1,4 @@
-"""The name servers' own affairs: terms, founding, and who joins or leaves (R9, R12, R13)."""
+"""Commands that name servers make for themselves: terms, founding, membership (R9, R12, R13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logboom.wire.commands import NewTerm
 
 
 def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
-    """A raft leader begins; fences of other terms are refused from here on (R13)."""
+    """Begin a Raft leader's term; fences of other terms are refused from here on (R13)."""
     if command.term < cluster.term:
         text = f"term {command.term} comes too late: the term is {cluster.term}"
         return refused("STALE_EPOCH", text, epoch=cluster.term)
@@ -23,7 +23,7 @@ def new_term(cluster: ClusterState, command: NewTerm) -> CommandOutcome:
 
 
 def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandOutcome:
-    """Where a name server listens that is about to join. The same again changes nothing."""
+    """Note the endpoints of a name server that is about to join; idempotent."""
     fault = broker_id_fault(command.name_server)
     if fault is not None:
         return refused("INVALID_NAME", fault.replace("broker", "name server", 1))
@@ -40,7 +40,7 @@ def note_name_server(cluster: ClusterState, command: NoteNameServer) -> CommandO
 
 
 def forget_name_server(cluster: ClusterState, command: ForgetNameServer) -> CommandOutcome:
-    """A name server has left the group."""
+    """Note that a name server has left the group."""
     cluster.name_servers.pop(command.name_server, None)
     cluster.former_name_servers[command.name_server] = None
     cluster.bump()

@@ -1,8 +1,8 @@
-"""Topics: create with placement, alter, delete; and the producer ids."""
+"""Commands on topics (create with placement, alter, delete) and producer ids."""
 
 from __future__ import annotations
 
-from logboom.metadata.groups.group_subscriptions import topic_gone, topic_grew
+from logboom.metadata.groups.group_subscriptions import remove_topic, topic_grew
 from logboom.metadata.state.placement import Candidate, place_replicas
 from logboom.metadata.tables.cluster_state import ClusterState, Queue, Topic, needed_copies
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, refused, unknown_topic
@@ -15,7 +15,7 @@ from logboom.wire.view import TopicConfig
 
 
 def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
-    """Create a topic on the live brokers; value is its id, which is never used again."""
+    """Create a topic on the live brokers; the value is its id, which is never reused."""
     fault = topic_name_fault(command.name)
     if fault is not None:
         return refused("INVALID_NAME", fault)
@@ -39,7 +39,7 @@ def create_topic(cluster: ClusterState, command: CreateTopic) -> CommandOutcome:
 
 
 def alter_topic(cluster: ClusterState, command: AlterTopic) -> CommandOutcome:
-    """Change settings, and the number of queues upward."""
+    """Change settings, or increase the number of queues."""
     topic = cluster.topics.get(command.name)
     if topic is None:
         return unknown_topic(command.name)
@@ -76,14 +76,8 @@ def delete_topic(cluster: ClusterState, command: DeleteTopic) -> CommandOutcome:
     return DONE
 
 
-def remove_topic(cluster: ClusterState, topic: Topic) -> None:
-    """Take a topic out of all tables, those of the groups too."""
-    cluster.drop_topic(topic)
-    topic_gone(cluster, topic)
-
-
 def allocate_producer_ids(cluster: ClusterState, command: AllocateProducerIds) -> CommandOutcome:
-    """Reserve producer ids; value is the first."""
+    """Reserve producer ids; the value is the first."""
     if not 1 <= command.count <= MAX_PRODUCER_IDS:
         text = f"{command.count} producer ids: ask for 1 to {MAX_PRODUCER_IDS}"
         return refused("INVALID_ARGUMENT", text)
@@ -98,7 +92,7 @@ def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> Non
     changed, topic.need = need != topic.need, need
     for queue in topic.queues:
         before = queue.standing
-        # Where fewer copies are needed now the HW may move, and who was eligible is no longer.
+        # Where fewer copies are needed now, the HW may advance, and eligible replicas cease to be.
         after = set_isr(before, before.isr, need)
         if after.leader is None:
             tails = cluster.tails_of(queue)
@@ -114,8 +108,8 @@ def _set_config(cluster: ClusterState, topic: Topic, config: TopicConfig) -> Non
             after = relieve(after, cluster.full, cluster.alive, need)
         cluster.place(queue, after)
         if changed:
-            # A leader that counts by the old number must not shrink the ISR before it has seen
-            # the new one: its version is stale (Q7).
+            # A leader that counts by the old number must not shrink the ISR before it has seen the
+            # new one; the new version makes its requests stale (Q7).
             queue.version += 1
     cluster.touch_topic(topic)
 
@@ -139,7 +133,7 @@ def _add_queues(cluster: ClusterState, topic: Topic, count: int, replicas: int) 
 
 
 def _count(candidates: dict[str, Candidate], replicas: tuple[str, ...]) -> None:
-    """Let what the topic has already weigh in the placement of its new queues."""
+    """Count what the topic has already towards the placement of its new queues."""
     for position, broker in enumerate(replicas):
         candidate = candidates.get(broker)
         if candidate is None:

@@ -1,8 +1,8 @@
-"""The replicated tables: brokers, topics, queues, name servers, and what changed when.
+"""The replicated tables: brokers, topics, queues, name servers, and the versions of their changes.
 
-Plain data and the few primitives that keep its indexes true: which queues a broker holds, which
-topics and brokers changed since a version, which queues another than the preferred replica leads.
-The rules are in the `*_commands` modules.
+They are plain data, with the few primitives that keep derived indexes correct: the queues of a
+broker, the topics and brokers changed since a version, and the queues that are not led by their
+preferred replica. The rules are in the `*_commands` modules.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class BrokerRegistration:
     alive: bool
     version: int
     preferred: int = 0
-    """Queues in whose placement it comes first (derived)."""
+    """Queues whose placement it comes first in (derived)."""
     queues: dict[Queue, None] = field(default_factory=dict)
-    """Queues of which it holds a replica (derived)."""
+    """Queues of which it has a replica (derived)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,8 @@ class Queue:
     epoch: int = 1
     """Leader epoch."""
     version: int = 1
-    """Grows with every change of standing, epoch, or of what the HW may do."""
+    """Grows with every change of the replica set, of the epoch, or of the rule that moves the HW.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -58,18 +59,18 @@ class Topic:
     version: int
     queues: list[Queue] = field(default_factory=list)
     need: int = 1
-    """Copies without which the HW does not move: min(min_in_sync, replicas) (Q7; derived)."""
+    """Copies that the HW needs to advance: min(min_in_sync, replicas) (Q7; derived)."""
     view: TopicView | None = None
     """The cached view of this version."""
 
     @property
     def replicas(self) -> int:
-        """Copies of each queue."""
+        """The number of replicas of each queue."""
         return len(self.queues[0].standing.replicas)
 
 
 class ClusterState:
-    """All that the name servers agree on, except the results kept for retries."""
+    """Everything that the name servers agree on, except the results kept for retries."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -78,7 +79,7 @@ class ClusterState:
         self.raft_leader = ""
         """Leader of that term."""
         self.clock_ms = 0
-        """Greatest time that any command carried."""
+        """The latest time that any command carried."""
         self.version = 0
         self.next_instance_epoch = 1
         self.next_topic_id = 1
@@ -89,76 +90,76 @@ class ClusterState:
         self.tails: dict[tuple[int, int], dict[str, Tail]] = {}
         """(topic id, queue) → broker → tail, reported by suspect brokers."""
         self.name_servers: dict[str, tuple[str, str]] = {}
-        """Added name servers: id → (endpoint, raft endpoint)."""
+        """Name servers that were added: id → (endpoint, Raft endpoint)."""
         self.former_name_servers: dict[str, None] = {}
-        """Removed ones; their ids are not used again (R9)."""
+        """Name servers that were removed; their ids are not reused (R9)."""
         self.alive: set[str] = set()
         """Brokers that are not fenced (derived)."""
         self.full: set[str] = set()
-        """Those of them whose disks take no writes."""
+        """Live brokers whose disks accept no writes."""
         self.displaced: dict[Queue, None] = {}
-        """Queues led by another than the preferred replica (derived)."""
+        """Queues that are not led by their preferred replica (derived)."""
         self.topic_changes: ChangeIndex[str] = ChangeIndex()
         self.broker_changes: ChangeIndex[str] = ChangeIndex()
         self.groups = ConsumerGroups(self.bump)
         """Consumer groups."""
         self.transactions = TransactionTable(self.bump)
-        """What is decided on transactions."""
+        """Decisions on transactions."""
         self.elections = 0
-        """Changes of leader applied since this process began (a counter for STATS)."""
+        """Leader changes applied since this process started (a counter for STATS)."""
         self._next_version = 1
 
     # ── versions ────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> None:
-        """A command begins: what changes from here on gets the next version."""
+        """Begin a command: what it changes gets the next version."""
         self._next_version = self.version + 1
 
     def bump(self) -> int:
-        """Something visible changed: the command's version."""
+        """Note a visible change, and return the command's version."""
         self.version = self._next_version
         return self.version
 
     def touch_topic(self, topic: Topic) -> None:
-        """A topic came or changed."""
+        """Note that a topic was created or changed."""
         if topic.version != self._next_version or topic.view is not None:
             topic.version = self.bump()
             topic.view = None
             self.topic_changes.touch(topic.name, topic.version)
 
     def touch_broker(self, broker: BrokerRegistration) -> None:
-        """A broker came or changed."""
+        """Note that a broker was added or changed."""
         broker.version = self.bump()
         self.broker_changes.touch(broker.id, broker.version)
 
     # ── tables ──────────────────────────────────────────────────────────────────────────────────
 
     def add_broker(self, broker: BrokerRegistration) -> None:
-        """Put a broker into the tables."""
+        """Add a broker to the tables."""
         self.brokers[broker.id] = broker
         if broker.alive:
             self.alive.add(broker.id)
 
     def set_alive(self, broker: BrokerRegistration, alive: bool) -> None:
-        """Fence a broker, or let it live."""
+        """Fence a broker, or mark it live."""
         broker.alive = alive
-        # A process says anew what its disk is like.
+        # A new process reports again whether its disk is full.
         self.full.discard(broker.id)
         (self.alive.add if alive else self.alive.discard)(broker.id)
 
     def drop_broker(self, broker: BrokerRegistration) -> None:
-        """Forget a broker that holds no replica."""
+        """Remove a broker that has no replicas."""
         del self.brokers[broker.id]
         self.alive.discard(broker.id)
         self.broker_changes.drop(broker.id, self.bump())
 
     def add_topic(self, topic: Topic) -> None:
-        """Put a topic without queues into the tables."""
+        """Add a topic without queues to the tables."""
         self.topics[topic.name] = topic
         self.topics_by_id[topic.id] = topic
 
     def add_queue(self, queue: Queue) -> None:
-        """Put a topic's next queue into the tables."""
+        """Add a topic's next queue to the tables."""
         queue.topic.queues.append(queue)
         replicas = queue.standing.replicas
         for replica in replicas:
@@ -168,7 +169,7 @@ class ClusterState:
             self.displaced[queue] = None
 
     def drop_topic(self, topic: Topic) -> None:
-        """Take a topic and its queues out of the tables."""
+        """Remove a topic and its queues from the tables."""
         for queue in topic.queues:
             for replica in queue.standing.replicas:
                 del self.brokers[replica].queues[queue]
@@ -181,12 +182,15 @@ class ClusterState:
         self.topic_changes.drop(topic.name, self.bump())
 
     def tails_of(self, queue: Queue) -> dict[str, Tail]:
-        """The reported tails of a queue's suspect replicas; do not change it."""
+        """Return the tails reported by a queue's suspect replicas; do not modify it."""
         found = self.tails.get((queue.topic.id, queue.index))
         return found if found is not None else dict(NO_TAILS)
 
     def place(self, queue: Queue, after: ReplicaSet, *, anew: bool = False) -> None:
-        """Give a queue its next standing; `anew`: the same leader leads in a new epoch (Q2)."""
+        """Give a queue its next replica set.
+
+        With `anew` the same leader leads in a new epoch (Q2).
+        """
         before = queue.standing
         moved = after.leader != before.leader or (anew and after.leader is not None)
         if after is before and not moved:
@@ -207,7 +211,7 @@ class ClusterState:
     # ── views ───────────────────────────────────────────────────────────────────────────────────
 
     def broker_view(self, broker: BrokerRegistration) -> BrokerView:
-        """What WATCH tells of a broker."""
+        """Return the view of a broker that WATCH sends."""
         return BrokerView(
             broker.id,
             broker.endpoint,
@@ -218,7 +222,7 @@ class ClusterState:
         )
 
     def topic_view(self, topic: Topic) -> TopicView:
-        """What WATCH tells of a topic; cached until its next change."""
+        """Return the view of a topic that WATCH sends, cached until its next change."""
         if topic.view is None:
             queues: list[QueueView] = []
             for q in topic.queues:
@@ -230,5 +234,18 @@ class ClusterState:
 
 
 def needed_copies(config: TopicConfig, replicas: int) -> int:
-    """min(min_in_sync, replicas); min_in_sync 0 is a majority (1→1, 2→2, 3→2)."""
+    """Return min(min_in_sync, replicas), where min_in_sync 0 means a majority (1→1, 2→2, 3→2)."""
     return min(config.min_in_sync or replicas // 2 + 1, replicas)
+
+
+def current(
+    cluster: ClusterState, broker_id: str, instance_epoch: int
+) -> BrokerRegistration | None:
+    """Return a broker if this is its current registration and it is not fenced, else None.
+
+    A process that registered earlier may no longer speak for the broker (see docs/SAFETY.md, Q6).
+    """
+    broker = cluster.brokers.get(broker_id)
+    if broker is None or not broker.alive or broker.instance_epoch != instance_epoch:
+        return None
+    return broker

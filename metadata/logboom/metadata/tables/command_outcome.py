@@ -1,4 +1,4 @@
-"""What applying one command comes to, before the metadata version is known."""
+"""Outcomes of commands, before the metadata version is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class CommandOutcome(NamedTuple):
-    """An error code (empty: done) with its one line and fields, or a value."""
+    """An error code (empty on success) with its one line and fields, or a value."""
 
     code: str = ""
     text: str = ""
@@ -23,29 +23,29 @@ DONE: Final = CommandOutcome()
 
 
 def refused(code: str, text: str, **fields: str | int | None) -> CommandOutcome:
-    """The command changed nothing; `text` says why and how to mend it."""
+    """Build the outcome of a command that changed nothing; `text` gives the reason and the remedy."""
     return CommandOutcome(code, text, fields)
 
 
 def unknown_topic(name: str) -> CommandOutcome:
-    """UNKNOWN_TOPIC."""
+    """Build UNKNOWN_TOPIC."""
     return refused("UNKNOWN_TOPIC", unknown_topic_text(name), topic=name)
 
 
 def unknown_broker(broker: str) -> CommandOutcome:
-    """UNKNOWN_BROKER."""
+    """Build UNKNOWN_BROKER."""
     text = f"broker {broker!r} is not registered: see `logboom cluster status` for those that are"
     return refused("UNKNOWN_BROKER", text, broker=broker)
 
 
 def unknown_group(name: str) -> CommandOutcome:
-    """UNKNOWN_GROUP."""
+    """Build UNKNOWN_GROUP."""
     text = f"group {name!r} does not exist: it is made when its first member joins"
     return refused("UNKNOWN_GROUP", text, group=name)
 
 
 def not_coordinator(group: ConsumerGroup, epoch: int) -> CommandOutcome:
-    """NOT_COORDINATOR: another broker coordinates, or the same one in another epoch than this."""
+    """Build NOT_COORDINATOR, for another broker, or for another epoch of the same one."""
     text = (
         f"group {group.name!r} is coordinated by {group.coordinator or 'nobody'} in epoch "
         f"{group.coordinator_epoch}, not {epoch}: ask there"
@@ -57,5 +57,5 @@ def not_coordinator(group: ConsumerGroup, epoch: int) -> CommandOutcome:
 
 
 def fenced(broker: str) -> CommandOutcome:
-    """FENCED: the instance epoch is not that of the broker's current registration."""
+    """Build FENCED: the instance epoch is not that of the broker's current registration."""
     return refused("FENCED", f"broker {broker!r} is fenced: it must register again", broker=broker)

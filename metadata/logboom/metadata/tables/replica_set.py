@@ -1,8 +1,8 @@
-"""Where a queue stands, and the pure rules that change it: ISR, eligible replicas, elections.
+"""The replica set of a queue and the rules that change it: ISR, eligible replicas, elections.
 
-A `ReplicaSet` is immutable and interned: thousands of queues share one object, so a rule worked out
-for one of them holds for all (that is what keeps fencing a broker of a large cluster fast).
-Every function takes a standing and gives the next one; none knows epochs or versions.
+A `ReplicaSet` is immutable and interned. Thousands of queues share one object, so a rule that is
+evaluated for one of them holds for all; this keeps fencing a broker of a large cluster fast. Every
+function takes a replica set and returns the next one. None knows epochs or versions.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ NO_TAILS: Final[Mapping[str, Tail]] = {}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaSet:
-    """Replicas of a queue and what each of them is good for. Compared by identity: see `intern_replica_set`.
+    """The replicas of a queue and the role of each. Compared by identity: see `intern_replica_set`.
 
     isr ⊆ replicas and is never empty; the leader, if any, is in it. eligible ∩ isr is empty.
     """
 
     replicas: Ids
-    """In placement order; the first is preferred as leader."""
+    """In placement order; the first is the preferred leader."""
     leader: str | None
     isr: Ids
     """In placement order."""
     eligible: Ids = ()
-    """Outside the ISR but holding all below the HW (Q7)."""
+    """Outside the ISR, but holding everything committed (Q7)."""
     suspect: Ids = ()
     """May have lost synced data (Q13), until in the ISR again."""
     damaged: Ids = ()
-    """Said so themselves (Q14), until mended."""
+    """Reported as damaged (Q14), until repaired."""
     lost: Ids = ()
-    """Last ISR member whose store was replaced (Q3): holds nothing, must not lead by itself."""
+    """The last ISR member, if its store was replaced (Q3): it holds nothing and must not be
+    elected."""
 
     shown: tuple[list[str], list[str], list[str]] = field(init=False)
-    """(replicas, isr, eligible) for views, which share them: not to be changed."""
+    """(replicas, isr, eligible) for views, which share them; do not modify."""
 
     def __post_init__(self) -> None:
-        """Make the lists once for all queues that stand so."""
+        """Build the lists once for all queues that share this replica set."""
         shown = (list(self.replicas), list(self.isr), list(self.eligible))
         object.__setattr__(self, "shown", shown)
 
     @property
     def displaced(self) -> bool:
-        """Whether another than the preferred replica leads."""
+        """True if the leader is not the preferred replica."""
         return self.leader is not None and self.leader != self.replicas[0]
 
     def key(self) -> tuple[Ids, str, Ids, Ids, Ids, Ids, Ids]:
-        """Its value, sortable; a leader of None is ""."""
+        """Return its value as a sortable tuple; a leader of None is ""."""
         return (
             self.replicas,
             self.leader or "",
@@ -77,7 +78,7 @@ def intern_replica_set(
     damaged: Iterable[str] = (),
     lost: Iterable[str] = (),
 ) -> ReplicaSet:
-    """The standing of this value; sets are put into placement order."""
+    """Return the replica set of this value; sets are put into placement order."""
 
     def ordered(ids: Iterable[str]) -> Ids:
         wanted = set(ids)
@@ -93,7 +94,7 @@ def intern_replica_set(
         ordered(lost),
     )
     if len(_interned) > _MAX_INTERNED:
-        # A cache only: two equal standings that are two objects cost memory, nothing else.
+        # This is only a cache: equal replica sets that are two objects cost nothing but memory.
         _interned.clear()
     return _interned.setdefault(made.key(), made)
 
@@ -124,10 +125,10 @@ def _without(ids: Iterable[str], gone: str) -> Ids:
 
 
 def set_isr(s: ReplicaSet, isr: Collection[str], need: int) -> ReplicaSet:
-    """Another ISR; who left it below `need` copies stays eligible, until it is back (Q7).
+    """Set the ISR; below `need` copies, former members stay eligible until it has recovered (Q7).
 
-    Below `need` the HW does not move, so whoever was in the ISR or eligible before still holds
-    all below it. A replica that was let into the ISR is no longer suspect.
+    Below `need` copies the HW does not advance, so a replica that was in the ISR or eligible before
+    still holds everything committed. A replica that joins the ISR is no longer suspect.
     """
     eligible: Iterable[str] = ()
     if len(isr) < need:
@@ -146,9 +147,9 @@ def set_isr(s: ReplicaSet, isr: Collection[str], need: int) -> ReplicaSet:
 
 
 def leave(s: ReplicaSet, broker: str, need: int, *, trusted: bool) -> ReplicaSet:
-    """A replica leaves the ISR, unless it is its last member, and leads no more.
+    """Remove a replica from leadership, and from the ISR unless it is the last member.
 
-    `trusted` False: what it holds is in doubt or gone, so it is not eligible either.
+    If it is not `trusted`, its data is in doubt or gone, so it is not eligible either.
     """
     isr = _without(s.isr, broker)
     left = set_isr(s, isr, need) if isr and broker in s.isr else s
@@ -158,9 +159,9 @@ def leave(s: ReplicaSet, broker: str, need: int, *, trusted: bool) -> ReplicaSet
 
 
 def lose_store(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
-    """A replica's store was replaced by an empty one: it leaves every ISR (Q3).
+    """Note that a replica's store was replaced by an empty one: it leaves every ISR (Q3).
 
-    As last ISR member it stays there in name, lest the ISR be empty, but as one that lost all.
+    As the last member it stays, because an ISR is never empty, but it is marked as having lost all.
     """
     left = leave(s, broker, need, trusted=False)
     lost = {*left.lost, broker} if broker in left.isr else set(left.lost) - {broker}
@@ -174,28 +175,28 @@ def lose_store(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
 
 
 def mark_suspect(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
-    """A replica may have lost synced data: out of the ISR if it has another member (Q13)."""
+    """Note that a replica may have lost synced data; it leaves an ISR with other members (Q13)."""
     left = leave(s, broker, need, trusted=True)
     return _with(left, leader=left.leader, suspect={*left.suspect, broker})
 
 
 def damage(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
-    """A replica says that it is damaged: out of the ISR first (Q14)."""
+    """Note that a replica reports damage; it leaves an ISR with other members (Q14)."""
     marked = _with(s, leader=s.leader, damaged={*s.damaged, broker})
     return leave(marked, broker, need, trusted=False)
 
 
 def mark_repaired(s: ReplicaSet, broker: str) -> ReplicaSet:
-    """A damaged replica is whole again and may be led and grown as any other."""
+    """Note that a damaged replica is repaired and may join the ISR and lead again."""
     return _with(s, leader=s.leader, damaged=_without(s.damaged, broker))
 
 
 def relieve(s: ReplicaSet, full: Collection[str], alive: Collection[str], need: int) -> ReplicaSet:
-    """The standing without the ISR members whose disks are full, if the others are enough.
+    """Remove ISR members whose disks are full, if the others are enough.
 
-    A member that takes no writes holds the HW up, as leader or as follower. Where fewer than `need`
-    copies have room nothing is gained without it, and it stays: also as leader, since it may be the
-    first that has room again.
+    A member that accepts no writes holds up the HW, as leader or as follower. Where fewer than
+    `need` copies have room, nothing is gained without it and it stays, even as leader, because it
+    may be the first to have room again.
     """
     stay = [broker for broker in s.isr if broker not in full]
     if len(stay) == len(s.isr) or len(stay) < need:
@@ -219,12 +220,12 @@ def elect(
     last: str | None = None,
     tails: Mapping[str, Tail] = NO_TAILS,
 ) -> ReplicaSet:
-    """The standing with the best leader there is now, or with none.
+    """Elect the best leader that is available now, or none.
 
-    In this order: a sound ISR member, a sound eligible replica (the ISR is then it alone), the
-    greatest tail if all candidates are suspect (Q13), a damaged ISR member (Q14), and, where the
-    topic asks for it, any replica. `last` is taken only if no other of its class can, one of those
-    whose disks are `full` only if no other of its class has room.
+    The order of preference is: a sound ISR member; a sound eligible replica (which becomes the only
+    ISR member); the greatest tail, if all candidates are suspect (Q13); a damaged ISR member (Q14);
+    and, if the topic allows unclean elections, any replica. Within a class, `last` and brokers
+    whose disks are `full` come last.
     """
     order = s.replicas if last is None else (*_without(s.replicas, last), last)
     if full:
@@ -241,7 +242,7 @@ def elect(
     if greatest is not None:
         return _lead_alone(s, greatest, need)
     for broker in order:
-        # One that lost its store has nothing to serve, damaged or not.
+        # A replica that lost its store has nothing to serve, damaged or not.
         if broker in alive and broker in s.isr and broker in s.damaged and broker not in s.lost:
             return _with(s, leader=broker)
     if unclean:
@@ -252,7 +253,7 @@ def elect(
 
 
 def _lead_alone(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
-    """Lead as the only ISR member, or within the ISR if already there."""
+    """Make a replica leader as the only ISR member, or within the ISR if it is a member already."""
     placed = s if broker in s.isr else set_isr(s, (broker,), need)
     return _with(placed, leader=broker, suspect=_without(placed.suspect, broker))
 
@@ -260,11 +261,11 @@ def _lead_alone(s: ReplicaSet, broker: str, need: int) -> ReplicaSet:
 def _greatest_suspect(
     s: ReplicaSet, alive: Collection[str], tails: Mapping[str, Tail]
 ) -> str | None:
-    """Who leads if all that could are suspect: the greatest (last epoch, end) of all that do.
+    """Find the leader if all candidates are suspect: the greatest (last epoch, end) reported.
 
-    All candidates must have been heard, unless one replica alone is suspect. Suspects that are no
-    candidates are compared too: a log with a greater tail misses nothing that a smaller one has.
-    If the greatest is away now, it is waited for.
+    All candidates must have reported, unless one replica alone is suspect. Suspects that are no
+    candidates are compared too, because a log with a greater tail misses nothing that a smaller one
+    has. If the greatest is not available, the election waits for it.
     """
     candidates = {*s.isr, *s.eligible} - {*s.damaged, *s.lost}
     if not candidates or not candidates <= set(s.suspect):
@@ -275,15 +276,15 @@ def _greatest_suspect(
     if not candidates <= set(tails):
         return None
     heard = [r for r in s.suspect if r in tails and r not in s.damaged and r not in s.lost]
-    # max takes the first of equals: placement order.
+    # max returns the first of equals, in placement order.
     greatest = max(heard, key=lambda r: tails[r])
     return greatest if greatest in alive else None
 
 
 def force_leader(s: ReplicaSet, broker: str) -> ReplicaSet:
-    """This replica leads alone and what it holds is the truth: messages may be lost.
+    """Make a replica the only ISR member and declare its log complete; messages may be lost.
 
-    The others are no longer eligible: what they hold beyond it is no part of the queue.
+    The others are no longer eligible: what they hold beyond this log is not part of the queue.
     """
     return _with(
         s,

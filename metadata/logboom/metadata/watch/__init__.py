@@ -1,1 +1,1 @@
-"""WATCH: who follows the metadata, and what they are told."""
+"""WATCH: requests that follow the metadata, and their answers."""

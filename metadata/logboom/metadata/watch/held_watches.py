@@ -1,4 +1,4 @@
-"""Held WATCH requests: woken by what they are interested in, with exact deadlines (R14)."""
+"""Held WATCH requests, woken by the changes they are interested in, with exact deadlines (R14)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from logboom.wire.actor import PeerAddress
 
 MAX_HOLDS: Final = 50_000
-"""Watches held at once; more are answered BUSY."""
+"""Maximum number of held requests; more are answered BUSY."""
 MAX_NAMES: Final = 2_000_000
-"""Names of topics and groups that they wait for, together."""
+"""Maximum number of topic and group names in all held requests."""
 MAX_WAIT_S: Final = 60.0
-"""Seconds that one is held at most."""
+"""Maximum seconds for which a request is held."""
 
 
 @dataclass(slots=True)
@@ -24,41 +24,41 @@ class HeldWatch:
     address: PeerAddress
     id: int
     version: int
-    """Nothing older than this may be answered."""
+    """The answer must not be older than this."""
     topics: frozenset[str] | None
-    """Interest; None: all topics."""
+    """Topics of interest; None: all."""
     deadline: float
     """Monotonic seconds."""
     groups: frozenset[str] | None = frozenset()
     """Consumer groups of interest; None: all."""
     members_at: str = ""
-    """Broker that is told the members of the groups it coordinates, and of no others."""
+    """A broker that gets the members of the groups it coordinates, and of no others."""
     decisions: bool = False
-    """Whether decisions on transactions are of interest."""
+    """True if it wants decisions on transactions."""
 
     @property
     def names(self) -> int:
-        """How many names it holds."""
+        """The number of names that it holds."""
         return len(self.topics or ()) + len(self.groups or ())
 
 
 class HeldWatches:
-    """All held requests of one name server."""
+    """The held requests of one name server."""
 
     def __init__(self) -> None:
         self._holds: dict[tuple[PeerAddress, int], HeldWatch] = {}
         self._of_decisions: dict[tuple[PeerAddress, int], HeldWatch] = {}
-        """Those that want decisions: brokers, few among many clients."""
+        """Requests for decisions: from brokers, few among many clients."""
         self._deadlines: list[tuple[float, int, HeldWatch]] = []
         self._count = 0
         self._names = 0
-        """Of topics and groups, in all that is held."""
+        """Number of topic and group names in all held requests."""
 
     def __len__(self) -> int:
         return len(self._holds)
 
     def add(self, hold: HeldWatch) -> bool:
-        """Hold a request; the same one sent again replaces itself. False: too many."""
+        """Hold a request, replacing an earlier copy of the same one; False if there are too many."""
         key = (hold.address, hold.id)
         replaced = self._holds.get(key)
         if replaced is not None:
@@ -72,13 +72,13 @@ class HeldWatches:
         self._count += 1
         heapq.heappush(self._deadlines, (hold.deadline, self._count, hold))
         if len(self._deadlines) > 64 + 4 * len(self._holds):
-            # Most of them were woken, or replaced.
+            # Most of them were answered or replaced.
             self._deadlines = [entry for entry in self._deadlines if self._is_held(entry[2])]
             heapq.heapify(self._deadlines)
         return True
 
     def take_due(self, now: float) -> list[HeldWatch]:
-        """Remove and return the requests whose time is up."""
+        """Remove and return the requests that have expired."""
         due: list[HeldWatch] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, hold = heapq.heappop(self._deadlines)
@@ -97,8 +97,8 @@ class HeldWatches:
     ) -> list[HeldWatch]:
         """Remove and return the requests that a change to `version` concerns.
 
-        `topics` and `groups` changed, and `decisions`; `everybody`: brokers or name servers did too, or
-        nobody knows what did.
+        `topics` and `groups` are the names that changed; `decisions` is True if any decision did.
+        With `everybody`, brokers or name servers changed too, or the changes are not known.
         """
         others = everybody or bool(topics) or bool(groups)
         woken = [
@@ -124,7 +124,7 @@ class HeldWatches:
             self._remove(hold)
 
     def deadline(self) -> float | None:
-        """When the first request's time is up."""
+        """Return when the first request expires."""
         while self._deadlines and not self._is_held(self._deadlines[0][2]):
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

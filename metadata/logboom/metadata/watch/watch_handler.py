@@ -1,4 +1,4 @@
-"""Where WATCH is answered, at every name server, from its own applied state (R14)."""
+"""The handler of WATCH: every name server answers from its own applied state (R14)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING_SHOWN: Final = -1
 
 
 class WatchHost(Protocol):
-    """What the desk asks of the name server around it."""
+    """The name server, as the handler of WATCH sees it."""
 
     @property
     def cluster(self) -> ClusterState:
@@ -27,24 +27,24 @@ class WatchHost(Protocol):
 
     @property
     def raft_leader(self) -> str | None:
-        """Who leads the raft group, as far as known."""
+        """The leader of the Raft group, if it is known."""
 
     @property
     def in_touch(self) -> bool:
-        """Whether what happens in the group is heard here."""
+        """True if this node hears the Raft group."""
 
 
 class WatchHandler:
-    """Answers at once what is behind the applied state, holds the rest until a change or time."""
+    """The handler of WATCH: it answers at once if there is news, and holds other requests."""
 
     def __init__(self, node_id: str, insight: WatchHost) -> None:
         self.watches = HeldWatches()
         self.members: list[NameServerView] = []
-        """The name servers, as every answer lists them."""
+        """The name servers, which every answer lists."""
         self._id = node_id
         self._insight = insight
         self._shown = NOTHING_SHOWN
-        """Version that all holds have been compared with."""
+        """Version that all held requests have been compared with."""
 
     def take(self, address: PeerAddress, message: Watch, out: Effects, now: float) -> None:
         """Answer or hold a request."""
@@ -61,7 +61,8 @@ class WatchHandler:
             message.members_at,
             message.decisions,
         )
-        # Compared with what the holds have seen: a change of this turn still wakes this one.
+        # Compared with the version that the held requests have seen: a change in this turn still
+        # wakes this one.
         if self._insight.cluster.cluster_id and hold.version < self._shown:
             self._show(hold, out)
         elif not self.watches.add(hold):
@@ -76,7 +77,7 @@ class WatchHandler:
         everybody: bool,
         decisions: bool = False,
     ) -> None:
-        """The applied version has grown: answer all holds that the change concerns."""
+        """Answer all held requests that a growth of the applied version concerns."""
         cluster = self._insight.cluster
         self._shown = cluster.version
         if cluster.cluster_id:
@@ -86,11 +87,11 @@ class WatchHandler:
                 self._show(hold, out)
 
     def end_due(self, out: Effects, now: float) -> None:
-        """Answer the holds whose time is up: nothing changed, or nothing is known here."""
+        """Answer held requests that have expired: nothing changed, or this node is behind."""
         for hold in self.watches.take_due(now):
             cluster = self._insight.cluster
             if not cluster.cluster_id or cluster.version < hold.version:
-                # Never an older answer (R14); another name server may know more.
+                # Never with an older view (R14); another name server may know more.
                 self._refuse(hold, "is behind the version asked for", out)
             elif not self._insight.in_touch:
                 self._refuse(hold, "reaches no raft leader", out)

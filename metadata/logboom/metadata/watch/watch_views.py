@@ -1,4 +1,4 @@
-"""The replicated tables as WATCH shows them: the whole, or what changed since a version."""
+"""The replicated tables as WATCH sends them: in full, or the changes since a version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logboom.wire.view import NameServerView, View
 def name_servers(
     cluster: ClusterState, founders: Mapping[str, NameServerMember]
 ) -> dict[str, NameServerMember]:
-    """All name servers by id: those of the configuration and those added, less those removed."""
+    """Return all name servers by id: those configured and those added, except those removed."""
     known = dict(founders)
     for name, (endpoint, raft_endpoint) in cluster.name_servers.items():
         known[name] = NameServerMember(name, endpoint, raft_endpoint)
@@ -25,7 +25,7 @@ def name_servers(
 
 
 def removed_name_servers(cluster: ClusterState) -> Collection[str]:
-    """Ids of name servers that were removed."""
+    """Return the ids of name servers that were removed."""
     return cluster.former_name_servers
 
 
@@ -40,10 +40,10 @@ def view_since(
     *,
     decisions: bool = False,
 ) -> View:
-    """All that changed after `version`, or the whole if that is too long ago (or -1).
+    """Build the view of all changes after `version`, or a full one if that is too old (or -1).
 
-    `topics` None: of all topics, else only of these, and so `groups`; brokers and name servers are
-    never left out. `members_at`, `decisions`: see `Watch`.
+    `topics` and `groups` restrict the view to these names; None means all. Brokers and name servers
+    are always included. For `members_at` and `decisions` see `Watch`.
     """
     floor = max(cluster.topic_changes.floor, cluster.broker_changes.floor)
     if groups is None or groups:
@@ -52,7 +52,7 @@ def view_since(
         floor = max(floor, cluster.transactions.changes.floor)
     full = version < floor or version < 0
     if full:
-        # Sorted, since a set's order differs from process to process.
+        # Sorted, because the order of a set differs between processes.
         names = list(cluster.topics) if topics is None else sorted(cluster.topics.keys() & topics)
         brokers = list(cluster.brokers)
         deleted: list[str] = []
@@ -83,9 +83,10 @@ def view_since(
 
 
 def _decisions(cluster: ClusterState, version: int) -> tuple[list[DecisionView], list[int]]:
-    """Open decisions after `version` (`WHOLE`: all) in growing order, and those that ended.
+    """Return the open decisions after `version` (`WHOLE`: all) in order, and those that ended.
 
-    A report of one queue among several is no change: who is told late only reports again.
+    A report of one queue among several is not a change: a broker that learns of it late only
+    repeats its own report.
     """
     table = cluster.transactions
     if version == WHOLE:

@@ -208,14 +208,14 @@ def test_an_entry_of_an_unknown_kind_stops_the_node() -> None:
         group.turn("b")
 
 
-def test_a_state_that_fails_on_a_command_stops_the_node() -> None:
+def test_a_state_that_fails_on_a_command_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group("a", "b", "c")
     leader = group.elect("a")
 
     def apply(_command: bytes) -> bytes:
         raise KeyError("topic")
 
-    leader.node._apply = apply  # noqa: SLF001 - a state machine with a fault
+    monkeypatch.setattr(leader, "apply", apply)
     leader.submit(b"x")
     with pytest.raises(RaftError, match="the state failed on entry 3: KeyError"):
         group.settle(0.2)

@@ -222,7 +222,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_needs_an_explicit_creation(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="joins anew under a new raft id"):
+    with pytest.raises(JournalError, match="joins again under a new raft id"):
         opened(tmp_path / "a")
     assert not (tmp_path / "a").exists()
     opened(tmp_path / "a", create=True).close()

@@ -11,6 +11,7 @@ import msgspec
 from logboom.metadata.raft.journal import RocksJournal
 from logboom.metadata.raft.raft_config import RaftConfig, SubmitOutcome
 from logboom.metadata.raft.raft_node import RaftNode
+from logboom.metadata.raft.raft_state import RaftCallbacks
 
 
 class Alone:
@@ -25,12 +26,14 @@ class Alone:
             "a",
             ["a"],
             self.journal,
-            apply=self.apply,
-            snapshot=lambda: msgspec.msgpack.encode(self.items),
-            restore=self.restore,
-            clock=lambda: self.time,
-            rng=random.Random(1),
-            config=RaftConfig(compact_entries=10),
+            RaftCallbacks(
+                apply=self.apply,
+                snapshot=lambda: msgspec.msgpack.encode(self.items),
+                restore=self.restore,
+                clock=lambda: self.time,
+            ),
+            random.Random(1),
+            RaftConfig(compact_entries=10),
         )
         while not self.node.is_leader:
             self.turn()

@@ -579,7 +579,7 @@ def test_r13_a_leader_that_was_away_grants_nothing_on_old_answers() -> None:
     assert not leader.node.is_leader
 
 
-def test_r13_apply_is_told_the_term_of_its_entry() -> None:
+def test_r13_apply_is_told_the_term_of_its_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group("a", "b", "c")
     seen: list[tuple[int, int]] = []
     leader = group.elect("a")
@@ -589,7 +589,7 @@ def test_r13_apply_is_told_the_term_of_its_entry() -> None:
         seen.append((leader.node.applying_index, leader.node.applying_term))
         return inner(body)
 
-    leader.node._apply = apply  # noqa: SLF001 - the only way to look inside an apply
+    monkeypatch.setattr(leader, "apply", apply)
     leader.submit(b"x")
     group.settle(0.2)
     (outcome,) = leader.outcomes
