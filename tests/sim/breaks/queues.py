@@ -167,10 +167,10 @@ def who_is_asked_for_does_not_count(patch: Patch) -> None:
 def older_processes_join(patch: Patch) -> None:
     """Q6: an ISR change may name an instance epoch that is over."""
 
-    def current(cluster: ClusterState, broker_id: str, _epoch: int) -> KnownBroker | None:
+    def find(cluster: ClusterState, broker_id: str, _epoch: int) -> KnownBroker | None:
         return cluster.brokers.get(broker_id)
 
-    patch.setattr(leadership_commands, "current", current)
+    patch.setattr(leadership_commands, "find_registration", find)
 
 
 def one_copy_is_enough(patch: Patch) -> None:

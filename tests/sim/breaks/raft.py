@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from logboom.metadata.duties.leader_duties import LeaderDuties
 from logboom.metadata.duties.liveness import Liveness
 from logboom.metadata.name_server import NameServer
-from logboom.metadata.raft import engine_adapter as raft_host
-from logboom.metadata.raft import journal
-from logboom.metadata.raft import log_matching as raft_overlap
-from logboom.metadata.raft import message_handler as raft_inbox
-from logboom.metadata.raft import peer_outboxes as raft_sessions
+from logboom.metadata.raft import (
+    engine_adapter,
+    journal,
+    log_matching,
+    message_handler,
+    peer_outboxes,
+)
 from logboom.metadata.raft.log_matching import MatchedAppend, at_the_end
 from logboom.metadata.raft.membership_changes import MembershipChanges
 from logboom.metadata.raft.pre_vote import VoteTally
@@ -64,7 +66,9 @@ def gaps_go_unseen(patch: Patch) -> None:
 def appends_cut_every_overlap(patch: Patch) -> None:
     """R2: an append cuts whatever follows its beginning, as PySyncObj is shipped."""
 
-    def on_append(self: raft_inbox.RaftMessageHandler, peer: str, append: AppendEntries) -> None:
+    def on_append(
+        self: message_handler.RaftMessageHandler, peer: str, append: AppendEntries
+    ) -> None:
         own: Any = self
         state = own._state  # noqa: SLF001 - it stands in for a method
         if not own._is_current(peer, append.term):  # noqa: SLF001 - it stands in for a method
@@ -84,14 +88,14 @@ def appends_cut_every_overlap(patch: Patch) -> None:
             )
         own._follow(peer, append, placed)  # noqa: SLF001 - same
 
-    patch.setattr(raft_inbox.RaftMessageHandler, "_on_append", on_append)
+    patch.setattr(message_handler.RaftMessageHandler, "_on_append", on_append)
 
 
 def rejections_step_back(patch: Patch) -> None:
     """R3: a rejected append asks for one entry earlier, once a heartbeat."""
 
     def follow(
-        self: raft_inbox.RaftMessageHandler,
+        self: message_handler.RaftMessageHandler,
         peer: str,
         said: AppendEntries | SnapshotChunk,
         placed: MatchedAppend,
@@ -100,8 +104,8 @@ def rejections_step_back(patch: Patch) -> None:
             placed = _asking(placed, max(2, said.previous_index))
         shipped(self, peer, said, placed)
 
-    shipped = vars(raft_inbox.RaftMessageHandler)["_follow"]
-    patch.setattr(raft_inbox.RaftMessageHandler, "_follow", follow)
+    shipped = vars(message_handler.RaftMessageHandler)["_follow"]
+    patch.setattr(message_handler.RaftMessageHandler, "_follow", follow)
 
 
 def _asking(placed: MatchedAppend, wanted: int) -> MatchedAppend:
@@ -116,7 +120,7 @@ def hints_ask_for_the_first(patch: Patch) -> None:
     def rejected(log: RaftLog, commit_index: int, _applied: int) -> MatchedAppend:
         return at_the_end(log, commit_index, wanted=2)
 
-    patch.setattr(raft_overlap, "_rejected", rejected)
+    patch.setattr(log_matching, "_rejected", rejected)
 
 
 def commits_are_forgotten(patch: Patch) -> None:
@@ -135,26 +139,26 @@ def votes_are_forgotten(patch: Patch) -> None:
 
 def commits_wait_for_the_heartbeat(patch: Patch) -> None:
     """R5: what was submitted leaves with the next heartbeat."""
-    shipped = raft_host.EngineAdapter.ship_submitted
+    shipped = engine_adapter.EngineAdapter.ship_submitted
 
-    def later(self: raft_host.EngineAdapter) -> None:
+    def later(self: engine_adapter.EngineAdapter) -> None:
         engine = vars(self)["_state"].engine
         send, engine.send_appends = engine.send_appends, lambda: None
         shipped(self)
         engine.send_appends = send
 
-    patch.setattr(raft_host.EngineAdapter, "ship_submitted", later)
+    patch.setattr(engine_adapter.EngineAdapter, "ship_submitted", later)
 
 
 def every_snapshot_is_installed(patch: Patch) -> None:
     """R6: an older snapshot rolls the state back."""
 
-    def on_chunk(self: raft_inbox.RaftMessageHandler, peer: str, chunk: SnapshotChunk) -> None:
+    def on_chunk(self: message_handler.RaftMessageHandler, peer: str, chunk: SnapshotChunk) -> None:
         own: Any = self
         state = own._state  # noqa: SLF001 - it stands in for a method
         if not own._is_current(peer, chunk.term):  # noqa: SLF001 - it stands in for a method
             return
-        data = state.sessions.collector(peer).add(chunk)
+        data = state.outboxes.collector(peer).add(chunk)
         if data is None:
             own._follow(peer, chunk, at_the_end(state.log, state.commit_index))  # noqa: SLF001 - same
             return
@@ -166,7 +170,7 @@ def every_snapshot_is_installed(patch: Patch) -> None:
         state.engine.deliver(peer, message | {"serialized": snapshot})
         state.follow_membership()
 
-    patch.setattr(raft_inbox.RaftMessageHandler, "_on_snapshot_chunk", on_chunk)
+    patch.setattr(message_handler.RaftMessageHandler, "_on_snapshot_chunk", on_chunk)
 
 
 def openings_wipe_the_journal(patch: Patch) -> None:
@@ -193,7 +197,7 @@ def messages_leave_before_the_sync(patch: Patch) -> None:
 
     patch.setattr(RaftNode, "tick", tick)
     patch.setattr(RaftNode, "sync", lambda self: self._state.submissions.give_out())
-    patch.setattr(RaftNode, "take_outbox", lambda self: self._state.sessions.take())
+    patch.setattr(RaftNode, "take_outbox", lambda self: self._state.outboxes.take())
 
 
 def an_empty_folder_is_taken(patch: Patch) -> None:
@@ -209,15 +213,17 @@ def an_empty_folder_is_taken(patch: Patch) -> None:
 
 def answers_of_any_term_count(patch: Patch) -> None:
     """R10: an answer counts in whatever term it was given."""
-    counted = vars(raft_inbox.RaftMessageHandler)["_on_answer"]
+    counted = vars(message_handler.RaftMessageHandler)["_on_response"]
 
-    def on_answer(self: raft_inbox.RaftMessageHandler, peer: str, answer: AppendResponse) -> None:
+    def on_answer(
+        self: message_handler.RaftMessageHandler, peer: str, answer: AppendResponse
+    ) -> None:
         said = AppendResponse(
             vars(self)["_state"].term, answer.sent_at, answer.matched, answer.wanted
         )
         counted(self, peer, said)
 
-    patch.setattr(raft_inbox.RaftMessageHandler, "_on_answer", on_answer)
+    patch.setattr(message_handler.RaftMessageHandler, "_on_response", on_answer)
 
 
 def votes_count_as_often_as_they_come(patch: Patch) -> None:
@@ -227,23 +233,23 @@ def votes_count_as_often_as_they_come(patch: Patch) -> None:
 
 def old_sessions_are_heard(patch: Patch) -> None:
     """R10: what was said in an older session is taken in the new one."""
-    up = raft_sessions.PeerOutboxes.is_up
+    up = peer_outboxes.PeerOutboxes.is_up
 
     def any_session(
-        self: raft_sessions.PeerOutboxes, peer: str, _number: int | None = None
+        self: peer_outboxes.PeerOutboxes, peer: str, _number: int | None = None
     ) -> bool:
         return up(self, peer)
 
-    patch.setattr(raft_sessions.PeerOutboxes, "is_up", any_session)
+    patch.setattr(peer_outboxes.PeerOutboxes, "is_up", any_session)
 
 
 def changes_name_one_name_each(patch: Patch) -> None:
     """R12: an entry says who is added or removed, not who counts from then on."""
 
-    def as_asked(_self: raft_host.EngineAdapter, change: MembershipChange) -> bytes:
+    def as_asked(_self: engine_adapter.EngineAdapter, change: MembershipChange) -> bytes:
         return pack_change(change)
 
-    patch.setattr(raft_host.EngineAdapter, "_change_entry", as_asked)
+    patch.setattr(engine_adapter.EngineAdapter, "_change_entry", as_asked)
 
 
 def anybody_changes_members(patch: Patch) -> None:
@@ -269,13 +275,15 @@ def majorities_are_not_minded(patch: Patch) -> None:
 
 def changes_come_all_at_once(patch: Patch) -> None:
     """R12: a membership change does not wait for the one before."""
-    refusal = vars(raft_host.EngineAdapter)["_refusal_of"]
+    refusal = vars(engine_adapter.EngineAdapter)["_refusal_of"]
 
-    def never_pending(self: raft_host.EngineAdapter, change: MembershipChange) -> Refusal | None:
+    def never_pending(
+        self: engine_adapter.EngineAdapter, change: MembershipChange
+    ) -> Refusal | None:
         found: Refusal | None = refusal(self, change)
         return None if found is not None and found.name == "CHANGE_PENDING" else found
 
-    patch.setattr(raft_host.EngineAdapter, "_refusal_of", never_pending)
+    patch.setattr(engine_adapter.EngineAdapter, "_refusal_of", never_pending)
 
 
 def the_silence_is_the_brokers(patch: Patch) -> None:

@@ -48,7 +48,7 @@ class RaftMessageHandler:
             case SnapshotChunk():
                 self._on_snapshot_chunk(peer, message)
             case AppendResponse():
-                self._on_answer(peer, message)
+                self._on_response(peer, message)
             case VoteRequest(term, last_index, last_term):
                 self._on_vote_request(peer, term, last_index, last_term)
             case Vote(term):
@@ -59,7 +59,7 @@ class RaftMessageHandler:
                     state.stand_at_once = True
                     state.engine.deliver(peer, {"type": "timeout_now", "term": term})
             case PreVoteRequest():
-                self._on_canvass(peer, message)
+                self._on_pre_vote_request(peer, message)
             case PreVote(term):
                 state.pre_votes.support(term, peer)
             case HigherTerm(term):
@@ -110,7 +110,7 @@ class RaftMessageHandler:
         if not self._is_current(peer, chunk.term):
             return
         state, log, engine = self._state, self._state.log, self._state.engine
-        data = state.sessions.collector(peer).add(chunk)
+        data = state.outboxes.collector(peer).add(chunk)
         snapshot = self._received(data) if data is not None else None
         if snapshot is None:
             wanted = 0 if data is None else max(engine.commit_index, engine.last_applied) + 1
@@ -142,7 +142,7 @@ class RaftMessageHandler:
         """Let PySyncObj follow the leader as far as the placement goes, and answer."""
         state, wanted = self._state, placement.wanted
         if wanted:
-            if state.sessions.may_hint(peer, state.now, state.config.heartbeat_s):
+            if state.outboxes.may_hint(peer, state.now, state.config.heartbeat_s):
                 state.counts["hints_sent"] += 1
             else:
                 wanted = 0
@@ -160,7 +160,7 @@ class RaftMessageHandler:
         )
         state.follow_membership()
 
-    def _on_answer(self, peer: str, answer: AppendResponse) -> None:
+    def _on_response(self, peer: str, answer: AppendResponse) -> None:
         """Note what a follower has on disk; PySyncObj's handling would resend entries in flight."""
         state, engine = self._state, self._state.engine
         if not state.is_leader or answer.term != state.term:
@@ -177,7 +177,7 @@ class RaftMessageHandler:
             engine.next_index[node] = min(max(answer.wanted, 2), end + 1)
             engine.append_soon()
 
-    def _on_canvass(self, peer: str, asked: PreVoteRequest) -> None:
+    def _on_pre_vote_request(self, peer: str, asked: PreVoteRequest) -> None:
         state = self._state
         if asked.term <= state.term:
             state.send(peer, HigherTerm(state.term))

@@ -96,7 +96,7 @@ class RaftNode:
         log = RaftLog(disk, stored, newest, members)
         state = RaftState(node_id, log, disk, callbacks, rng, config or RaftConfig())
         self._state = state
-        self._inbox = RaftMessageHandler(state)
+        self._handler = RaftMessageHandler(state)
         self._failure: RaftError | None = None
         self._closed = False
         self._stirred = True
@@ -205,7 +205,7 @@ class RaftNode:
         """
         state = self._state
         self._begin()
-        if not state.sessions.is_up(peer, session):
+        if not state.outboxes.is_up(peer, session):
             state.counts["frames_dropped"] += 1
             return True
         try:
@@ -217,7 +217,7 @@ class RaftNode:
             state.counts["frames_dropped"] += 1
             return True
         try:
-            self._inbox.handle(peer, message)
+            self._handler.handle(peer, message)
         except RaftError as error:
             self._failure = error
             raise
@@ -280,7 +280,7 @@ class RaftNode:
         """
         if self._state.disk.unsynced:
             raise RaftError("sync() comes before take_outbox(): nothing unsynced is announced")
-        return self._state.sessions.take()
+        return self._state.outboxes.take()
 
     @property
     def deadline(self) -> float:
@@ -330,7 +330,7 @@ class RaftNode:
         """Begin a fresh FIFO session with a peer, and drop what was queued for the peer (R10)."""
         state, engine = self._state, self._state.engine
         self._begin()
-        state.sessions.up(peer, session)
+        state.outboxes.up(peer, session)
         if peer not in state.members:
             return
         engine.connect(peer)
@@ -345,7 +345,7 @@ class RaftNode:
     def peer_down(self, peer: str) -> None:
         """End a session that broke, fell silent or lost a frame (R1)."""
         self._begin()
-        self._state.sessions.down(peer)
+        self._state.outboxes.down(peer)
         self._state.engine.disconnect(peer)
 
     def add_member(self, node_id: str, on_result: OnResult) -> None:

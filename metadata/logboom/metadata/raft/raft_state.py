@@ -1,6 +1,7 @@
 """The state of a raft node, shared by the parts that make up the node.
 
-`RaftNode` owns it and hands it to `RaftInbox` (frames in) and to `RaftHost` (what PySyncObj asks).
+`RaftNode` owns it and passes it to `RaftMessageHandler` (frames in) and to `EngineAdapter` (what
+PySyncObj asks).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class RaftState:
         self.now = callbacks.clock()
         self.members = log.members
         """Raft ids of the voting members, by the newest membership entry in the log (R12)."""
-        self.sessions = PeerOutboxes()
+        self.outboxes = PeerOutboxes()
         self.submissions = Submissions(config.max_command_bytes)
         self.pre_votes = PreVoteRound(rng, config.heartbeat_s)
         self.stand_at_once = False
@@ -143,7 +144,7 @@ class RaftState:
             "log_bytes": self.log.bytes,
             "log_cuts": self.log.cuts,
             "members": len(self.members),
-            "peers_up": len(self.sessions),
+            "peers_up": len(self.outboxes),
             "state_hashes_compared": self.hashes.compared,
             "state_hash_mismatches": self.hashes.mismatches,
             **self.counts,
@@ -151,7 +152,7 @@ class RaftState:
 
     def send(self, peer: str, frame: Frame) -> None:
         """Queue a frame for a peer; drop it if the peer is not connected."""
-        self.sessions.queue(peer, encode(frame))
+        self.outboxes.queue(peer, encode(frame))
 
     def follow_membership(self) -> None:
         """Make PySyncObj count the members that the newest membership entry names."""
@@ -162,6 +163,6 @@ class RaftState:
             self.engine.drop_peer(peer)
         for peer in sorted(members - self.members - {self.node_id}):
             self.engine.add_peer(peer, self.now)
-            if self.sessions.is_up(peer):
+            if self.outboxes.is_up(peer):
                 self.engine.connect(peer)
         self.members = members

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from logboom.metadata.tables.cluster_state import BrokerRegistration, ClusterState, Queue, current
+from logboom.metadata.tables.cluster_state import (
+    BrokerRegistration,
+    ClusterState,
+    Queue,
+    find_registration,
+)
 from logboom.metadata.tables.command_outcome import (
     DONE,
     CommandOutcome,
@@ -33,7 +38,7 @@ from logboom.wire.commands import (
 
 def alter_isr(cluster: ClusterState, command: AlterIsr) -> CommandOutcome:
     """Change the ISR of queues that the calling broker leads; the value is a code per change."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     return CommandOutcome(value=[_alter_one(cluster, broker, change) for change in command.changes])
@@ -53,7 +58,7 @@ def _alter_one(cluster: ClusterState, broker: BrokerRegistration, change: IsrCha
     isr = dict(change.isr)
     if broker.id not in isr or not isr.keys() <= set(before.replicas):
         return "INVALID_ARGUMENT"
-    if any(current(cluster, member, epoch) is None for member, epoch in isr.items()):
+    if any(find_registration(cluster, member, epoch) is None for member, epoch in isr.items()):
         return "FENCED"
     joined = isr.keys() - set(before.isr)
     if joined & {*before.damaged}:
@@ -82,7 +87,7 @@ def _relieved(cluster: ClusterState, queue: Queue, s: ReplicaSet) -> ReplicaSet:
 
 def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
     """Note whether a broker's disk accepts writes."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     (cluster.full.add if command.full else cluster.full.discard)(broker.id)
@@ -98,7 +103,7 @@ def report_room(cluster: ClusterState, command: ReportRoom) -> CommandOutcome:
 
 def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
     """Note a suspect broker's tails, and elect a leader once all candidates have reported (Q13)."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for tail in command.tails:
@@ -114,7 +119,7 @@ def report_tails(cluster: ClusterState, command: ReportTails) -> CommandOutcome:
 
 def report_damage(cluster: ClusterState, command: ReportDamage) -> CommandOutcome:
     """Note that a broker's replicas are damaged, or repaired (Q14)."""
-    broker = current(cluster, command.broker, command.instance_epoch)
+    broker = find_registration(cluster, command.broker, command.instance_epoch)
     if broker is None:
         return fenced(command.broker)
     for topic_id, index in command.queues:

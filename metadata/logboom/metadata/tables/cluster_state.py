@@ -238,7 +238,7 @@ def needed_copies(config: TopicConfig, replicas: int) -> int:
     return min(config.min_in_sync or replicas // 2 + 1, replicas)
 
 
-def current(
+def find_registration(
     cluster: ClusterState, broker_id: str, instance_epoch: int
 ) -> BrokerRegistration | None:
     """Return a broker if this is its current registration and it is not fenced, else None.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logboom.metadata.tables.cluster_state import ClusterState, current
+from logboom.metadata.tables.cluster_state import ClusterState, find_registration
 from logboom.metadata.tables.command_outcome import DONE, CommandOutcome, fenced, refused
 from logboom.metadata.tables.transaction_table import ApplicationState
 from logboom.metadata.transactions.transaction_offsets import refuse_offsets, take_offsets
@@ -64,7 +64,7 @@ def decide(cluster: ClusterState, command: Decide) -> CommandOutcome:
 
 def report_decided(cluster: ClusterState, command: ReportDecided) -> CommandOutcome:
     """Queues have carried decisions out, below the HW, which stays true whoever leads them now."""
-    if current(cluster, command.broker, command.instance_epoch) is None:
+    if find_registration(cluster, command.broker, command.instance_epoch) is None:
         return fenced(command.broker)
     for done in command.done:
         cluster.transactions.reported(done.number, (done.topic_id, done.queue))
