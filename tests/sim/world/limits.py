@@ -118,6 +118,74 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
 }
 """Constants of modules, under the names by which these look them up."""
 MOVED: Final[Mapping[str, str]] = {
+    NODES + "compaction.changes.MOST_THINNED": NODES + "replica.compaction_update.MOST_THINNED",
+    NODES + "compaction.compacting.TURN_UNITS": NODES + "compaction.compactor.TURN_UNITS",
+    NODES + "compaction.copies.PAGE_BYTES": NODES + "compaction.survivor_copies.PAGE_BYTES",
+    NODES + "compaction.copies.PAGE_MESSAGES": NODES + "compaction.survivor_copies.PAGE_MESSAGES",
+    NODES + "compaction.copies.WINDOW_BYTES": NODES + "compaction.survivor_copies.WINDOW_BYTES",
+    NODES + "compaction.copies.WINDOW_MESSAGES": NODES
+    + "compaction.survivor_copies.WINDOW_MESSAGES",
+    NODES + "disk.opening.TAIL_BYTES": NODES + "log.recovery.TAIL_BYTES",
+    NODES + "disk.opening.TAIL_ENTRIES": NODES + "log.recovery.TAIL_ENTRIES",
+    NODES + "groups.coordinator.EXPIRED_AT_ONCE": NODES
+    + "groups.group_coordinator.EXPIRED_AT_ONCE",
+    NODES + "groups.starts.ASKED_AT_ONCE": NODES + "groups.start_offsets.ASKED_AT_ONCE",
+    NODES + "groups.starts.SAID_AT_ONCE": NODES + "groups.start_offsets.SAID_AT_ONCE",
+    NODES + "log.queues.SNAPSHOT_BYTES": NODES + "replica.replica_table.SNAPSHOT_BYTES",
+    NODES + "parked.carry.BATCHES_AT_ONCE": NODES + "parking.relocation.BATCHES_AT_ONCE",
+    NODES + "parked.carry.BYTES_AT_ONCE": NODES + "parking.relocation.BYTES_AT_ONCE",
+    NODES + "parked.parked.APPLIED_AT_ONCE": NODES + "replica.parked_queue.APPLIED_AT_ONCE",
+    NODES + "parked.parked.DROPPED_AT_ONCE": NODES + "replica.parked_queue.DROPPED_AT_ONCE",
+    NODES + "parked.release.BATCHES_AT_ONCE": NODES + "parking.release_scheduler.BATCHES_AT_ONCE",
+    NODES + "parked.release.BYTES_AT_ONCE": NODES + "parking.release_scheduler.BYTES_AT_ONCE",
+    NODES + "parked.release.LOOKED_AT_ONCE": NODES + "parking.release_scheduler.LOOKED_AT_ONCE",
+    NODES + "replication.damages.REPORTED_AT_ONCE": NODES
+    + "replication.replica_repair.REPORTED_AT_ONCE",
+    NODES + "replication.scrub.NOTE_EVERY": NODES + "replication.scrubber.NOTE_EVERY",
+    NODES + "replication.scrub.TURN_BYTES": NODES + "replication.scrubber.TURN_BYTES",
+    NODES + "requests.pulling.MOST_BYTES": NODES + "requests.pull_handler.MOST_BYTES",
+    NODES + "requests.pulling.TURN_BYTES": NODES + "requests.pull_handler.TURN_BYTES",
+    NODES + "requests.scanning.SLICE_BYTES": NODES + "requests.scan_scheduler.SLICE_BYTES",
+    NODES + "requests.scanning.SLICE_UNITS": NODES + "requests.scan_scheduler.SLICE_UNITS",
+    NODES + "requests.scanning.TURN_BYTES": NODES + "requests.scan_scheduler.TURN_BYTES",
+    NODES + "requests.scanning.TURN_UNITS": NODES + "requests.scan_scheduler.TURN_UNITS",
+    NODES + "requests.sieves.OPENED_BYTES": NODES + "replica.pull_filter.OPENED_BYTES",
+    NODES + "requests.sieves.OPENED_MESSAGES": NODES + "replica.pull_filter.OPENED_MESSAGES",
+    NODES + "requests.sieves.PULL_UNITS": NODES + "replica.pull_filter.PULL_UNITS",
+    NODES + "subscriptions.dispatch_shelf.SHELF_BYTES": NODES
+    + "subscriptions.entry_source.SHELF_BYTES",
+    NODES + "subscriptions.dispatch_keys.READ_BATCHES": NODES
+    + "subscriptions.key_shared_dispatcher.READ_BATCHES",
+    NODES + "subscriptions.dispatch_keys.READ_BYTES": NODES
+    + "subscriptions.key_shared_dispatcher.READ_BYTES",
+    NODES + "subscriptions.source.CONTROLS": NODES + "subscriptions.entry_source.CONTROLS",
+    NODES + "transactions.deciding_reports.AT_ONCE": NODES
+    + "transactions.decision_reports.AT_ONCE",
+    NODES + "transactions.deciding_reports.UNDER_WAY": NODES
+    + "transactions.decision_reports.UNDER_WAY",
+    NODES + "transactions.halves.ASKED_AT_ONCE": NODES
+    + "transactions.half_message_handlers.ASKED_AT_ONCE",
+    NODES + "transactions.halves.BYTES_AT_ONCE": NODES
+    + "transactions.half_message_handlers.BYTES_AT_ONCE",
+    NODES + "transactions.orphans.ASKED_AT_ONCE": NODES
+    + "transactions.orphan_aborter.ASKED_AT_ONCE",
+    NODES + "transactions.orphans.LOOKED_AT": NODES + "transactions.orphan_aborter.LOOKED_AT",
+    NODES + "upkeep.SHARE": NODES + "maintenance.SHARE",
+    METADATA + "duties.rebalance.MAX_MOVES": METADATA + "duties.leader_balancer.MAX_MOVES",
+    METADATA + "groups.targets.MAX_PER_TURN": METADATA + "groups.group_targets.MAX_PER_TURN",
+    METADATA + "transactions.transactions.ENDED_AT_ONCE": METADATA
+    + "tables.transaction_table.ENDED_AT_ONCE",
+    CLIENT + "cluster.proposals.WINDOW": CLIENT + "cluster.proposal_sender.WINDOW",
+    CLIENT + "groups.committing.MAX_ROUND_BYTES": CLIENT
+    + "groups.offset_committer.MAX_ROUND_BYTES",
+    CLIENT + "reading.inbox.PULL_BYTES": CLIENT + "fetch.fetch_buffer.PULL_BYTES",
+    CLIENT + "reading.message_flows.PULL_BYTES": CLIENT + "fetch.message_flows.PULL_BYTES",
+    CLIENT + "sending.send_buffer.MAX_PILE_COUNT": CLIENT + "send.send_buffer.MAX_PILE_COUNT",
+    CLIENT + "sending.sending.MAX_FLYING": CLIENT + "send.queue_sender.MAX_FLYING",
+    CLIENT + "subscriptions.subscriber.WINDOW_BYTES": CLIENT
+    + "subscriptions.subscriber_state.WINDOW_BYTES",
+    NODES + "replication.isr.ROOM": NODES + "replication.isr_keeper.MAX_REQUEST_BYTES",
+    CLIENT + "groups.copies.MOST": CLIENT + "retry_publisher.MAX_COPIES_AT_ONCE",
     "tests.sim.api_client.BATCH_BYTES": "tests.sim.cast.api_client.BATCH_BYTES",
     "tests.sim.api_client.SHARE_BYTES": "tests.sim.cast.api_client.SHARE_BYTES",
     "tests.sim.process.TURN_EVENTS": "tests.sim.world.process.TURN_EVENTS",
