@@ -122,6 +122,15 @@ class AskLeader(CoreCall):
 
 
 @dataclass(slots=True)
+class AskRaftLeader(CoreCall):
+    """Ask the leader of the name servers, wherever it goes, until it answers."""
+
+    message: Callable[[int], WireMessage]
+    timeout: float
+    outcome: Promise[Answer] = field(default_factory=Promise)
+
+
+@dataclass(slots=True)
 class AskNode(CoreCall):
     """Ask one node, once."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from logboom.client.calls import AskAll, CallHandlers, CoreCall, ProposeCommand
 from logboom.client.cluster.connections import Connections
-from logboom.client.cluster.leader_cache import LeaderCache
+from logboom.client.cluster.leader_cache import LeaderCache, RaftLeader
 from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.cluster.proposal_sender import ProposalSender
 from logboom.client.cluster.request_router import RequestRouter
@@ -56,16 +56,17 @@ class ClientCore:
         self.watching = MetadataUpdater(
             config.endpoints, self._connections, turn, rng, self._proposals
         )
-        self._proposals.use(self.watching.routes)
-        leaders = LeaderCache(self.watching.routes)
+        routes, servers = self.watching.routes, self._proposals.servers
+        self.watching.listen(lambda: servers.learn(routes))
+        leaders = LeaderCache(routes)
         parts = (self._connections, leaders, self.watching)
         finding = TopicLookup(
             self._connections, self.watching, self._proposals, turn, create=config.create_topics
         )
-        asking = RequestRouter(*parts, turn, rng)
+        asking = RequestRouter(*parts, RaftLeader(servers), turn)
         self._producing = Sender(*parts, finding, self._proposals, turn)
         fetching = Fetcher(*parts, turn)
-        grouping = GroupMembers(self._connections, self.watching, fetching, turn)
+        grouping = GroupMembers(asking, self.watching, fetching, turn)
         checking = CheckPoller(self._connections, self.watching, turn)
         subscribing = Attachments(*parts, turn)
         self._handlers = handlers = CallHandlers()
@@ -92,6 +93,7 @@ class ClientCore:
                 case _:
                     pass
         turn.run_timers()
+        self._proposals.step()
         self._connections.tick()
         self._producing.pump()
         return turn.out
@@ -100,7 +102,7 @@ class ClientCore:
         """Monotonic time of the next turn that is wanted without events."""
         if self._producing.waiting() or not self._started:
             return self._turn.now
-        wanted = (self._turn.deadline(), self._connections.deadline())
+        wanted = self._turn.deadline(), self._connections.deadline(), self._proposals.deadline()
         return min((when for when in wanted if when is not None), default=None)
 
     def close(self) -> None:

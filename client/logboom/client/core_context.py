@@ -35,6 +35,11 @@ class CoreTurn:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = count()
 
+    @property
+    def mono(self) -> float:
+        """Monotonic seconds, as brokers name them."""
+        return self.now
+
     def begin(self, now: Instant) -> None:
         """A new turn with empty effects."""
         self.now = now.mono

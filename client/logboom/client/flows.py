@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from logboom.client.calls import AskNode, FindTopic, LoadMetadata, ProposeCommand
+from logboom.client.calls import AskNode, AskRaftLeader, FindTopic, LoadMetadata, ProposeCommand
 from logboom.client.cluster.metadata_updater import unknown_topic
 from logboom.client.results import NodeStats
 from logboom.wire.commands import (
@@ -25,7 +25,6 @@ from logboom.wire.commands import (
     RemoveBroker,
 )
 from logboom.wire.errors import (
-    InternalError,
     InvalidRequest,
     LogboomError,
     UnknownResource,
@@ -37,11 +36,6 @@ from logboom.wire.messages import (
     StatsResult,
 )
 from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView, View
-
-ATTEMPT_S: Final = 3.0
-"""What one name server gets to answer a change of the group."""
-ROUNDS: Final = 3
-"""How often all are asked for it."""
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Any, Any, T]
@@ -186,32 +180,14 @@ def raft_leader(timeout: float) -> Flow[str | None]:
 
 def add_name_server(name: str, endpoint: str, raft_endpoint: str, timeout: float) -> Flow[None]:
     """Add an empty name server."""
-    yield from _ask_raft_leader(AddNameServer(0, 0, name, endpoint, raft_endpoint), timeout)
+    yield AskRaftLeader(lambda ms: AddNameServer(0, ms, name, endpoint, raft_endpoint), timeout)
 
 
 def remove_name_server(name: str, timeout: float) -> Flow[None]:
     """Remove a name server."""
-    yield from _ask_raft_leader(RemoveNameServer(0, 0, name), timeout)
-
-
-def _ask_raft_leader(message: AddNameServer | RemoveNameServer, timeout: float) -> Flow[None]:
-    # The one that is to be removed may be the one that seems to lead, and be dead: nobody is waited
-    # for long, and as such a change may be repeated, all are asked more than once.
-    attempt = min(timeout, ATTEMPT_S)
-    message.timeout_ms = int(attempt * 1000)
-    view = yield from latest_view(timeout)
-    servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
-    last: LogboomError = InternalError("the cluster shows no name server: please report it")
-    for server in servers * ROUNDS:
-        try:
-            yield AskNode(server.endpoint, message, attempt)
-        except LogboomError as error:
-            if not error.retryable:
-                raise
-            last = error
-        else:
-            return
-    raise last
+    # The one that is to be removed may be the one that seems to lead, and be dead. Others are asked
+    # then: such a change may be repeated.
+    yield AskRaftLeader(lambda ms: RemoveNameServer(0, ms, name), timeout)
 
 
 def stats(timeout: float) -> Flow[list[NodeStats]]:

@@ -16,7 +16,8 @@ from logboom.wire.actor import Effects
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.hello import Identity
 from logboom.wire.messages import AnyMessage, Stats, StatsResult, Watch, WatchResult, WireMessage
-from logboom.wire.session import Reply, Session
+from logboom.wire.session import Reply
+from logboom.wire.session_table import SessionTable
 from logboom.wire.sockets import Sockets
 from logboom.wire.view import View
 
@@ -26,9 +27,8 @@ class NodeClient(Closeable):
 
     def __init__(self) -> None:
         self._sockets = Sockets()
-        self._sessions: dict[str, Session] = {}
-        self._rng = random.Random()
-        self._identity = Identity(f"asker-{uuid.uuid4().hex[:12]}")
+        identity = Identity(f"asker-{uuid.uuid4().hex[:12]}")
+        self._sessions = SessionTable(identity, random.Random())
 
     def close(self) -> None:
         """Close the connections."""
@@ -43,10 +43,7 @@ class NodeClient(Closeable):
         out = Effects()
         for endpoint, question in questions.items():
             now = time.monotonic()
-            session = self._sessions.get(endpoint)
-            if session is None:
-                session = Session(endpoint, self._identity, self._rng, now)
-                self._sessions[endpoint] = session
+            session = self._sessions.session(endpoint, out, now)
             session.request(question, (), endpoint, deadline, out, now)
         self._do(out)
         while len(answers) < len(questions):
@@ -54,16 +51,15 @@ class NodeClient(Closeable):
         return answers
 
     def _turn(self, answers: dict[str, AnyMessage | LogboomError]) -> None:
-        wanted = [d for s in self._sessions.values() if (d := s.deadline()) is not None]
-        pause = max(0.0, min(wanted) - time.monotonic()) if wanted else None
+        wanted = self._sessions.deadline()
+        pause = None if wanted is None else max(0.0, wanted - time.monotonic())
         received = self._sockets.poll(pause)
         out, now = Effects(), time.monotonic()
         replies: list[Reply] = []
         for peer, frames, _ in received:
-            if isinstance(peer, str) and peer in self._sessions:
-                replies += self._sessions[peer].receive(frames, out, now)
-        for session in self._sessions.values():
-            replies += session.tick(out, now)
+            if isinstance(peer, str):
+                replies += self._sessions.receive(peer, frames, out, now)
+        replies += self._sessions.tick(out, now)
         self._do(out)
         for reply in replies:
             answers[reply.context] = reply.message or reply.error or Unavailable("no answer")

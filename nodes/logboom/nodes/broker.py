@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any, Final
 
 from logboom.nodes.cluster.metadata_watcher import ClientWatchHandler, MetadataWatcher
-from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.cluster.registration import Registration
@@ -84,6 +83,7 @@ from logboom.wire.messages import (
     StatsResult,
     Watch,
 )
+from logboom.wire.name_servers import NameServers
 from logboom.wire.parking import Recall
 from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import (

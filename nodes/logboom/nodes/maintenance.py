@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.compaction.compactor import Compactor
 from logboom.nodes.config import BrokerConfig
@@ -28,6 +27,7 @@ from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import ControlKind
+from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 
 ROUND_INTERVAL_S: Final = 0.5

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.calls import AskNode, LoadMetadata, ProposeCommand
+from logboom.client.calls import AskNode, LoadMetadata
 from logboom.client.flows import (
-    ATTEMPT_S,
     FENCED_STATS_S,
     STATS_S,
-    remove_name_server,
     stats,
 )
-from logboom.wire.commands import CommandResult
-from logboom.wire.errors import InvalidRequest, NotLeader, TimedOut
-from logboom.wire.messages import Ok, StatsResult
+from logboom.wire.errors import TimedOut
+from logboom.wire.messages import StatsResult
 from logboom.wire.view import BrokerView, NameServerView, View
 
 
@@ -47,28 +44,3 @@ def test_a_shorter_time_of_the_caller_holds() -> None:
     next(flow)
     asked = flow.send(View(1, True, "c", [], [], [], [], [NameServerView("n", "n:1")], None))
     assert asked.timeout == 0.1
-
-
-def test_a_change_of_the_group_does_not_wait_long_for_a_leader_that_is_gone() -> None:
-    servers = [NameServerView("name-1", "n1:1"), NameServerView("name-2", "n2:1")]
-    flow = remove_name_server("name-2", 30.0)
-    assert isinstance(next(flow), ProposeCommand)
-    assert isinstance(flow.send(CommandResult(1)), LoadMetadata)
-    asked = [flow.send(View(1, True, "c", [], [], [], [], servers, "name-2"))]
-    # The one that seemed to lead is the one that is lost; the other does not lead yet.
-    asked.append(flow.throw(TimedOut("no answer")))
-    asked.append(flow.throw(NotLeader("wait")))
-    asked.append(flow.throw(TimedOut("no answer")))
-    with pytest.raises(StopIteration):
-        flow.send((Ok(1), []))
-    assert [call.endpoint for call in asked] == ["n2:1", "n1:1", "n2:1", "n1:1"]
-    assert {call.timeout for call in asked} == {ATTEMPT_S}
-
-
-def test_a_change_of_the_group_that_is_refused_is_not_asked_for_again() -> None:
-    flow = remove_name_server("name-2", 30.0)
-    next(flow)
-    flow.send(CommandResult(1))
-    flow.send(View(1, True, "c", [], [], [], [], [NameServerView("n", "n:1")], "n"))
-    with pytest.raises(InvalidRequest):
-        flow.throw(InvalidRequest("no"))

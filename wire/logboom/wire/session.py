@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from logboom.wire.actor import Effects, Send
+from logboom.wire.backoff import backoff
 from logboom.wire.errors import InvalidRequest, LogboomError, Refused, TimedOut, error_for
 from logboom.wire.frames import Frame, decode, encode
 from logboom.wire.hello import Identity, proof, verify_proof
@@ -39,8 +40,8 @@ DEAD_AFTER: Final = 3.0
 PING_IDLE: Final = 5.0
 """Seconds of silence before a ping, while nobody waits for anything: the listener forgets a peer
 that is silent for 30 s."""
-BACKOFF_FIRST: Final = 0.1
-BACKOFF_LAST: Final = 2.0
+REDIAL_FIRST_S: Final = 0.1
+REDIAL_LAST_S: Final = 2.0
 HELLO_ID: Final = -1
 """Correlation id of HELLO and PROVE."""
 PING_ID: Final = -2
@@ -86,7 +87,8 @@ class Session:
         self._owing = False
         """Whether the peer was told something, or a request given up, since it was heard last."""
         self._greeted = now
-        self._backoff = BACKOFF_FIRST
+        self._losses = 0
+        """Connections lost since the session was last open."""
         self._redial_at: float | None = None
         self._due: float | None = None
         self._due_known = False
@@ -280,7 +282,7 @@ class Session:
         self.refusal = None
         self.peer_id = message.node
         self.generation += 1
-        self._backoff = BACKOFF_FIRST
+        self._losses = 0
         self._unsent.clear()
         for waiting in self._outstanding.values():
             out.sends.append(Send(self.endpoint, waiting.frames))
@@ -327,8 +329,8 @@ class Session:
 
     def _lose(self, now: float) -> None:
         self.state = "greeting"
-        self._redial_at = now + self._backoff * (0.5 + self._rng.random())
-        self._backoff = min(self._backoff * 2, BACKOFF_LAST)
+        self._redial_at = now + backoff(self._losses, self._rng, REDIAL_FIRST_S, REDIAL_LAST_S)
+        self._losses += 1
 
 
 __all__ = ["HELLO_ID", "Pong", "Reply", "Session"]

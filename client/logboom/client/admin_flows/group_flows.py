@@ -14,10 +14,10 @@ from logboom.client.admin_flows.group_lag import (
     GroupQueue,
     GroupReport,
 )
-from logboom.client.calls import AskNode, LoadMetadata, ProposeCommand
+from logboom.client.calls import AskNode, AskRaftLeader, LoadMetadata, ProposeCommand
 from logboom.client.fetch.message_flows import unexpected
-from logboom.client.flows import ATTEMPT_S, ROUNDS, Flow, changed_fields, latest_view
-from logboom.wire.errors import InternalError, InvalidRequest, LogboomError
+from logboom.client.flows import Flow, changed_fields
+from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.filters.filter import Filter
 from logboom.wire.group_commands import AlterGroup, DeleteGroup
 from logboom.wire.group_messages import GroupStatus, GroupStatusResult, MemberStatus
@@ -28,7 +28,6 @@ from logboom.wire.group_view import (
     GroupView,
 )
 from logboom.wire.messages import (
-    AnyMessage,
     DescribeGroup,
     GroupDescribed,
     GroupsListed,
@@ -42,7 +41,7 @@ STATUS_S: Final = 2.0
 
 def groups(timeout: float) -> Flow[list[GroupSummary]]:
     """All groups by name."""
-    answer = yield from _read(ListGroups(0, 0), timeout)
+    answer, _ = yield AskRaftLeader(lambda ms: ListGroups(0, ms), timeout)
     if not isinstance(answer, GroupsListed):
         raise unexpected(answer)
     return answer.groups
@@ -50,7 +49,7 @@ def groups(timeout: float) -> Flow[list[GroupSummary]]:
 
 def described(name: str, timeout: float) -> Flow[GroupDescribed]:
     """One group with its members and offsets, as the name servers know it."""
-    answer = yield from _read(DescribeGroup(0, 0, name), timeout)
+    answer, _ = yield AskRaftLeader(lambda ms: DescribeGroup(0, ms, name), timeout)
     if not isinstance(answer, GroupDescribed):
         raise unexpected(answer)
     return answer
@@ -190,24 +189,3 @@ def _builtins(fields: dict[str, Any]) -> list[Any]:
 def delete_group(name: str, wall_ms: int, timeout: float, *, dead_letters: bool) -> Flow[None]:
     """Forget a group without members, its offsets and retries, and its dead letters if asked to."""
     yield ProposeCommand(DeleteGroup(name, wall_ms, dead_letters), timeout)
-
-
-def _read(message: ListGroups | DescribeGroup, timeout: float) -> Flow[AnyMessage]:
-    """Ask the raft leader, once there is one; whoever seems to be it may be gone again, so nobody
-    is waited for long."""
-    attempt = min(timeout, ATTEMPT_S)
-    message.timeout_ms = int(attempt * 1000)
-    view = yield from latest_view(timeout)
-    servers = sorted(view.name_servers, key=lambda server: server.id != view.raft_leader)
-    last: LogboomError = InternalError("the cluster shows no name server: please report it")
-    for server in servers * ROUNDS:
-        try:
-            answer, _ = yield AskNode(server.endpoint, message, attempt)
-        except LogboomError as error:
-            if not error.retryable:
-                raise
-            last = error
-        else:
-            found: AnyMessage = answer
-            return found
-    raise last

@@ -1,45 +1,37 @@
-"""All of a client's connections, one `wire.session.Session` per endpoint."""
+"""The connections of a client to the nodes of its cluster."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from logboom.client.core_context import CoreTurn
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
 from logboom.wire.messages import WireMessage
-from logboom.wire.session import Reply, Session
+from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle, SessionTable
 
 IDLE: Final = 60.0
-"""Seconds after which a connection that nothing was asked of is hung up."""
+"""Seconds without a request after which a connection is closed."""
+IDLE_CHECK_S: Final = 1.0
+"""Seconds between two searches for such connections."""
 
 OnReply: TypeAlias = Callable[[Reply], None]
 
 
-class RequestHandle(NamedTuple):
-    """One outstanding request, to cancel it."""
-
-    session: Session
-    number: int
-
-    def cancel(self) -> None:
-        """No reply will come."""
-        self.session.cancel(self.number)
-
-
 class Connections:
-    """Sessions by endpoint, dialled when first asked and hung up when idle."""
+    """The sessions with nodes, dialled when first used and closed when idle."""
 
     def __init__(self, identity: Identity, rng: random.Random, turn: CoreTurn) -> None:
-        self._identity = identity
-        self._rng = rng
         self._turn = turn
-        self._sessions: dict[str, Session] = {}
+        self._sessions = SessionTable(identity, rng)
+        self._idle_check_at = 0.0
         self._used: dict[str, float] = {}
+        """Time of the last request, by endpoint."""
         self._opening: dict[str, list[Callable[[], None]]] = {}
-        """What waits for a connection to open; such a one is not hung up as idle."""
+        """Actions that wait for a connection to open; meanwhile it is not idle."""
 
     def request(
         self,
@@ -49,70 +41,55 @@ class Connections:
         on_reply: OnReply,
         timeout: float,
     ) -> RequestHandle:
-        """Ask; `on_reply` gets exactly one Reply within `timeout` seconds, unless cancelled."""
+        """Send a request; `on_reply` gets one Reply within `timeout` seconds, unless cancelled."""
         turn = self._turn
-        session = self._session(endpoint)
+        session = self._sessions.session(endpoint, turn.out, turn.now)
         self._used[endpoint] = turn.now
         number = session.request(message, batches, on_reply, turn.now + timeout, turn.out, turn.now)
         return RequestHandle(session, number)
 
     def tell(self, endpoint: str, message: WireMessage, batches: Sequence[Frame]) -> bool:
-        """Send what has no answer; False if the connection is not open yet."""
-        self._used[endpoint] = self._turn.now
-        return self._session(endpoint).tell(message, batches, self._turn.out, self._turn.now)
+        """Send a message that has no answer; return False if the connection is not open yet."""
+        turn = self._turn
+        self._used[endpoint] = turn.now
+        session = self._sessions.session(endpoint, turn.out, turn.now)
+        return session.tell(message, batches, turn.out, turn.now)
 
     def when_open(self, endpoint: str, action: Callable[[], None]) -> None:
-        """Do `action` once the connection, refused by `tell` just now, is open; an action that
-        waits there already waits once."""
+        """Run `action` once the connection is open; `tell` must have returned False in this turn.
+
+        An action that already waits there runs once.
+        """
         waiting = self._opening.setdefault(endpoint, [])
         if action not in waiting:
             waiting.append(action)
 
     def is_open(self, endpoint: str) -> bool:
-        """Whether the session there is open, as far as is known."""
-        session = self._sessions.get(endpoint)
-        return session is not None and session.state == "open"
+        """True if the session with an endpoint is established, as far as is known."""
+        return self._sessions.is_open(endpoint)
 
     def receive(self, endpoint: str, frames: Sequence[Frame]) -> None:
-        """Take what a peer sent."""
-        session = self._sessions.get(endpoint)
-        if session is None:
-            return
-        self._deliver(session.receive(frames, self._turn.out, self._turn.now))
-        if self._opening and session.state == "open":
+        """Take frames from a node."""
+        self._deliver(self._sessions.receive(endpoint, frames, self._turn.out, self._turn.now))
+        if self._opening and self.is_open(endpoint):
             for action in self._opening.pop(endpoint, ()):
                 action()
 
     def tick(self) -> None:
-        """Deadlines, pings, redials; hang up what is idle."""
-        turn = self._turn
-        for endpoint, session in list(self._sessions.items()):
-            wanted = session.deadline()
-            if wanted is not None and wanted <= turn.now:
-                self._deliver(session.tick(turn.out, turn.now))
-            if session.pending() or endpoint in self._opening:
-                continue
-            if turn.now - self._used[endpoint] > IDLE:
-                del self._sessions[endpoint], self._used[endpoint]
-                turn.out.hangups.append(endpoint)
+        """Ping, redial and expire what is due; close idle connections."""
+        self._deliver(self._sessions.tick(self._turn.out, self._turn.now))
+        if self._turn.now >= self._idle_check_at:
+            self._idle_check_at = self._turn.now + IDLE_CHECK_S
+            self._sessions.hang_up(self._is_idle, self._turn.out)
 
     def deadline(self) -> float | None:
-        """When `tick` is wanted next."""
-        wanted = [d for s in self._sessions.values() if (d := s.deadline()) is not None]
-        return min(wanted, default=None)
+        """Time of the next `tick`, or None if none is needed."""
+        return self._sessions.deadline()
 
-    def _session(self, endpoint: str) -> Session:
-        session = self._sessions.get(endpoint)
-        if session is None:
-            # Hung up earlier in this very turn: the connection is kept instead.
-            if endpoint in self._turn.out.hangups:
-                self._turn.out.hangups.remove(endpoint)
-            session = Session(endpoint, self._identity, self._rng, self._turn.now)
-            self._sessions[endpoint] = session
-            self._used[endpoint] = self._turn.now
-        return session
+    def _is_idle(self, endpoint: str) -> bool:
+        return self._turn.now - self._used[endpoint] > IDLE and endpoint not in self._opening
 
     @staticmethod
-    def _deliver(replies: list[Reply]) -> None:
+    def _deliver(replies: Iterable[Reply]) -> None:
         for reply in replies:
             reply.context(reply)

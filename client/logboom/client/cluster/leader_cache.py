@@ -1,9 +1,44 @@
-"""Where a queue's leader is: the metadata, unless a broker has told of a newer epoch."""
+"""Who leads: the queues, by the metadata and newer hints of brokers, and the name servers."""
 
 from __future__ import annotations
 
-from logboom.wire.errors import LogboomError, NotLeader, RetryableError, UnknownResource
+from typing import Literal, Protocol, TypeAlias
+
+from logboom.client.cluster.metadata_updater import no_leader
+from logboom.wire.errors import LogboomError, NotLeader, RetryableError, TimedOut, UnknownResource
+from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
+
+Verdict: TypeAlias = Literal["end", "at once", "later"]
+"""What to do with a request after an error: give it up, or send it again."""
+
+
+class Role(Protocol):
+    """What one node does at a time."""
+
+    def endpoint(self) -> str | None:
+        """Return the node to ask, or None until the metadata names one.
+
+        Raises:
+            LogboomError: There is nobody to ask.
+        """
+        ...
+
+    def refused(self, endpoint: str, error: LogboomError, failures: int) -> Verdict:
+        """Learn from an error of the node, after so many failures of one request."""
+        ...
+
+    def has_left(self, endpoint: str) -> bool:
+        """True if a node is known not to have the role any longer.
+
+        Raises:
+            LogboomError: There is nobody to ask.
+        """
+        ...
+
+    def timed_out(self, last: LogboomError | None) -> TimedOut:
+        """Return the error of a request whose time is over; `last` is the last that it had."""
+        ...
 
 
 class LeaderCache:
@@ -14,10 +49,10 @@ class LeaderCache:
         self._hints: dict[tuple[str, int], tuple[int, str]] = {}
 
     def endpoint(self, topic: str, queue: int) -> str | None:
-        """host:port of the leader, or None while nobody is known to lead.
+        """Return host:port of the leader, or None while nobody is known to lead.
 
         Raises:
-            UnknownResource: there is no such topic or queue (any more).
+            UnknownResource: The topic or queue does not exist, or no longer.
         """
         found = self._routes.leader(topic, queue)
         hint = self._hints.get((topic, queue))
@@ -28,23 +63,75 @@ class LeaderCache:
             del self._hints[topic, queue]
         return None if found is None else found[1]
 
-    def learn(self, topic: str, queue: int, error: LogboomError | None) -> None:
-        """Take the hint of a NOT_LEADER answer, if it has one."""
-        if not isinstance(error, NotLeader):
-            return
+    def learn(self, topic: str, queue: int, error: LogboomError | None) -> bool:
+        """Learn from a failed request, and return True if the same request may succeed later.
+
+        A broker that has not heard of a new topic yet calls it unknown. That passes while our
+        metadata has the topic.
+        """
+        if isinstance(error, NotLeader):
+            self._take_hint((topic, queue), error)
+        if isinstance(error, UnknownResource):
+            return topic in self._routes.topics
+        return error is None or isinstance(error, RetryableError)
+
+    def _take_hint(self, key: tuple[str, int], error: NotLeader) -> None:
         epoch, endpoint = error.fields.get("epoch"), error.fields.get("endpoint")
         if not isinstance(epoch, int) or not isinstance(endpoint, str) or not endpoint:
             return
-        known = self._hints.get((topic, queue))
+        known = self._hints.get(key)
         if known is None or known[0] < epoch:
-            self._hints[topic, queue] = (epoch, endpoint)
+            self._hints[key] = (epoch, endpoint)
 
-    def worth_retrying(self, topic: str, error: LogboomError | None) -> bool:
-        """Whether the same request may succeed later.
 
-        A broker that has not heard yet of a new topic calls it unknown; while our metadata has
-        the topic, that passes.
-        """
-        if isinstance(error, UnknownResource):
-            return topic in self._routes.topics
-        return isinstance(error, RetryableError)
+class QueueLeader:
+    """The leadership of one queue, as a `Role`."""
+
+    def __init__(self, leaders: LeaderCache, topic: str, queue: int) -> None:
+        self._leaders = leaders
+        self._topic = topic
+        self._queue = queue
+
+    def endpoint(self) -> str | None:
+        """Return the leader's endpoint, if one is known."""
+        return self._leaders.endpoint(self._topic, self._queue)
+
+    def refused(self, _endpoint: str, error: LogboomError, _failures: int) -> Verdict:
+        """Learn who leads instead."""
+        return "later" if self._leaders.learn(self._topic, self._queue, error) else "end"
+
+    def has_left(self, endpoint: str) -> bool:
+        """True if another broker is known to lead."""
+        return self.endpoint() not in (None, endpoint)
+
+    def timed_out(self, last: LogboomError | None) -> TimedOut:
+        """Return the error of a request whose time is over."""
+        why = last if last is not None else no_leader(self._topic, self._queue)
+        text = f"queue {self._queue} of topic {self._topic!r} did not answer in time: {why}"
+        return TimedOut(text)
+
+
+class RaftLeader:
+    """The leadership of the name servers, as a `Role`."""
+
+    def __init__(self, servers: NameServers) -> None:
+        self._servers = servers
+
+    def endpoint(self) -> str | None:
+        """Return the endpoint to try, if a name server is known."""
+        return self._servers.leader() or None
+
+    def refused(self, endpoint: str, error: LogboomError, _failures: int) -> Verdict:
+        """Learn who leads instead."""
+        if not error.retryable:
+            return "end"
+        return "at once" if self._servers.refused(endpoint, error) else "later"
+
+    def has_left(self, _endpoint: str) -> bool:
+        """False: the name servers say it themselves."""
+        return False
+
+    def timed_out(self, last: LogboomError | None) -> TimedOut:
+        """Return the error of a request whose time is over."""
+        why = "none is known" if last is None else last
+        return TimedOut(f"no name server answered as their leader in time: {why}")

@@ -12,13 +12,15 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from logboom.client.cluster.connections import Connections, RequestHandle
+from logboom.client.cluster.connections import Connections
 from logboom.client.core_context import CoreTurn, Timer
+from logboom.wire.backoff import backoff
 from logboom.wire.errors import LogboomError, Refused, TimedOut, Unavailable, UnknownResource
 from logboom.wire.messages import Watch, WatchResult
 from logboom.wire.names import unknown_topic_text
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.view import TopicView
 
 LOG = logging.getLogger("logboom.client")
@@ -27,8 +29,6 @@ WAIT: Final = 1.0
 """Seconds that a node holds a WATCH."""
 PATIENCE: Final = 1.5
 """Seconds after which an unanswered WATCH is asked elsewhere."""
-BACKOFF_FIRST: Final = 0.02
-BACKOFF_LAST: Final = 0.5
 
 OnTopic: TypeAlias = Callable[[TopicView | LogboomError], None]
 
@@ -207,9 +207,8 @@ class MetadataUpdater:
         place = nodes.index(self._endpoint) if self._endpoint in nodes else -1
         self._endpoint = nodes[(place + 1) % len(nodes)]
         self._failures += 1
-        delay = min(BACKOFF_FIRST * 2 ** min(self._failures, 10), BACKOFF_LAST)
         generation = self._generation
-        self._turn.after(delay * (0.5 + self._rng.random()), lambda: self._retry(generation))
+        self._turn.after(backoff(self._failures, self._rng), lambda: self._retry(generation))
 
     def _retry(self, generation: int) -> None:
         if generation == self._generation:

@@ -1,186 +1,220 @@
-"""Single questions: to a queue's leader wherever it goes, or to one node."""
+"""Requests to whichever node has a role, such as the leadership of a queue.
+
+A role moves. A request goes to the node that is thought to have it. It is sent again after errors
+that may pass, with a growing delay, and elsewhere as soon as the role is known to have moved.
+"""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from typing import Final
 
-from logboom.client.calls import Answer, AskLeader, AskNode, CallHandlers
-from logboom.client.cluster.connections import Connections, RequestHandle
-from logboom.client.cluster.leader_cache import LeaderCache
-from logboom.client.cluster.metadata_updater import MetadataUpdater, no_leader, unknown_topic
+from logboom.client.calls import Answer, AskLeader, AskNode, AskRaftLeader, CallHandlers
+from logboom.client.cluster.connections import Connections, OnReply
+from logboom.client.cluster.leader_cache import LeaderCache, QueueLeader, RaftLeader, Role
+from logboom.client.cluster.metadata_updater import MetadataUpdater
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.promise import Promise
-from logboom.wire.errors import InternalError, LogboomError, TimedOut
-from logboom.wire.messages import AnyMessage
+from logboom.wire.backoff import backoff
+from logboom.wire.errors import InternalError, LogboomError
+from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.view import TopicView
 
-BACKOFF_FIRST: Final = 0.02
-BACKOFF_LAST: Final = 0.5
+RAFT_LEADER_TIMEOUT_S: Final = 3.0
+"""Seconds that a name server gets to answer: one that seems to lead may be dead."""
 
 
-def backoff(attempts: int, rng: random.Random) -> float:
-    """Seconds before the next try: doubling, with jitter of half to one and a half."""
-    delay: float = min(BACKOFF_FIRST * 2.0 ** min(attempts, 10), BACKOFF_LAST)
-    return delay * (0.5 + rng.random())
+class RoutedRequest:
+    """One request under way."""
 
-
-class _RoutedRequest:
-    __slots__ = (
-        "attempts",
-        "call",
-        "deadline",
-        "endpoint",
-        "expiry",
-        "last_error",
-        "ticket",
-        "waiting",
-    )
-
-    def __init__(self, call: AskLeader, deadline: float) -> None:
-        self.call = call
+    def __init__(
+        self,
+        role: Role,
+        make: Callable[[int], WireMessage],
+        on_reply: OnReply,
+        deadline: float,
+        attempt_s: float,
+    ) -> None:
+        self.role = role
+        self.make = make
+        self.on_reply = on_reply
         self.deadline = deadline
-        self.attempts = 0
+        self.attempt_s = attempt_s
+        """Seconds that one node gets to answer."""
         self.endpoint = ""
-        self.ticket: RequestHandle | None = None
-        self.expiry: Timer | None = None
-        self.waiting = False
-        """A back-off runs, or the topic is looked for."""
+        self.failures = 0
         self.last_error: LogboomError | None = None
+        self.asked: RequestHandle | None = None
+        self.pause: Timer | None = None
+        self.backing_off = False
+        self.ended = False
+
+    def cancel(self) -> None:
+        """End the request without a reply."""
+        self.ended = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Await neither an answer nor a time."""
+        if self.asked is not None:
+            self.asked.cancel()
+        if self.pause is not None:
+            self.pause.cancel()
+        self.asked = self.pause = None
+        self.backing_off = False
 
 
 class RequestRouter:
-    """All open questions of one client."""
+    """The requests of one client to nodes with a role, and to single nodes."""
 
     def __init__(
         self,
         connections: Connections,
         leaders: LeaderCache,
         watching: MetadataUpdater,
+        raft_leader: RaftLeader,
         turn: CoreTurn,
-        rng: random.Random,
     ) -> None:
         self._connections = connections
         self._leaders = leaders
         self._watching = watching
+        self._raft_leader = raft_leader
         self._turn = turn
-        self._rng = rng
-        self._open: dict[int, _RoutedRequest] = {}
+        self._open: dict[int, RoutedRequest] = {}
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
         """Handle the questions to nodes."""
-        handlers.register(AskLeader, self.ask_leader)
-        handlers.register(AskNode, self.ask_node)
+        handlers.register(AskLeader, self._ask_leader)
+        handlers.register(
+            AskRaftLeader,
+            lambda call: self.ask_raft_leader(call.message, settling(call.outcome), call.timeout),
+        )
+        handlers.register(AskNode, self._ask_node)
 
-    def ask_leader(self, call: AskLeader) -> None:
-        """Find the leader and ask until there is an answer."""
-        question = _RoutedRequest(call, self._turn.now + call.timeout)
-        self._open[id(question)] = question
-        question.expiry = self._turn.after(call.timeout, lambda: self._expire(question))
+    def ask(
+        self,
+        role: Role,
+        make: Callable[[int], WireMessage],
+        on_reply: OnReply,
+        timeout: float,
+        attempt_s: float = float("inf"),
+    ) -> RoutedRequest:
+        """Ask until there is an answer or a final error, for at most `timeout` seconds.
+
+        Args:
+            role: Whom to ask.
+            make: Makes the message of one attempt from its timeout in milliseconds.
+            on_reply: Called once with the answer or the error, unless the request is cancelled.
+            timeout: Seconds for all attempts.
+            attempt_s: Seconds that one node gets to answer.
+        """
+        request = RoutedRequest(role, make, on_reply, self._turn.now + timeout, attempt_s)
+        self._open[id(request)] = request
+        self._try(request)
+        return request
+
+    def ask_raft_leader(
+        self, make: Callable[[int], WireMessage], on_reply: OnReply, timeout: float
+    ) -> None:
+        """Ask the leader of the name servers."""
+        self.ask(self._raft_leader, make, on_reply, timeout, RAFT_LEADER_TIMEOUT_S)
+
+    def _ask_leader(self, call: AskLeader) -> None:
+        """Find the topic, then ask the leader of its queue."""
+        deadline, settle = self._turn.now + call.timeout, settling(call.outcome)
 
         def found(topic: TopicView | LogboomError) -> None:
             if isinstance(topic, LogboomError):
-                self._end(question, topic)
-            else:
-                self._try(question)
+                call.outcome.fail(topic)
+                return
+            role = QueueLeader(self._leaders, call.topic, call.queue)
+            self.ask(role, call.message, settle, deadline - self._turn.now)
 
-        question.waiting = True
         self._watching.want(call.topic, found, call.timeout, call.queue + 1)
 
-    def ask_node(self, call: AskNode) -> None:
-        """Ask one node, once."""
-        self._connections.request(
-            call.endpoint,
-            call.message,
-            (),
-            lambda reply: settle(call.outcome, reply),
-            call.timeout,
-        )
+    def _ask_node(self, call: AskNode) -> None:
+        settle = settling(call.outcome)
+        self._connections.request(call.endpoint, call.message, (), settle, call.timeout)
 
-    def _try(self, question: _RoutedRequest) -> None:
-        if id(question) not in self._open or question.ticket is not None:
+    def _try(self, request: RoutedRequest) -> None:
+        request.stop()
+        if request.ended:
+            self._open.pop(id(request), None)
             return
-        question.waiting = False
-        call = question.call
+        left = request.deadline - self._turn.now
+        if left <= 0:
+            self._fail(request, request.role.timed_out(request.last_error))
+            return
         try:
-            endpoint = self._leaders.endpoint(call.topic, call.queue)
+            endpoint = request.role.endpoint()
         except LogboomError as error:
-            self._end(question, error)
+            self._fail(request, error)
             return
         if endpoint is None:
-            question.last_error = no_leader(call.topic, call.queue)
-            return  # news of a leader calls again
-        left = question.deadline - self._turn.now
-        question.endpoint = endpoint
-        question.ticket = self._connections.request(
+            # News of the metadata tries again, too.
+            request.pause = self._turn.after(left, lambda: self._try(request))
+            return
+        left = min(left, request.attempt_s)
+        request.endpoint = endpoint
+        request.asked = self._connections.request(
             endpoint,
-            call.message(max(1, int(left * 1000))),
+            request.make(max(1, int(left * 1000))),
             (),
-            lambda reply: self._answered(question, reply),
+            lambda reply: self._answered(request, reply),
             left,
         )
 
-    def _answered(self, question: _RoutedRequest, reply: Reply) -> None:
-        question.ticket = None
-        call, error = question.call, reply.error
-        if error is None or not self._leaders.worth_retrying(call.topic, error):
-            self._end(question, error if error is not None else reply)
+    def _answered(self, request: RoutedRequest, reply: Reply) -> None:
+        request.asked = None
+        error = reply.error
+        if error is None:
+            self._end(request, reply)
             return
-        self._leaders.learn(call.topic, call.queue, error)
-        question.last_error = error
-        question.attempts += 1
-        question.waiting = True
-        self._turn.after(backoff(question.attempts, self._rng), lambda: self._try(question))
+        request.failures += 1
+        request.last_error = error
+        verdict = request.role.refused(request.endpoint, error, request.failures)
+        if verdict == "end":
+            self._end(request, reply)
+        elif verdict == "at once":
+            self._try(request)
+        else:
+            left = max(request.deadline - self._turn.now, 0.0)
+            delay = min(backoff(request.failures, self._turn.rng), left)
+            request.backing_off = True
+            request.pause = self._turn.after(delay, lambda: self._try(request))
 
     def _rerouted(self) -> None:
-        """Leaders may have moved: ask the new one instead of waiting for the old."""
-        for question in list(self._open.values()):
-            call = question.call
-            if call.topic not in self._watching.routes.topics:
-                if question.endpoint:  # it was there when we asked
-                    self._end(question, unknown_topic(call.topic))
-                continue
-            if question.waiting:
-                continue
+        """Ask elsewhere where a role has moved, instead of waiting for its former owner."""
+        for request in list(self._open.values()):
             try:
-                endpoint = self._leaders.endpoint(call.topic, call.queue)
+                moved = request.role.has_left(request.endpoint)
             except LogboomError as error:
-                self._end(question, error)
+                self._fail(request, error)
                 continue
-            if question.ticket is not None and endpoint not in (None, question.endpoint):
-                question.ticket.cancel()
-                question.ticket = None
-            self._try(question)
+            if moved if request.asked is not None else not request.backing_off:
+                self._try(request)
 
-    def _expire(self, question: _RoutedRequest) -> None:
-        if id(question) not in self._open:
-            return
-        call, last = question.call, question.last_error
-        why = f": {last}" if last is not None else ": is its leader up? try `logboom doctor`"
-        text = f"queue {call.queue} of topic {call.topic!r} did not answer in time{why}"
-        self._end(question, TimedOut(text))
+    def _fail(self, request: RoutedRequest, error: LogboomError) -> None:
+        self._end(request, Reply(None, None, (), error))
 
-    def _end(self, question: _RoutedRequest, result: Reply | LogboomError) -> None:
-        if self._open.pop(id(question), None) is None:
-            return
-        if question.ticket is not None:
-            question.ticket.cancel()
-        if question.expiry is not None:
-            question.expiry.cancel()  # it would keep the answer in memory
-        if isinstance(result, LogboomError):
-            question.call.outcome.fail(result)
+    def _end(self, request: RoutedRequest, reply: Reply) -> None:
+        request.stop()
+        if self._open.pop(id(request), None) is not None and not request.ended:
+            request.ended = True
+            request.on_reply(reply)
+
+
+def settling(outcome: Promise[Answer]) -> OnReply:
+    """Return what resolves an outcome with a reply."""
+
+    def settle(reply: Reply) -> None:
+        if reply.message is None:
+            text = "a reply without a message: please report it"
+            outcome.fail(reply.error or InternalError(text))
         else:
-            settle(question.call.outcome, result)
+            outcome.resolve((reply.message, list(reply.batches)))
 
-
-def settle(outcome: Promise[Answer], reply: Reply) -> None:
-    """Resolve an outcome with a reply."""
-    if reply.error is not None:
-        outcome.fail(reply.error)
-    elif reply.message is None:
-        outcome.fail(InternalError("a reply without a message: please report it"))
-    else:
-        message: AnyMessage = reply.message
-        outcome.resolve((message, list(reply.batches)))
+    return settle

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.client.calls import CallHandlers, MessageTime, Start
-from logboom.client.cluster.connections import Connections, RequestHandle
+from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater, unknown_topic
-from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.fetch.fetch_buffer import (
     CloseFetch,
@@ -25,6 +24,7 @@ from logboom.client.fetch.fetch_buffer import (
     SeekFetch,
     WakeFetch,
 )
+from logboom.wire.backoff import backoff
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import DamagedBatch, LogboomError
@@ -39,6 +39,7 @@ from logboom.wire.messages import (
     WireMessage,
 )
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 
 LOG = logging.getLogger("logboom.client")
 
@@ -250,10 +251,9 @@ class Fetcher:
         reading.suggested = ""
         if error is not None and reading.attempts + 1 >= IN_TROUBLE:
             fetch.trouble = error.code
-        if error is not None and not self._leaders.worth_retrying(fetch.topic, error):
+        if error is not None and not self._leaders.learn(fetch.topic, fetch.queue, error):
             self._fail(reading, error)
             return
-        self._leaders.learn(fetch.topic, fetch.queue, error)
         reading.attempts += 1
         self._pause(reading)
 

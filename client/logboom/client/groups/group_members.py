@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from logboom.client.calls import CallHandlers
-from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.coordinator_client import CoordinatorClient
 from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.request_router import RequestRouter
 from logboom.client.core_context import CoreTurn
 from logboom.client.fetch.fetcher import Fetcher
 from logboom.client.groups.broadcast_member import BroadcastMember
@@ -20,12 +20,12 @@ class GroupMembers:
 
     def __init__(
         self,
-        connections: Connections,
+        asking: RequestRouter,
         watching: MetadataUpdater,
         fetching: Fetcher,
         turn: CoreTurn,
     ) -> None:
-        self._connections = connections
+        self._asking = asking
         self._watching = watching
         self._fetching = fetching
         self._turn = turn
@@ -67,10 +67,10 @@ class GroupMembers:
             alone.open(call)
             return
         coordinator = CoordinatorClient(
-            member.options.group, self._connections, self._watching, turn, turn.rng
+            member.options.group, self._asking, self._watching, turn.rng
         )
         custody = Reconciler(member, self._fetching, self._watching, turn)
-        look = GroupLookup(self._connections, self._watching)
+        look = GroupLookup(self._asking)
         membership = Membership(member, coordinator, custody, look, turn)
         self._members[id(member)] = membership
         membership.open(call)

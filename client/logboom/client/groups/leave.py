@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
+from logboom.client.cluster.coordinator_client import CoordinatorClient
+from logboom.client.cluster.request_router import RoutedRequest
 from logboom.client.core_context import CoreTurn
 from logboom.client.groups.member import CloseMember, MemberState
 from logboom.client.groups.offset_committer import OffsetCommitter, cut
@@ -106,7 +107,7 @@ class MemberShutdown:
         self._deadline = turn.now + (0.0 if call is None else call.timeout)
         self._committed = False
         self._over = False
-        self._farewell: CoordinatorRequest | None = None
+        self._farewell: RoutedRequest | None = None
 
     @property
     def said(self) -> bool:

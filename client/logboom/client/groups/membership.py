@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from logboom.client.cluster.connections import Connections
-from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
-from logboom.client.cluster.metadata_updater import MetadataUpdater
+from logboom.client.cluster.coordinator_client import CoordinatorClient
+from logboom.client.cluster.request_router import RequestRouter, RoutedRequest
 from logboom.client.core_context import CoreTurn
 from logboom.client.groups.leave import LAST_S, MemberShutdown, SubscriptionChange
 from logboom.client.groups.member import CloseMember, CommitMember, MemberState, OpenMember
@@ -25,7 +24,7 @@ from logboom.client.groups.offset_committer import OffsetCommitter
 from logboom.client.groups.poll_timer import PollTimer
 from logboom.client.groups.reconciler import Reconciler
 from logboom.client.promise import Promise
-from logboom.wire.errors import GroupError, InternalError, LogboomError, RetryableError, Unavailable
+from logboom.wire.errors import GroupError, InternalError, LogboomError, RetryableError
 from logboom.wire.group_messages import GroupAssigned, GroupHeartbeat, GroupJoin, GroupJoined
 from logboom.wire.messages import AnyMessage, DescribeGroup, GroupDescribed
 from logboom.wire.session import Reply
@@ -65,7 +64,7 @@ class Membership:
         self._turn = turn
         self._opening: Promise[None] | None = None
         self._seen = -1
-        self._asked: CoordinatorRequest | None = None
+        self._asked: RoutedRequest | None = None
         """The join or the heartbeat under way."""
         self._asked_at = 0.0
         self._commit_at = 0.0
@@ -354,25 +353,19 @@ class Membership:
 
 
 LOOK_S: Final = 3.0
-"""Seconds that the raft leader gets to answer."""
+"""Seconds that the Raft leader gets to answer."""
 
 Looked: TypeAlias = Callable[[tuple[dict[str, str], int] | LogboomError], None]
 
 
 class GroupLookup:
-    """Asks the name servers' leader; one try a call."""
+    """Reads groups from the leader of the name servers."""
 
-    def __init__(self, connections: Connections, watching: MetadataUpdater) -> None:
-        self._connections = connections
-        self._watching = watching
+    def __init__(self, asking: RequestRouter) -> None:
+        self._asking = asking
 
     def subscription(self, group: str, looked: Looked) -> None:
-        """`looked` gets (subscription, its version) or why it is not known."""
-        routes = self._watching.routes
-        leader = [s.endpoint for s in routes.name_servers if s.id == routes.raft_leader]
-        if not leader:
-            looked(Unavailable("no name server is known to lead: is the cluster up?"))
-            return
+        """Pass the subscription and its version to `looked`, or why they are not known."""
 
         def answered(reply: Reply) -> None:
             if isinstance(reply.message, GroupDescribed):
@@ -381,5 +374,6 @@ class GroupLookup:
             else:
                 looked(reply.error or InternalError("an empty reply: please report it"))
 
-        message = DescribeGroup(0, int(LOOK_S * 1000), group)
-        self._connections.request(leader[0], message, (), answered, LOOK_S)
+        self._asking.ask_raft_leader(
+            lambda timeout_ms: DescribeGroup(0, timeout_ms, group), answered, LOOK_S
+        )

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.client.cluster.coordinator_client import CoordinatorClient, CoordinatorRequest
+from logboom.client.cluster.coordinator_client import CoordinatorClient
+from logboom.client.cluster.request_router import RoutedRequest
 from logboom.client.groups.assigned_queue import AssignedQueue
 from logboom.client.groups.member import MemberState
 from logboom.client.promise import Promise
@@ -37,8 +38,8 @@ class OffsetCommitter:
     def __init__(self, member: MemberState, coordinator: CoordinatorClient) -> None:
         self._member = member
         self._coordinator = coordinator
-        self._commit: CoordinatorRequest | None = None
-        self._release: CoordinatorRequest | None = None
+        self._commit: RoutedRequest | None = None
+        self._release: RoutedRequest | None = None
         self._wanted: list[Promise[None]] = []
         """Resolved once everything finished so far is committed."""
         self._failed: LogboomError | None = None

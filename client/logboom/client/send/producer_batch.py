@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import Any, Final
 
-from logboom.client.cluster.connections import RequestHandle
 from logboom.client.delays import Parking
 from logboom.client.promise import Promise
 from logboom.wire.batch import NO_PRODUCER, encode_batch
 from logboom.wire.errors import UnknownResource
 from logboom.wire.parking import AT_ONCE
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.transactions import TransactionId
 
 NOBODY: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)

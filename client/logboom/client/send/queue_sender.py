@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.leader_cache import LeaderCache
-from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn, Timer
 from logboom.client.delays import Parking
 from logboom.client.send.producer_batch import NOBODY, ProducerBatch, QueueAccumulator
 from logboom.client.send.send_buffer import SendBuffer
+from logboom.wire.backoff import backoff
 from logboom.wire.batch import set_producer
 from logboom.wire.errors import LogboomError, ProducerError, TimedOut
 from logboom.wire.head import sequence_after
@@ -265,8 +265,7 @@ class QueueSender:
             self.pump()
         elif isinstance(error, ProducerError):
             self._out_of_step(pile, error)
-        elif error is None or self._leaders.worth_retrying(self._topic, error):
-            self._leaders.learn(self._topic, self._queue, error)
+        elif error is None or self._leaders.learn(self._topic, self._queue, error):
             self._last_error = error
             self._probing = True
             if not self._moved():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from logboom.client.cluster.connections import RequestHandle
 from logboom.client.core_context import Timer
 from logboom.client.subscriptions.subscribed_queue import SubscribedQueue
 from logboom.client.subscriptions.subscriber_state import SubscriberState
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import (
     Detach,
     Receive,

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from logboom.client.calls import CallHandlers
-from logboom.client.cluster.connections import Connections, OnReply, RequestHandle
+from logboom.client.cluster.connections import Connections, OnReply
 from logboom.client.cluster.leader_cache import LeaderCache
 from logboom.client.cluster.metadata_updater import MetadataUpdater
-from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment
@@ -24,12 +23,14 @@ from logboom.client.subscriptions.subscriber_state import (
     SubscriberState,
     WakeSubscriber,
 )
+from logboom.wire.backoff import backoff
 from logboom.wire.batch import validate_batch
 from logboom.wire.columns import Columns
 from logboom.wire.errors import ClientClosed, DamagedBatch, GroupError, LogboomError, TimedOut
 from logboom.wire.frames import Frame
 from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import (
     Delivered,
     Span,
@@ -188,15 +189,14 @@ class Attachments:
 
     def _failed(self, sitting: Attachment, error: LogboomError | None) -> None:
         """A question failed: attach anew, unless that is of no use."""
-        topic = sitting.subscriber.options.topic
+        topic, queue = sitting.subscriber.options.topic, sitting.place.queue
         sitting.cancel()
         if sitting.closed:
             return
         gone = isinstance(error, GroupError) and error.code == "UNKNOWN_CONSUMER"
-        if error is not None and not gone and not self._leaders.worth_retrying(topic, error):
+        if error is not None and not gone and not self._leaders.learn(topic, queue, error):
             self._lost(sitting, error)
             return
-        self._leaders.learn(topic, sitting.place.queue, error)
         self._later(sitting)
 
     def _lost(self, sitting: Attachment, error: LogboomError) -> None:

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from logboom.client.cluster.connections import OnReply, RequestHandle
-from logboom.client.cluster.request_router import backoff
+from logboom.client.cluster.connections import OnReply
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment, spans_of
+from logboom.wire.backoff import backoff
 from logboom.wire.errors import LogboomError, TimedOut
 from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import Settled
 
 LOG = logging.getLogger("logboom.client")

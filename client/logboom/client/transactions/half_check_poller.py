@@ -10,12 +10,13 @@ from functools import partial
 from typing import Final
 
 from logboom.client.calls import CallHandlers, CoreCall
-from logboom.client.cluster.connections import Connections, RequestHandle
+from logboom.client.cluster.connections import Connections
 from logboom.client.cluster.metadata_updater import MetadataUpdater
-from logboom.client.cluster.request_router import backoff
 from logboom.client.core_context import CoreTurn, Timer
+from logboom.wire.backoff import backoff
 from logboom.wire.frames import Frame
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.transactions import CheckHalves, HalvesToCheck, UndecidedBatch
 
 LOG = logging.getLogger("logboom.client")

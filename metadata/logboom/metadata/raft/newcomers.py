@@ -17,7 +17,8 @@ from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Stats, StatsResult
-from logboom.wire.session import Session
+from logboom.wire.session import Reply
+from logboom.wire.session_table import SessionTable
 
 MAX_PROBE_S: Final = 3.0
 """Maximum seconds that it may take to answer."""
@@ -42,9 +43,7 @@ class Newcomers:
     """The newcomers, asked one at a time."""
 
     def __init__(self, identity: Identity, rng: random.Random) -> None:
-        self._identity = identity
-        self._rng = rng
-        self._sessions: dict[str, Session] = {}
+        self._sessions = SessionTable(identity, rng)
         self._look: _Probe | None = None
 
     def ask(
@@ -60,8 +59,7 @@ class Newcomers:
         deadline = now + min(MAX_PROBE_S, SHARE * timeout_s)
         self._look = _Probe(name, set(endpoints), deadline, on_end)
         for endpoint in self._look.endpoints:
-            session = Session(endpoint, self._identity, self._rng, now)
-            self._sessions[endpoint] = session
+            session = self._sessions.session(endpoint, out, now)
             # It may have been dialled before, for an earlier question.
             out.redials.append(endpoint)
             session.request(Stats(0, 1_000), (), endpoint, deadline, out, now)
@@ -70,23 +68,8 @@ class Newcomers:
         self, endpoint: str, frames: Sequence[Frame], out: Effects, now: float
     ) -> None:
         """Take a message from a connection that was dialled for a newcomer."""
-        session = self._sessions.get(endpoint)
-        look = self._look
-        if session is None or look is None:
-            return
-        for reply in session.receive(frames, out, now):
-            told = reply.message
-            if reply.error is not None:
-                self._end(InvalidRequest(f"{endpoint}: {reply.error.text}"), out)
-            elif not isinstance(told, StatsResult) or told.node != look.name:
-                who = told.node if isinstance(told, StatsResult) else "another program"
-                self._end(InvalidRequest(f"{who} answers at {endpoint}, not {look.name}"), out)
-            else:
-                look.endpoints.discard(endpoint)
-                if not look.endpoints:
-                    self._end(None, out)
-            if self._look is not look:
-                return
+        for reply in self._sessions.receive(endpoint, frames, out, now):
+            self._answered(reply, out)
 
     def tick(self, out: Effects, now: float) -> None:
         """Redial, and give up in time."""
@@ -101,19 +84,32 @@ class Newcomers:
             )
             self._end(InvalidRequest(text), out)
             return
-        for session in list(self._sessions.values()):
-            session.tick(out, now)
+        for reply in self._sessions.tick(out, now):
+            self._answered(reply, out)
 
     def deadline(self) -> float | None:
         """Return when `tick` is due next."""
         if self._look is None:
             return None
-        wanted = [due for s in self._sessions.values() if (due := s.deadline()) is not None]
-        return min([self._look.deadline, *wanted])
+        due = self._sessions.deadline()
+        return self._look.deadline if due is None else min(self._look.deadline, due)
+
+    def _answered(self, reply: Reply, out: Effects) -> None:
+        look, told, endpoint = self._look, reply.message, reply.context
+        if look is None:
+            return
+        if reply.error is not None:
+            self._end(InvalidRequest(f"{endpoint}: {reply.error.text}"), out)
+        elif not isinstance(told, StatsResult) or told.node != look.name:
+            who = told.node if isinstance(told, StatsResult) else "another program"
+            self._end(InvalidRequest(f"{who} answers at {endpoint}, not {look.name}"), out)
+        else:
+            look.endpoints.discard(endpoint)
+            if not look.endpoints:
+                self._end(None, out)
 
     def _end(self, error: LogboomError | None, out: Effects) -> None:
         look, self._look = self._look, None
         assert look is not None, "only a look that is under way ends"
-        out.hangups.extend(self._sessions)
-        self._sessions.clear()
+        self._sessions.clear(out)
         look.on_end(error)

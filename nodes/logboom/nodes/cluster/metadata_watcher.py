@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.turn import BrokerTurn
@@ -18,8 +17,10 @@ from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.view import View
 
 HOLD_MS: Final = 10_000
@@ -51,19 +52,19 @@ class MetadataWatcher:
         self._servers = servers
         self._on_change = on_change
         self._endpoint: str | None = None
-        self._number: int | None = None
+        self._asked: RequestHandle | None = None
         self._asked_at = 0.0
         self._ask_at = float("-inf")
         self.failures = 0
 
     def step(self, turn: BrokerTurn) -> None:
         """Ask, or leave a name server that is not there."""
-        if self._number is not None and self._endpoint is not None:
+        if self._asked is not None and self._endpoint is not None:
             silent = turn.mono >= self._asked_at + GRACE and not self._links.is_open(self._endpoint)
             if not silent:
                 return
-            self._links.cancel(self._endpoint, self._number)
-            self._number = None
+            self._asked.cancel()
+            self._asked = None
             self._failed(turn)
         if turn.mono < self._ask_at:
             return
@@ -82,7 +83,7 @@ class MetadataWatcher:
             decisions=True,
         )
         self._asked_at = turn.mono
-        self._number = self._links.request(
+        self._asked = self._links.request(
             self._endpoint, message, turn, self._answered, turn.mono + HOLD_MS / 1000 + GRACE
         )
 
@@ -90,26 +91,26 @@ class MetadataWatcher:
         """The raft leader is at `version`: whoever holds our WATCH and did not tell is left."""
         if (
             version > self._routes.version
-            and self._number is not None
+            and self._asked is not None
             and self._endpoint is not None
             and turn.mono - self._asked_at > BEHIND
         ):
-            self._links.cancel(self._endpoint, self._number)
-            self._number = None
+            self._asked.cancel()
+            self._asked = None
             self._endpoint = self._servers.leader()
             self._ask_at = turn.mono
             self.step(turn)
 
     def deadline(self) -> float:
         """When `step` is wanted next."""
-        if self._number is None:
+        if self._asked is None:
             return self._ask_at
         assert self._endpoint is not None
         # Look again each second: a name server may stop in the middle of a hold.
         return float("inf") if self._links.is_open(self._endpoint) else self._asked_at + GRACE
 
     def _answered(self, reply: Reply, turn: BrokerTurn) -> None:
-        self._number = None
+        self._asked = None
         if isinstance(reply.message, WatchResult):
             self.failures = 0
             self._ask_at = turn.mono

@@ -1,9 +1,9 @@
-"""The connections that this broker dials: one session per endpoint, and who awaits each answer."""
+"""The connections that this broker dials, and who awaits each answer."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from logboom.nodes.turn import BrokerTurn
@@ -11,19 +11,18 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
 from logboom.wire.messages import Request
-from logboom.wire.session import Reply, Session
+from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle, SessionTable
 
 Answered: TypeAlias = Callable[[Reply, BrokerTurn], None]
-"""Called once with the end of a request; `reply.context` is what the asker gave."""
+"""Called once with the end of a request."""
 
 
 class PeerConnections:
-    """Sessions by endpoint."""
+    """The sessions with other nodes; each answer is passed to the callback of its request."""
 
     def __init__(self, identity: Identity, rng: random.Random) -> None:
-        self._identity = identity
-        self._rng = rng
-        self._sessions: dict[str, Session] = {}
+        self._sessions = SessionTable(identity, rng)
 
     def request(
         self,
@@ -33,66 +32,40 @@ class PeerConnections:
         answered: Answered,
         deadline: float,
         batches: Sequence[Frame] = (),
-    ) -> int:
-        """Ask the node at an endpoint; `answered` is called once, `deadline` the latest."""
-        session = self._sessions.get(endpoint)
-        if session is None:
-            session = Session(endpoint, self._identity, self._rng, turn.mono)
-            self._sessions[endpoint] = session
-        return session.request(message, batches, answered, deadline, turn.out, turn.mono)
-
-    def cancel(self, endpoint: str, number: int) -> None:
-        """Forget a request: its answer is dropped (Q5)."""
-        session = self._sessions.get(endpoint)
-        if session is not None:
-            session.cancel(number)
+    ) -> RequestHandle:
+        """Send a request; `answered` is called once, at `deadline` at the latest."""
+        session = self._sessions.session(endpoint, turn.out, turn.mono)
+        number = session.request(message, batches, answered, deadline, turn.out, turn.mono)
+        return RequestHandle(session, number)
 
     def is_open(self, endpoint: str) -> bool:
-        """Whether the session to an endpoint is established."""
-        session = self._sessions.get(endpoint)
-        return session is not None and session.state == "open"
+        """True if the session with an endpoint is established."""
+        return self._sessions.is_open(endpoint)
 
     def refusal(self, endpoint: str) -> LogboomError | None:
-        """Why the node at an endpoint would not have us, until it does."""
-        session = self._sessions.get(endpoint)
+        """Return why the node at an endpoint refuses this broker, if it does."""
+        session = self._sessions.find(endpoint)
         return None if session is None else session.refusal
 
-    def generation(self, endpoint: str) -> int:
-        """Grows each time that the session to an endpoint opens."""
-        session = self._sessions.get(endpoint)
-        return 0 if session is None else session.generation
-
     def receive(self, endpoint: str, frames: Sequence[Frame], turn: BrokerTurn) -> None:
-        """Frames came from a node that we dialled."""
-        session = self._sessions.get(endpoint)
-        if session is not None:
-            self._hand_out(session.receive(frames, turn.out, turn.mono), turn)
+        """Take frames from a node that this broker dialled."""
+        self._hand_out(self._sessions.receive(endpoint, frames, turn.out, turn.mono), turn)
 
     def tick(self, turn: BrokerTurn) -> None:
-        """Deadlines, pings and redials that are due."""
-        for session in list(self._sessions.values()):
-            due = session.deadline()
-            if due is not None and due <= turn.mono:
-                self._hand_out(session.tick(turn.out, turn.mono), turn)
+        """Ping, redial and expire what is due."""
+        self._hand_out(self._sessions.tick(turn.out, turn.mono), turn)
 
     def deadline(self) -> float:
-        """When `tick` is wanted next; infinity if never."""
-        wanted = float("inf")
-        for session in self._sessions.values():
-            due = session.deadline()
-            if due is not None and due < wanted:
-                wanted = due
-        return wanted
+        """Time of the next `tick`; infinity if none is needed."""
+        wanted = self._sessions.deadline()
+        return float("inf") if wanted is None else wanted
 
     def keep_only(self, endpoints: set[str], turn: BrokerTurn) -> None:
-        """Hang up on endpoints that are of no more use and owe no answer."""
-        for endpoint in [e for e in self._sessions if e not in endpoints]:
-            if not self._sessions[endpoint].pending():
-                del self._sessions[endpoint]
-                turn.out.hangups.append(endpoint)
+        """Close the connections to all other endpoints that owe no answer."""
+        self._sessions.hang_up(lambda endpoint: endpoint not in endpoints, turn.out)
 
     @staticmethod
-    def _hand_out(replies: list[Reply], turn: BrokerTurn) -> None:
+    def _hand_out(replies: Iterable[Reply], turn: BrokerTurn) -> None:
         for reply in replies:
             answered: Answered = reply.context
             answered(reply, turn)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from logboom.nodes.cluster.lease import Lease
-from logboom.nodes.cluster.name_servers import NameServers
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.config import HEARTBEAT, BrokerConfig
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.commands import CommandResult, RegisterBroker
 from logboom.wire.messages import Heartbeat, HeartbeatGranted
+from logboom.wire.name_servers import NameServers
 from logboom.wire.session import Reply
 
 RETRY: Final = 0.1

@@ -26,6 +26,7 @@ from logboom.wire.frames import Frame
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
 from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
+from logboom.wire.session_table import RequestHandle
 
 GRACE: Final = 1.0
 """Seconds beyond the hold after which a request is given up."""
@@ -53,7 +54,7 @@ class ReplicaFetcher:
         """Queues whose appends must reach the disk first, and the token of their turn."""
         self.stale: dict[QueueKey, float] = {}
         """Queues that the leader does not lead in our epoch, and when to name them again."""
-        self.asked: int | None = None
+        self.asked: RequestHandle | None = None
         self.failures = 0
         self.ask_at = float("-inf")
 
@@ -148,7 +149,7 @@ class ReplicaFetchers:
 
     def _abandon(self, fetcher: ReplicaFetcher) -> None:
         if fetcher.asked is not None:
-            self._links.cancel(fetcher.endpoint, fetcher.asked)
+            fetcher.asked.cancel()
             fetcher.asked = None
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────

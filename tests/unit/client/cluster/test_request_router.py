@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from logboom.client.calls import AskLeader, AskNode
+from logboom.client.calls import AskLeader, AskNode, AskRaftLeader
 from logboom.wire.batch import encode_batch, validate_batch
 from logboom.wire.errors import LogboomError, TimedOut, UnknownResource
-from logboom.wire.messages import Failure, Pull, Pulled, Stats
+from logboom.wire.messages import AnyMessage, Failure, Pull, Pulled, RemoveNameServer, Stats
 from tests.unit.client.scripted import BROKERS, NAME_SERVER, WALL_MS, Cluster
 
 
@@ -36,7 +36,9 @@ def ask(
     return call
 
 
-def error_of(cluster: Cluster, call: AskLeader | AskNode, seconds: float) -> LogboomError:
+def error_of(
+    cluster: Cluster, call: AskLeader | AskNode | AskRaftLeader, seconds: float
+) -> LogboomError:
     assert cluster.run(seconds, lambda: call.outcome.done)
     error = call.outcome.error
     assert isinstance(error, LogboomError)
@@ -167,3 +169,45 @@ def test_without_name_servers_a_queue_is_refused_by_what_is_known(cluster: Clust
     call = ask(cluster, queue=1, timeout=3.0)
     assert cluster.run(4, lambda: call.outcome.done)
     assert call.outcome.error is not None
+
+
+def remove_name_server(cluster: Cluster, timeout: float) -> AskRaftLeader:
+    cluster.run(1)
+    call = AskRaftLeader(lambda ms: RemoveNameServer(0, ms, "name-3"), timeout)
+    cluster.call(call)
+    return call
+
+
+def test_the_raft_leader_is_asked_wherever_it_is(cluster: Cluster) -> None:
+    fields = {"leader": "name-2", "endpoint": BROKERS[2]}
+    asked: list[str] = []
+
+    def answer(endpoint: str, message: AnyMessage) -> Failure | None:
+        if not isinstance(message, RemoveNameServer):
+            return None
+        asked.append(endpoint)
+        if endpoint == NAME_SERVER:
+            return Failure(0, "NOT_LEADER", "name-2 leads", retryable=True, fields=fields)
+        return Failure(0, "INVALID_ARGUMENT", "no such name server", retryable=False)
+
+    cluster.intercept = answer
+    error = error_of(cluster, remove_name_server(cluster, 5.0), 1)
+    assert error.code == "INVALID_ARGUMENT"
+    assert asked == [NAME_SERVER, BROKERS[2]]
+
+
+def test_a_raft_leader_that_is_gone_is_not_awaited_for_long(cluster: Cluster) -> None:
+    times: list[float] = []
+
+    def lose(_endpoint: str, message: AnyMessage) -> bool | None:
+        if isinstance(message, RemoveNameServer):
+            times.append(cluster.now)
+            return True
+        return None
+
+    cluster.intercept = lose
+    call = remove_name_server(cluster, 10.0)
+    began = cluster.now
+    assert isinstance(error_of(cluster, call, 12), TimedOut)
+    assert cluster.now - began == pytest.approx(10, abs=0.1)
+    assert len(times) == 4

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from logboom.client.cluster.connections import OnReply, RequestHandle
+from logboom.client.cluster.connections import OnReply
 from logboom.client.core_context import CoreTurn
 from logboom.client.promise import Promise
 from logboom.client.subscriptions.attachment import Attachment
@@ -19,6 +19,7 @@ from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas,
 from logboom.wire.hello import Identity
 from logboom.wire.messages import WireMessage
 from logboom.wire.session import Reply, Session
+from logboom.wire.session_table import RequestHandle
 from logboom.wire.subscription_messages import Settled, SettleMessages, SubscriptionConfig
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logboom.nodes.cluster.name_servers import NameServers
 from logboom.wire.errors import NotLeader, TimedOut
+from logboom.wire.name_servers import NameServers
 from logboom.wire.routes import Routes
 from logboom.wire.view import NameServerView, View
 

@@ -1,4 +1,4 @@
-"""Which name server to ask: the raft leader as far as it is known, else one after the other."""
+"""Which name server to ask: the Raft leader as far as it is known, else one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logboom.wire.routes import Routes
 
 
 class NameServers:
-    """Endpoints of the name servers and the best guess of their leader."""
+    """The endpoints of the name servers and the best guess of their leader."""
 
     def __init__(self, founding: Sequence[str]) -> None:
         self._endpoints = list(founding)
@@ -18,11 +18,11 @@ class NameServers:
 
     @property
     def endpoints(self) -> list[str]:
-        """All that are known."""
+        """All name servers that are known."""
         return list(self._endpoints)
 
     def learn(self, routes: Routes) -> None:
-        """Take over members and leader from the metadata."""
+        """Take members, and the leader if none is known, from the metadata."""
         if routes.name_servers:
             self._endpoints = [server.endpoint for server in routes.name_servers]
         for server in routes.name_servers:
@@ -30,17 +30,17 @@ class NameServers:
                 self._leader = server.endpoint
 
     def leader(self) -> str:
-        """Whom to send what only the raft leader takes."""
-        if self._leader is not None:
-            return self._leader
+        """Return the endpoint for a request to the Raft leader; "" while no name server is known."""
+        if self._leader is not None or not self._endpoints:
+            return self._leader or ""
         return self._endpoints[self._at % len(self._endpoints)]
 
     def accepted(self, endpoint: str) -> None:
-        """This one answered as the leader."""
+        """Take note that an endpoint answered as the leader."""
         self._leader = endpoint
 
     def refused(self, endpoint: str, error: LogboomError) -> bool:
-        """This one did not serve; True if its answer names the leader, to be asked at once."""
+        """Take note that an endpoint refused; True if its answer names the leader, to be asked at once."""
         hint = error.fields.get("endpoint") if error.code == "NOT_LEADER" else None
         if isinstance(hint, str) and hint and hint != endpoint:
             self._leader = hint
@@ -51,7 +51,7 @@ class NameServers:
         return False
 
     def next_any(self, current: str | None) -> str:
-        """The name server after `current`, for what every one of them answers."""
+        """Return the name server after `current`, for a request that each of them answers."""
         if current not in self._endpoints:
             return self._endpoints[0]
         return self._endpoints[(self._endpoints.index(current) + 1) % len(self._endpoints)]
