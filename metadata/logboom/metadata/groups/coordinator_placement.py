@@ -1,7 +1,7 @@
-"""Which broker coordinates which group: whoever has fewest, in an epoch that is new each time.
+"""The choice of a coordinator for each group: the broker that has fewest, in a new epoch each time.
 
-A broker that is fenced or steps down gives its groups away; one that registers again begins anew
-with those it still has, since it remembers nothing of them (R13).
+A broker that is fenced or steps down gives its groups away. One that registers again keeps its
+groups, and starts over with them in a new epoch, because it has lost its memory of them (R13).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NOBODY: Final = ""
 
 
 def assign_coordinators(cluster: ClusterState, groups: list[ConsumerGroup]) -> None:
-    """Give these groups to the live brokers that coordinate fewest, or to nobody."""
+    """Assign these groups to the live brokers that coordinate fewest, or to none."""
     coordinated = cluster.groups.coordinated
     least = [(len(coordinated.get(broker, ())), broker) for broker in cluster.alive]
     heapify(least)
-    # By name: the tables of a restored name server may be in another order.
+    # By name, because a restored name server may hold its tables in another order.
     for group in sorted(groups, key=lambda group: group.name):
         if not least:
             if group.coordinator != NOBODY:
@@ -33,12 +33,12 @@ def assign_coordinators(cluster: ClusterState, groups: list[ConsumerGroup]) -> N
 
 
 def broker_gone(cluster: ClusterState, broker: str) -> None:
-    """A broker is not alive any more."""
+    """Reassign the groups of a broker that is no longer alive."""
     assign_coordinators(cluster, list(cluster.groups.coordinated.get(broker, ())))
 
 
 def broker_came(cluster: ClusterState, broker: str) -> None:
-    """A broker's process begins."""
+    """Restart a broker's groups in new epochs, and assign those that have no coordinator."""
     for group in list(cluster.groups.coordinated.get(broker, ())):
         cluster.groups.coordinate(group, broker)
     assign_coordinators(cluster, list(cluster.groups.coordinated.get(NOBODY, ())))

@@ -26,27 +26,27 @@ Answer: TypeAlias = Callable[[WireMessage | LogboomError], None]
 
 
 class GroupReadsHost(Protocol):
-    """The name server, as far as reads of groups know it."""
+    """The name server, as reads of groups see it."""
 
     @property
     def cluster(self) -> ClusterState:
         """The applied tables."""
 
     def submit(self, command: AnyLogCommand, on_result: OnResult) -> None:
-        """Put a command of this node's own into the log."""
+        """Submit a command of this node's own to the log."""
 
     def failure(self, outcome: SubmitOutcome) -> LogboomError:
-        """Why a submitted command was not applied, or is not known to be."""
+        """Build the error for a submitted command that was not applied, or not known to be."""
 
 
 class GroupReads:
-    """Answers at the raft leader, once all that was committed before is applied there."""
+    """Reads at the Raft leader, answered once everything committed before them is applied there."""
 
     def __init__(self, node: GroupReadsHost) -> None:
         self._node = node
 
     def take(self, request: ListGroups | DescribeGroup, answer: Answer) -> None:
-        """Begin to read; others than the raft leader answer NOT_LEADER."""
+        """Begin a read; name servers that do not lead answer NOT_LEADER."""
         self._node.submit(Barrier(), partial(self._applied, request, answer))
 
     def _applied(

@@ -1,6 +1,6 @@
-"""Groups in a snapshot: canonical rows, with the columns of queues as bytes.
+"""The rows of groups in a snapshot: canonical, with the columns of queues as bytes.
 
-Owners and targets are places among the group's members by name, numbers are little-endian.
+Owners and targets are places among the group's members by name; numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MemberRow(Struct, frozen=True, array_like=True):
 
 
 class GroupTopicRow(Struct, frozen=True, array_like=True):
-    """What a group knows of one topic."""
+    """A group's data on one topic."""
 
     id: int
     subscribed: bool
@@ -68,7 +68,7 @@ class GroupRow(Struct, frozen=True, array_like=True):
 
 
 def group_rows(cluster: ClusterState) -> list[GroupRow]:
-    """All groups, by name."""
+    """Encode all groups, sorted by name."""
     return [_row(group) for _, group in sorted(cluster.groups.by_name.items())]
 
 
@@ -131,14 +131,14 @@ def _unpack(data: bytes) -> array[int]:
 
 
 def restore_groups(cluster: ClusterState, rows: list[GroupRow], next_id: int) -> None:
-    """Put the groups of a snapshot into the tables, after its topics and brokers.
+    """Restore the groups of a snapshot, after its topics and brokers.
 
     Raises:
         ValueError: a column is malformed.
     """
     groups = cluster.groups
     groups.next_id = next_id
-    # What was deleted before the snapshot is not known here.
+    # Deletions before the snapshot are not known here.
     groups.changes = ChangeIndex(cluster.version)
     for row in rows:
         groups.add(_group(row, cluster.version))

@@ -1,4 +1,4 @@
-"""Groups as operators see them: making, altering, deleting."""
+"""The operator's commands on groups: create, alter, delete."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from logboom.wire.group_commands import AlterGroup, DeleteGroup
 
 LONGEST_MS: Final = 40 * 86_400_000
-"""No setting waits longer."""
+"""Upper limit of every setting that is a time."""
 DEFAULTS: Final = GroupConfig(options=StrategyOptions(virtual_nodes=10))
-"""Of a group that an operator makes without settings. Name servers of all versions apply the same
-commands to the same state, so these stay as the first version had them."""
+"""Settings of a group that an operator creates without any. Name servers of all versions apply the
+same commands to the same state, so these stay as they were in the first version."""
 
 
 def make_group(
     cluster: ClusterState, name: str, config: GroupConfig
 ) -> ConsumerGroup | CommandOutcome:
-    """A new group without subscription and members, or why there cannot be one."""
+    """Create a group without subscription and members, or return why it cannot exist."""
     fault = group_name_fault(name)
     if fault is not None:
         return refused("INVALID_NAME", fault)
@@ -47,7 +47,7 @@ def make_group(
 
 
 def config_fault(config: GroupConfig) -> str | None:
-    """Why a group cannot have these settings, in one line, or None."""
+    """Return why a group cannot have these settings, in one line, or None."""
     for name in ("heartbeat_ms", "session_ms", "drain_ms", "consume_timeout_ms", "retry_first_ms"):
         value = getattr(config, name)
         if not 1 <= value <= LONGEST_MS:
@@ -72,7 +72,7 @@ def config_fault(config: GroupConfig) -> str | None:
 
 
 def alter_group(cluster: ClusterState, command: AlterGroup) -> CommandOutcome:
-    """Change settings or subscription of a group, or make it; value is its id."""
+    """Change settings or subscription of a group, or create it; the value is its id."""
     config, subscription = command.config, command.subscription
     fault = None if config is None else config_fault(config)
     if fault is None and subscription is not None:
@@ -107,11 +107,11 @@ def _refuse_mode(group: ConsumerGroup, config: GroupConfig) -> str | None:
 
 
 def delete_group(cluster: ClusterState, command: DeleteGroup) -> CommandOutcome:
-    """Forget a group without members.
+    """Delete a group without members.
 
-    Its retries go with it: only its members could read them, and a group made anew under its name
-    would read them all again, since retries are always read from the first. Dead letters stay
-    unless the command says otherwise.
+    Its retry topic is deleted with it: only its members could read it, and a new group of that name
+    would read it again from the start, as retry topics always are. Dead letters stay unless the
+    command includes them.
     """
     group = cluster.groups.by_name.get(command.group)
     if group is None:

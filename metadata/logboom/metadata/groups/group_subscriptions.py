@@ -1,7 +1,8 @@
-"""Which queues a group consumes: its subscription, and topics that come, grow and go.
+"""The queues that a group consumes: its subscription, and topics that appear, grow and disappear.
 
-In queues that exist when a group first subscribes to their topic it begins by its `start` rule; in
-those that come later at 0, so that nothing is missed. Its retry topic is always read whole.
+In queues that exist when a group first subscribes to their topic, it begins by its `start` rule. In
+queues that are added later it begins at 0, so that nothing is missed. Its retry topic is always
+read from the start.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from logboom.metadata.tables.consumer_groups import ConsumerGroup
 
 NAMED: Final = 3
-"""Topics that a message about a mismatch names of each kind."""
+"""Number of topics that a message about a mismatch names, of each kind."""
 
 
 def subscription_fault(subscription: dict[str, str]) -> str | None:
-    """Why a group cannot subscribe so, in one line, or None. Filters are the coordinator's."""
+    """Return why a group cannot subscribe so, in one line, or None; coordinators check filters."""
     if not 1 <= len(subscription) <= MAX_SUBSCRIBED:
         return f"a subscription to {len(subscription)} topics: name 1 to {MAX_SUBSCRIBED}"
     for topic, wanted in subscription.items():
@@ -37,7 +38,7 @@ def subscription_fault(subscription: dict[str, str]) -> str | None:
 
 
 def refuse_mismatch(group: ConsumerGroup, subscription: dict[str, str]) -> CommandOutcome | None:
-    """SUBSCRIPTION_MISMATCH with the difference, or None if it is the group's own."""
+    """Return SUBSCRIPTION_MISMATCH with the difference, or None if the subscriptions are equal."""
     own = group.subscription
     if subscription == own:
         return None
@@ -68,7 +69,7 @@ def refuse_mismatch(group: ConsumerGroup, subscription: dict[str, str]) -> Comma
 
 
 def subscribe(cluster: ClusterState, group: ConsumerGroup, subscription: dict[str, str]) -> None:
-    """Give a group another subscription."""
+    """Replace a group's subscription."""
     groups = cluster.groups
     groups.subscribe(group, dict(subscription))
     names = group.topic_names
@@ -84,12 +85,12 @@ def subscribe(cluster: ClusterState, group: ConsumerGroup, subscription: dict[st
 
 
 def _start(group: ConsumerGroup, topic: str) -> int:
-    """Where a group begins in queues that were there before it."""
+    """Return the offset at which a group begins in queues that existed before it."""
     return 0 if is_reserved(topic) or group.config.start == "first" else UNKNOWN_START
 
 
 def topic_grew(cluster: ClusterState, topic: Topic) -> None:
-    """A topic came, or has more queues: those who subscribe to it begin at 0."""
+    """Add the queues of a new or grown topic to the groups that subscribe to it, from offset 0."""
     for group in cluster.groups.subscribers.get(topic.name, ()):
         cluster.groups.follow(group, topic.id, len(topic.queues), 0)
         cluster.groups.reshape(group)

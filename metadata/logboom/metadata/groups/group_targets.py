@@ -1,8 +1,8 @@
-"""What the raft leader does for groups: it allocates queues to members and proposes the target.
+"""The Raft leader's work for groups: it allocates queues to members and proposes the target.
 
-Outside apply, with the group epoch that it saw; if the group has changed meanwhile, the target is
-refused and worked out anew. A large group that changes often is allocated at most every second or
-so, and no turn of the loop allocates more than one large group.
+It does so outside `apply`, and names the group epoch that it saw. If the group has changed
+meanwhile, the target is refused and computed again. A large group that changes often is allocated
+about once a second at most, and no turn of the loop allocates more than one large group.
 """
 
 from __future__ import annotations
@@ -24,37 +24,38 @@ if TYPE_CHECKING:
     from logboom.wire.group_view import QueueKey
 
 PACE: Final = 10_000.0
-"""Queues and members allocated per second, per group; a burst of changes is taken together."""
+"""Queues and members allocated per second and group, so that changes in a burst share one
+allocation."""
 MAX_PER_TURN: Final = 5_000
-"""Queues and members after which the rest waits for the next turn."""
+"""Queues and members after which other groups wait for the next turn."""
 MAX_ROW_BYTES: Final = 40_000
-"""Of rows in one command, which must stay below `MAX_COMMAND_BYTES`."""
+"""Bytes of rows in one command, which must stay below `MAX_COMMAND_BYTES`."""
 NAMED: Final = 3
 """Queues without an owner that a fault names."""
 
 
 class GroupTargets:
-    """Which groups are to be allocated, and which proposals are under way."""
+    """The groups that wait for an allocation, and the proposals in flight."""
 
     def __init__(self) -> None:
         self._asked: dict[int, int] = {}
-        """Group id → parts under way."""
+        """Group id → parts in flight."""
         self._not_before: dict[int, float] = {}
         """Group id → monotonic seconds."""
         self._spent = 0
         """Queues and members allocated in this turn."""
 
     def begin_turn(self) -> None:
-        """A turn of the loop begins."""
+        """Begin a turn of the loop."""
         self._spent = 0
 
     def restart(self) -> None:
-        """A term begins: nothing of ours is under way."""
+        """Forget everything in flight, when a term begins."""
         self._asked.clear()
         self._not_before.clear()
 
     def take(self, cluster: ClusterState, now: float, wall_ms: int) -> list[SetTarget]:
-        """Targets to propose; each is to be told of by `ended`."""
+        """Return the targets to propose; report the end of each to `ended`."""
         found: list[SetTarget] = []
         for group in list(cluster.groups.pending):
             if group.id in self._asked or self._not_before.get(group.id, now) > now:
@@ -70,7 +71,7 @@ class GroupTargets:
         return found
 
     def ended(self, group_id: int) -> None:
-        """A proposal was applied, refused or lost."""
+        """Note that a proposal was applied, refused or lost."""
         left = self._asked.get(group_id, 0) - 1
         if left > 0:
             self._asked[group_id] = left
@@ -78,13 +79,13 @@ class GroupTargets:
             self._asked.pop(group_id, None)
 
     def deadline(self, cluster: ClusterState) -> float | None:
-        """When `take` is wanted next."""
+        """Return when `take` is due next."""
         waiting = (group.id for group in cluster.groups.pending if group.id not in self._asked)
         return min((self._not_before.get(number, 0.0) for number in waiting), default=None)
 
 
 def targets_of(cluster: ClusterState, group: ConsumerGroup, wall_ms: int) -> list[SetTarget]:
-    """The target of a group by its strategy, in as many commands as it takes."""
+    """Compute the target of a group by its strategy, in as many commands as it takes."""
     part = partial(SetTarget, group.name, group.group_epoch)
     try:
         rows, fault = _rows(cluster, group)
@@ -97,7 +98,7 @@ def targets_of(cluster: ClusterState, group: ConsumerGroup, wall_ms: int) -> lis
             parts.append([])
             size = 0
         parts[-1].append(row)
-        # Its array and topic id take a few bytes more.
+        # The array and the topic id add a few bytes.
         size += len(row[1]) + 16
     return [
         part(some, last=some is parts[-1], fault=fault * (some is parts[-1]), time_ms=wall_ms)
@@ -106,7 +107,7 @@ def targets_of(cluster: ClusterState, group: ConsumerGroup, wall_ms: int) -> lis
 
 
 def _rows(cluster: ClusterState, group: ConsumerGroup) -> tuple[list[tuple[int, bytes]], str]:
-    """A row per topic, and which queues have no owner by the strategy, and why."""
+    """Compute a row per topic, and the queues that the strategy gives to nobody, with the reason."""
     topics = [group.topics[number] for number in sorted(group.topics)]
     topics = [topic for topic in topics if topic.subscribed and len(topic)]
     if not topics:
@@ -132,7 +133,7 @@ def _unowned(
     topics: list[GroupTopic],
     owner_of: dict[QueueKey, str],
 ) -> str:
-    """The queues that nobody gets, the first with the reason; "" if there are none."""
+    """Describe the queues without an owner, the first with its reason; "" if there are none."""
     left = [
         (cluster.topics_by_id[topic.id].name, queue)
         for topic in topics
@@ -152,12 +153,12 @@ def _unowned(
 def _allocate(
     cluster: ClusterState, group: ConsumerGroup, topics: list[GroupTopic]
 ) -> dict[QueueKey, str]:
-    """Topic by topic; the group's own retries by themselves, whatever the strategy says."""
+    """Allocate topic by topic; the group's retry topic on its own, whatever the strategy."""
     own = cluster.topics.get(RETRY_PREFIX + group.name)
     data = [topic for topic in topics if own is None or topic.id != own.id]
     fault = strategy_fault(group.config)
     if fault is not None:
-        # Of a group that was altered before this was refused: all stays as it is.
+        # An earlier version accepted these settings of the group: everything stays as it is.
         raise InvalidAllocation(fault)
     found: dict[QueueKey, str] = {}
     if data:
@@ -181,7 +182,10 @@ def _allocate(
 def allocate_retries(
     cluster: ClusterState, group: ConsumerGroup, retries: GroupTopic, found: dict[QueueKey, str]
 ) -> None:
-    """Every member can serve them: who has them keeps them, else they go to who has least."""
+    """Allocate the retry topic: owners keep their queues, others go to the members with fewest.
+
+    Every member can serve retries.
+    """
     if not retries.subscribed:
         return
     load = Counter(found.values())
@@ -201,7 +205,7 @@ def allocate_retries(
 
 
 def _retry_members(cluster: ClusterState, group: ConsumerGroup, retries: GroupTopic) -> list[str]:
-    """Who may get the retries: whom by_config names at all, who is in their room, else everybody."""
+    """Return the members for retries: those in by_config, those in a listed room, or else all."""
     config, names = group.config, list(group.names)
     some: list[str] = []
     if config.strategy == "by_config":
@@ -213,7 +217,7 @@ def _retry_members(cluster: ClusterState, group: ConsumerGroup, retries: GroupTo
 
 
 def _previous(topics: list[GroupTopic]) -> dict[str, list[QueueKey]]:
-    """Who has, or is about to get, which queue."""
+    """Return the queues that each member has or is about to get."""
     found: dict[str, list[QueueKey]] = {}
     for topic in topics:
         for queue, (target, owner) in enumerate(zip(topic.targets, topic.owners, strict=True)):
@@ -226,7 +230,7 @@ def _previous(topics: list[GroupTopic]) -> dict[str, list[QueueKey]]:
 def _configured(
     cluster: ClusterState, group: ConsumerGroup, among: list[GroupTopic]
 ) -> dict[str, list[QueueKey]]:
-    """What by_config is told of these topics: only members that are here, and queues that exist."""
+    """Restrict the configuration of by_config to members and queues that exist."""
     counts = {topic.id: len(topic) for topic in among}
     found: dict[str, list[QueueKey]] = {}
     for name, chosen in group.config.options.config.items():
@@ -238,7 +242,7 @@ def _configured(
 
 
 def _room_of(cluster: ClusterState, group: ConsumerGroup, value: QueueKey | str) -> str:
-    """Zone of a queue's leader (or first replica), or the room that a member said."""
+    """Return the zone of a queue's leader (or first replica), or the room that a member reported."""
     strategy = group.config.strategy
     if isinstance(value, str):
         room = group.names[value].room

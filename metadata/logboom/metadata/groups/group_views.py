@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from logboom.metadata.tables.consumer_groups import ConsumerGroup, ConsumerGroupMember
 
 WHOLE = -1
-"""Instead of a version: all is wanted."""
+"""In place of a version: a full view is wanted."""
 
 
 def groups_since(
     cluster: ClusterState, version: int, names: Collection[str] | None, members_at: str
 ) -> tuple[list[GroupView], list[str]]:
-    """Groups that changed after `version`, and the names of those that went; `WHOLE`: all.
+    """Return the groups that changed after `version`, and the names of deleted ones; `WHOLE`: all.
 
-    `names` None: of all groups, else only of these. `members_at`: a broker; others than those it
-    coordinates are told without members.
+    `names` None: all groups, otherwise only these. `members_at` is a broker: groups that it does
+    not coordinate are shown without members.
     """
     groups = cluster.groups
     if version == WHOLE:
@@ -48,7 +48,7 @@ def _wanted(found: list[str], names: Collection[str] | None) -> list[str]:
 def _since(group: ConsumerGroup, version: int, members_at: str) -> GroupView:
     if members_at and group.coordinator != members_at:
         return _view(group, [], [], full=False)
-    # What is older than the group or its coordinator's beginning was never told.
+    # Changes before the group, or before its coordinator's start, were never sent.
     begun = max(group.created_version, group.coordinator_version if members_at else 0)
     if version < max(begun, group.changes.floor):
         return whole_view(group)
@@ -57,7 +57,7 @@ def _since(group: ConsumerGroup, version: int, members_at: str) -> GroupView:
 
 
 def whole_view(group: ConsumerGroup) -> GroupView:
-    """A group with all its members."""
+    """Build the view of a group with all its members."""
     return _view(group, group.members.values(), [], full=True)
 
 
@@ -111,7 +111,7 @@ def _member_view(group: ConsumerGroup, member: ConsumerGroupMember) -> MemberVie
 
 
 def offsets_of(cluster: ClusterState, group: ConsumerGroup) -> list[GroupOffsets]:
-    """How far a group is, by topic."""
+    """Return a group's offsets, by topic."""
     return [
         GroupOffsets(
             topic.id,
@@ -126,7 +126,7 @@ def offsets_of(cluster: ClusterState, group: ConsumerGroup) -> list[GroupOffsets
 
 
 def summaries(cluster: ClusterState) -> list[GroupSummary]:
-    """All groups, by name."""
+    """Summarize all groups, sorted by name."""
     return [
         GroupSummary(
             group.name,

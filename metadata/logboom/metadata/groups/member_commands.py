@@ -1,4 +1,4 @@
-"""Members come and go: joining, leaving, expiry (DESIGN §8, SAFETY G1, G2, R13)."""
+"""Commands on members of groups: joining, leaving, expiry (SAFETY G1, G2, R13)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logboom.metadata.tables.name_rules import MAX_MEMBERS, member_id_fault
 from logboom.wire.group_commands import ExpireMembers, JoinGroup, LeaveGroup
 
 MAX_LABEL: Final = 256
-"""Characters of a member's client id and room."""
+"""Maximum length of a member's client id and room, in characters."""
 _TAKEN: Final = (
     "another process has joined as instance {!r} of group {!r} and has its queues: end this one, or "
     "give each process an instance of its own"
@@ -31,7 +31,7 @@ _TAKEN: Final = (
 
 
 def join_group(cluster: ClusterState, command: JoinGroup) -> CommandOutcome:
-    """A member comes, or comes again; value is its epoch."""
+    """Let a member join, for the first time or again; the value is its epoch."""
     fault = _fault(command)
     if fault is not None:
         return refused("INVALID_ARGUMENT", fault)
@@ -69,7 +69,7 @@ def _fault(command: JoinGroup) -> str | None:
 
 
 def _refuse(group: ConsumerGroup, command: JoinGroup) -> CommandOutcome | None:
-    """Why this member cannot join an existing group, or None."""
+    """Return why this member cannot join an existing group, or None."""
     if command.coordinator_epoch != group.coordinator_epoch:
         return not_coordinator(group, command.coordinator_epoch)
     named = group.names.get(command.instance or command.member)
@@ -103,7 +103,7 @@ def _begin(
 def _take_over(
     cluster: ClusterState, group: ConsumerGroup, member: ConsumerGroupMember, command: JoinGroup
 ) -> None:
-    """The same member in a new epoch: what it had goes on, under new owner epochs."""
+    """Replace a member by the same one in a new epoch: its queues continue, under new owner epochs."""
     groups = cluster.groups
     moved = member.room != command.room
     if member.id != command.member:
@@ -126,7 +126,7 @@ def _take_over(
 
 
 def leave_group(cluster: ClusterState, command: LeaveGroup) -> CommandOutcome:
-    """A member goes, with its last commits; value is a code per release."""
+    """Remove a member, with its last commits; the value is a code per release."""
     found = member_of(cluster, command.group, command.member, command.epoch)
     if isinstance(found, CommandOutcome):
         return found
@@ -137,7 +137,7 @@ def leave_group(cluster: ClusterState, command: LeaveGroup) -> CommandOutcome:
 
 
 def expire_members(cluster: ClusterState, command: ExpireMembers) -> CommandOutcome:
-    """Members are out, in the name of their coordinator (R13); value is a code for each."""
+    """Remove members on behalf of their coordinator (R13); the value is a code for each."""
     group = cluster.groups.by_name.get(command.group)
     if group is None:
         return unknown_group(command.group)

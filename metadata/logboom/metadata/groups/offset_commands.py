@@ -1,7 +1,7 @@
-"""How far groups are: commits, releases, starts and resets (SAFETY G1, G3, R13).
+"""Commands on the offsets of groups: commits, releases, starts and resets (SAFETY G1, G3, R13).
 
-A commit only goes forward, never beyond an end that was seen, and only from who has the queue in
-the epochs that it names. Commits are no change of metadata: they have no version and wake nobody.
+A commit only moves forward, never past an end that was seen, and is accepted only from the owner in
+the epochs that it names. Commits do not change metadata: they have no version and wake no WATCH.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logboom.wire.group_view import MAX_OFFSET, UNKNOWN_START
 def member_of(
     cluster: ClusterState, name: str, member_id: str, epoch: int
 ) -> tuple[ConsumerGroup, ConsumerGroupMember] | CommandOutcome:
-    """A group and its member in this epoch, or UNKNOWN_GROUP, UNKNOWN_MEMBER, STALE_EPOCH."""
+    """Find a group and its member in this epoch, or UNKNOWN_GROUP, UNKNOWN_MEMBER, STALE_EPOCH."""
     group = cluster.groups.by_name.get(name)
     if group is None:
         return unknown_group(name)
@@ -44,14 +44,14 @@ def member_of(
 
 
 def offset_fault(offset: int, seen_end: int) -> str:
-    """Why no commit can name this offset where the queue was seen to end there (G3), or ""."""
+    """Return why no commit can name this offset, given the end of the queue (G3), or ""."""
     if offset < 0 or seen_end >= MAX_OFFSET:
         return "INVALID_ARGUMENT"
     return "BEYOND_END" if offset > seen_end else ""
 
 
 def commit_fault(topic: GroupTopic | None, member: ConsumerGroupMember, last: QueueCommit) -> str:
-    """The code that refuses a commit, or "": it can be taken."""
+    """Return the code that refuses a commit, or "" if it is valid."""
     queue = last.queue
     if topic is None or not topic.has(queue):
         return "UNKNOWN_QUEUE"
@@ -65,7 +65,7 @@ def commit_fault(topic: GroupTopic | None, member: ConsumerGroupMember, last: Qu
 
 
 def commit(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit) -> str:
-    """Take one commit; its code, "" if it is done or was done before."""
+    """Apply one commit; return its code, "" if it is done or was done before."""
     topic, queue = group.topics.get(last.topic_id), last.queue
     code = commit_fault(topic, member, last)
     if topic is None or code:
@@ -81,7 +81,7 @@ def commit(group: ConsumerGroup, member: ConsumerGroupMember, last: QueueCommit)
 
 
 def commit_offsets(cluster: ClusterState, command: CommitOffsets) -> CommandOutcome:
-    """Commits of several groups; value is a code for each."""
+    """Apply commits of several groups; the value is a code for each."""
     codes: list[str] = []
     for commits in command.groups:
         group = cluster.groups.by_name.get(commits.group)
@@ -107,7 +107,7 @@ def _refuse(group: ConsumerGroup | None, coordinator: str, commits: GroupCommits
 
 
 def release_queues(cluster: ClusterState, command: ReleaseQueues) -> CommandOutcome:
-    """Commit and give away at once; value is a code for each (G1)."""
+    """Commit and release queues in one step (G1); the value is a code for each."""
     found = member_of(cluster, command.group, command.member, command.epoch)
     if isinstance(found, CommandOutcome):
         return found
@@ -124,7 +124,7 @@ def release_queues(cluster: ClusterState, command: ReleaseQueues) -> CommandOutc
 
 
 def set_start(cluster: ClusterState, command: SetStart) -> CommandOutcome:
-    """Where a group begins in queues that were there before it; value is a code for each."""
+    """Set where a group begins in queues that existed before it; the value is a code for each."""
     group = cluster.groups.by_name.get(command.group)
     if group is None:
         return unknown_group(command.group)
@@ -141,10 +141,11 @@ def set_start(cluster: ClusterState, command: SetStart) -> CommandOutcome:
 
 
 def reset_offsets(cluster: ClusterState, command: ResetOffsets) -> CommandOutcome:
-    """An operator moves offsets; value is a code for each.
+    """Reset offsets for an operator; the value is a code for each.
 
-    Whoever has the queue goes on from there, and cannot commit what it did before. Topics that
-    the group does not subscribe to may be named, so that offsets can be there before members are.
+    The current owner continues from the new offset, and cannot commit what it read before. Topics
+    that the group does not subscribe to may be named, so that offsets can be set before members
+    join.
     """
     group = cluster.groups.by_name.get(command.group)
     if group is None:
@@ -171,13 +172,13 @@ def _refuse_offset(topic: GroupTopic | None, queue: int, offset: int) -> str:
 def start_at(
     cluster: ClusterState, group: ConsumerGroup, topic: GroupTopic, queue: int, offset: int
 ) -> None:
-    """A group goes on from an offset, whoever has the queue: back too."""
+    """Let a group continue from an offset, which may be earlier, whoever owns the queue."""
     topic.start_at(queue, offset)
     group.unstarted.pop((topic.id, queue), None)
     cluster.groups.touch(group)
     if topic.owners[queue] is topic.targets[queue]:
         cluster.groups.renew(group, topic, queue)
     else:
-        # What its owner still had to finish is done anew: nothing to wait for.
+        # Its owner processes again what it had still to finish: there is nothing to wait for.
         cluster.groups.free(group, topic, queue)
     cluster.groups.give(group, topic, queue)

@@ -1,4 +1,4 @@
-"""The target of a group: who shall have which queue, as the raft leader allocated it."""
+"""The target of a group: the intended owner of each queue, as the Raft leader allocated it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def pack_places(places: Sequence[int]) -> bytes:
-    """A row of `SetTarget`."""
+    """Encode a row of `SetTarget`."""
     row = array("H", places)
     if sys.byteorder == "big":
         row.byteswap()
@@ -29,7 +29,7 @@ def pack_places(places: Sequence[int]) -> bytes:
 
 
 def unpack_places(row: bytes) -> array[int] | None:
-    """The places of a row of `SetTarget`, or None if it is none."""
+    """Decode the places of a row of `SetTarget`; None if it is malformed."""
     places = array("H")
     if len(row) % places.itemsize:
         return None
@@ -40,10 +40,10 @@ def unpack_places(row: bytes) -> array[int] | None:
 
 
 def set_target(cluster: ClusterState, command: SetTarget) -> CommandOutcome:
-    """Set the target; every member reconciles alone with what changes for it.
+    """Set the target; every member then reconciles its own changes.
 
-    A queue whose owner is no longer its target is to be drained and released; one without owner
-    goes to its target at once; all others never pause.
+    A queue whose owner is no longer its target has to be drained and released. One without an owner
+    goes to its target at once. All others continue without a pause.
     """
     group = cluster.groups.by_name.get(command.group)
     if group is None:
@@ -80,7 +80,7 @@ def _aim(
     members: list[ConsumerGroupMember | None],
     changed: dict[ConsumerGroupMember, None],
 ) -> None:
-    """Set the targets of one topic. Written out, it is done for 10,000 queues in one command."""
+    """Set the targets of one topic. The code is inlined: one command sets those of 10,000 queues."""
     targets, owners, committed = topic.targets, topic.owners, topic.committed
     epochs, topic_id, version = topic.owner_epochs, topic.id, group.version
     for queue, place in enumerate(places):

@@ -1,4 +1,4 @@
-"""The frames that a raft node receives from its peers, and how it reacts to each.
+"""The frames that a Raft node receives from its peers, and how it reacts to each.
 
 Appends and snapshots follow the leader only where that loses nothing committed, and answers and
 votes count only for the term they were given in (see docs/SAFETY.md, R2, R3, R6, R10, R11).

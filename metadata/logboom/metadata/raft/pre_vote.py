@@ -39,7 +39,7 @@ class PreVoteRound:
         self._term = -1
         self._supporters: set[str] = set()
         self.ask_at = float("-inf")
-        """When the next round may start."""
+        """Time at which the next round may start."""
 
     def is_due(self, now: float) -> bool:
         """Return True if a new round may start."""

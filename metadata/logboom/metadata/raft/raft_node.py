@@ -158,7 +158,7 @@ class RaftNode:
 
     @property
     def term(self) -> int:
-        """The current raft term."""
+        """The current Raft term."""
         return self._state.term
 
     @property
@@ -284,7 +284,7 @@ class RaftNode:
 
     @property
     def deadline(self) -> float:
-        """When the next tick is due at the latest, in monotonic seconds; at once if <= now."""
+        """Monotonic time at which the next tick is due at the latest; at once if <= now."""
         state, engine, now = self._state, self._state.engine, self._state.now
         if state.submissions:
             return now

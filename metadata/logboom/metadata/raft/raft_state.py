@@ -1,4 +1,4 @@
-"""The state of a raft node, shared by the parts that make up the node.
+"""The state of a Raft node, shared by the parts that make up the node.
 
 `RaftNode` owns it and passes it to `RaftMessageHandler` (frames in) and to `EngineAdapter` (what
 PySyncObj asks).
@@ -44,7 +44,7 @@ _COUNTED = (
 
 @dataclass(slots=True)
 class RaftCallbacks:
-    """Functions that a raft node calls in its owner."""
+    """Functions that a Raft node calls in its owner."""
 
     apply: Callable[[bytes], bytes]
     """Applies one command: deterministic, and never raises. While it runs, `applying_index` and
@@ -58,7 +58,7 @@ class RaftCallbacks:
 
 
 class RaftState:
-    """The fields of a raft node, and the questions that its parts ask about them."""
+    """The fields of a Raft node, and the questions that its parts ask about them."""
 
     engine: Any
     """PySyncObj, subclassed (`raft.engine`); set once by `RaftNode`."""
@@ -116,7 +116,7 @@ class RaftState:
 
     @property
     def term(self) -> int:
-        """The current raft term."""
+        """The current Raft term."""
         return int(self.engine.current_term)
 
     @property

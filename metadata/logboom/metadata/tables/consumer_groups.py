@@ -1,10 +1,10 @@
-"""The replicated tables of consumer groups: members, who has which queue, and how far they are.
+"""The replicated tables of consumer groups: members, owners of queues, and committed offsets.
 
-Plain data and the primitives that keep it true. What a group knows of a topic stands in columns,
-one value per queue: thousands of queues are given away or committed in one command. A queue whose
-owner is not its target is being revoked; a queue without owner goes to its target at once, so no
-queue is given to anybody before its former owner released it or was fenced (SAFETY G1).
-The rules are in the `group_*_commands` modules.
+They are plain data, with the primitives that keep it consistent. A group's data on a topic is in
+columns of one value per queue, because one command may reassign or commit thousands of queues. A
+queue whose owner is not its target is being revoked. A queue without an owner goes to its target at
+once; so a queue is never given away before its former owner has released it or was fenced (see
+docs/SAFETY.md, G1). The rules are in the `*_commands` modules of `groups`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ K = TypeVar("K", str, int)
 
 @dataclass(slots=True, eq=False)
 class ConsumerGroupMember:
-    """One member; a static one stays the same over its restarts, under another id and epoch."""
+    """One member; a static one stays the same across restarts, under another id and epoch."""
 
     id: str
     epoch: int
-    """Metadata version of its joining: growing, never used twice in a group."""
+    """Metadata version of its join; it grows, and is never used twice in a group."""
     client_id: str
     instance: str
     room: str
@@ -35,29 +35,29 @@ class ConsumerGroupMember:
     version: int = 0
     """Metadata version of its last change."""
     owned: dict[QueueKey, None] = field(default_factory=dict)
-    """Queues that it has (derived)."""
+    """Queues that it owns (derived)."""
 
     @property
     def name(self) -> str:
-        """What it is called in allocations: what stays over a restart."""
+        """The name under which queues are allocated to it, which is stable across restarts."""
         return self.instance or self.id
 
 
 @dataclass(slots=True, eq=False)
 class GroupTopic:
-    """What a group knows of one topic; columns of one value per queue."""
+    """A group's data on one topic, in columns of one value per queue."""
 
     id: int
     subscribed: bool = False
     """False: only the offsets of a former subscription are kept."""
     targets: list[ConsumerGroupMember | None] = field(default_factory=list)
-    """Who shall have it."""
+    """The intended owners."""
     owners: list[ConsumerGroupMember | None] = field(default_factory=list)
-    """Who has it."""
+    """The current owners."""
     owner_epochs: array[int] = field(default_factory=lambda: array("q"))
-    """Metadata version of the last assignment or reset; never back."""
+    """Metadata version of the last assignment or reset; it never goes back."""
     committed: array[int] = field(default_factory=lambda: array("q"))
-    """`UNKNOWN_START`: nobody gets the queue before its start is set."""
+    """`UNKNOWN_START`: the queue is assigned to nobody before its start is set."""
     seen_ends: array[int] = field(default_factory=lambda: array("q"))
     ranges: dict[int, bytes] = field(default_factory=dict)
     """Queue → finished ranges above its committed offset."""
@@ -66,11 +66,11 @@ class GroupTopic:
         return len(self.owners)
 
     def has(self, queue: int) -> bool:
-        """Whether there is such a queue."""
+        """Return True if the topic has this queue."""
         return 0 <= queue < len(self.owners)
 
     def grow(self, count: int, start: int) -> None:
-        """Have `count` queues; the group begins in those that come at `start`."""
+        """Extend the columns to `count` queues; the group begins in the new ones at `start`."""
         more = count - len(self.owners)
         if more > 0:
             self.targets += [None] * more
@@ -80,7 +80,7 @@ class GroupTopic:
             self.seen_ends.extend([max(0, start)] * more)
 
     def start_at(self, queue: int, offset: int) -> None:
-        """The group goes on from `offset`, which somebody has seen to exist."""
+        """Continue from `offset`, which is known to exist."""
         self.committed[queue] = offset
         self.seen_ends[queue] = max(self.seen_ends[queue], offset)
         self.ranges.pop(queue, None)
@@ -96,12 +96,12 @@ class ConsumerGroup:
     subscription: dict[str, str] = field(default_factory=dict)
     """Topic → filter text."""
     subscription_version: int = 0
-    """0: nobody has subscribed yet."""
+    """0: no subscription was ever set."""
     coordinator: str = ""
-    """Broker; "" while none is alive."""
+    """The broker's id; "" while none is alive."""
     coordinator_epoch: int = 0
     coordinator_version: int = 0
-    """Metadata version of the coordinator's beginning: it is told all that is older too."""
+    """Metadata version at which the coordinator started; it is sent everything older too."""
     group_epoch: int = 0
     target_epoch: int = 0
     fault: str = ""
@@ -110,52 +110,52 @@ class ConsumerGroup:
     created_version: int = 0
     members: dict[str, ConsumerGroupMember] = field(default_factory=dict)
     names: dict[str, ConsumerGroupMember] = field(default_factory=dict)
-    """Member by its name in allocations (derived)."""
+    """Members by their names in allocations (derived)."""
     topics: dict[int, GroupTopic] = field(default_factory=dict)
     """By topic id."""
     unstarted: dict[QueueKey, None] = field(default_factory=dict)
-    """Queues of its subscription whose start is unknown (derived)."""
+    """Subscribed queues whose start is unknown (derived)."""
     changes: ChangeIndex[str] = field(default_factory=ChangeIndex)
-    """Of members."""
+    """Changes of members."""
 
     @property
     def is_allocated(self) -> bool:
-        """Whether queues are given to members; in broadcasting each reads them all."""
+        """True if queues are assigned to members; in broadcasting mode each member reads them all."""
         return self.config.mode == "clustering"
 
     @property
     def topic_names(self) -> list[str]:
-        """The topics whose queues it consumes, its retries among them."""
+        """The topics that it consumes, its retry topic included."""
         return [*self.subscription, RETRY_PREFIX + self.name] if self.is_allocated else []
 
     @property
     def ordered(self) -> list[ConsumerGroupMember]:
-        """The members by name, as `SetTarget` counts them."""
+        """The members by name, in the order in which `SetTarget` numbers them."""
         return [self.names[name] for name in sorted(self.names)]
 
 
 class ConsumerGroups:
-    """All groups, and the indexes that let a change cost what it changes."""
+    """All groups, with indexes that keep the cost of a change proportional to its size."""
 
     def __init__(self, bump: Callable[[], int]) -> None:
-        """`bump` says that something visible changes, and in which metadata version."""
+        """Create empty tables; `bump` notes a visible change and returns its metadata version."""
         self.by_name: dict[str, ConsumerGroup] = {}
         self.next_id = 1
         self.changes: ChangeIndex[str] = ChangeIndex()
         self.subscribers: dict[str, dict[ConsumerGroup, None]] = {}
-        """Topic name → groups that consume it, also before it exists (derived)."""
+        """Topic name → groups that consume it, even before it exists (derived)."""
         self.keepers: dict[int, dict[ConsumerGroup, None]] = {}
-        """Topic id → groups that keep offsets in it (derived)."""
+        """Topic id → groups that have offsets in it (derived)."""
         self.coordinated: dict[str, dict[ConsumerGroup, None]] = {}
         """Broker, or "" → groups that it coordinates (derived)."""
         self.pending: dict[ConsumerGroup, None] = {}
-        """Groups whose target is behind their epoch (derived)."""
+        """Groups whose target is older than their epoch (derived)."""
         self.bump = bump
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────
 
     def add(self, group: ConsumerGroup) -> None:
-        """Put a group into the tables."""
+        """Add a group to the tables."""
         self.by_name[group.name] = group
         self.coordinated.setdefault(group.coordinator, {})[group] = None
         for topic in group.topic_names:
@@ -165,7 +165,7 @@ class ConsumerGroups:
         self.note_pending(group)
 
     def drop(self, group: ConsumerGroup) -> None:
-        """Take a group without members out of the tables."""
+        """Remove a group without members from the tables."""
         del self.by_name[group.name]
         _discard(self.coordinated, group.coordinator, group)
         for topic in group.topic_names:
@@ -176,7 +176,7 @@ class ConsumerGroups:
         self.changes.drop(group.name, self.bump())
 
     def touch(self, group: ConsumerGroup, members: Iterable[ConsumerGroupMember] = ()) -> None:
-        """A group, and some of its members, came or changed."""
+        """Note that a group, and some of its members, were added or changed."""
         version = self.bump()
         if group.version != version:
             group.version = version
@@ -187,7 +187,7 @@ class ConsumerGroups:
                 group.changes.touch(member.id, version)
 
     def reshape(self, group: ConsumerGroup) -> None:
-        """Members, subscription or queues changed: the target is to be worked out anew."""
+        """Begin a new group epoch: members, subscription or queues changed, so a target is due."""
         group.group_epoch += 1
         if not group.members or not group.is_allocated:
             group.target_epoch, group.fault = group.group_epoch, ""
@@ -195,14 +195,14 @@ class ConsumerGroups:
         self.touch(group)
 
     def note_pending(self, group: ConsumerGroup) -> None:
-        """Keep the list of groups whose target is behind."""
+        """Keep the list of groups whose target is outdated."""
         if group.target_epoch != group.group_epoch:
             self.pending[group] = None
         else:
             self.pending.pop(group, None)
 
     def coordinate(self, group: ConsumerGroup, broker: str) -> None:
-        """A broker begins to coordinate a group, or begins again, or ("") nobody does."""
+        """Set or restart the coordinator of a group; "" for none."""
         _discard(self.coordinated, group.coordinator, group)
         self.coordinated.setdefault(broker, {})[group] = None
         group.coordinator = broker
@@ -213,7 +213,7 @@ class ConsumerGroups:
     # ── topics ──────────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, group: ConsumerGroup, topics: dict[str, str]) -> None:
-        """Have another subscription; what follows from it for queues is the caller's."""
+        """Replace the subscription; the caller applies its consequences for queues."""
         for topic in group.topic_names:
             _discard(self.subscribers, topic, group)
         group.subscription = topics
@@ -222,25 +222,25 @@ class ConsumerGroups:
             self.subscribers.setdefault(topic, {})[group] = None
 
     def keep(self, group: ConsumerGroup, topic_id: int, count: int) -> GroupTopic:
-        """Have offsets of a topic new to the group, all unknown."""
+        """Add a topic that is new to the group, with unknown offsets."""
         topic = group.topics[topic_id] = GroupTopic(topic_id)
         topic.grow(count, UNKNOWN_START)
         self.keepers.setdefault(topic_id, {})[group] = None
         return topic
 
     def keep_all(self, group: ConsumerGroup, topic_id: int, count: int) -> GroupTopic:
-        """Have offsets of all `count` queues of a topic, which the group need not subscribe to.
+        """Keep offsets of all `count` queues of a topic, which the group need not subscribe to.
 
-        Queues that come to a topic it knows begin at 0.
+        Queues that are added to a known topic begin at 0.
         """
         topic = group.topics.get(topic_id) or self.keep(group, topic_id, count)
         topic.grow(count, 0)
         return topic
 
     def follow(self, group: ConsumerGroup, topic_id: int, count: int, start: int) -> None:
-        """A topic of the subscription has `count` queues, where nothing is known to begin at `start`.
+        """Follow a subscribed topic of `count` queues; unknown ones begin at `start`.
 
-        Queues that come to a topic it knows begin at 0.
+        Queues that are added to a known topic begin at 0.
         """
         topic = self.keep_all(group, topic_id, count)
         if not topic.subscribed:
@@ -252,14 +252,14 @@ class ConsumerGroups:
                     topic.start_at(queue, start)
 
     def unfollow(self, group: ConsumerGroup, topic: GroupTopic) -> None:
-        """A topic is no longer subscribed to: its owners have to release it, its offsets stay."""
+        """Unsubscribe from a topic: its owners have to release it, its offsets stay."""
         topic.subscribed = False
         topic.targets = [None] * len(topic)
         self._forget_unstarted(group, topic)
         self.touch(group, [owner for owner in topic.owners if owner is not None])
 
     def forget_topic(self, group: ConsumerGroup, topic_id: int) -> None:
-        """A topic is gone with all that the group knew of it."""
+        """Remove a deleted topic with everything that the group knew of it."""
         topic = group.topics.pop(topic_id)
         _discard(self.keepers, topic_id, group)
         self._forget_unstarted(group, topic)
@@ -278,7 +278,7 @@ class ConsumerGroups:
     # ── members and their queues ────────────────────────────────────────────────────────────────
 
     def give(self, group: ConsumerGroup, topic: GroupTopic, queue: int) -> None:
-        """A queue without owner goes to its target, if it has one and a start."""
+        """Give a queue without an owner to its target, if it has one and a start."""
         target = topic.targets[queue]
         if target is None or topic.owners[queue] is not None or topic.committed[queue] < 0:
             return
@@ -288,7 +288,7 @@ class ConsumerGroups:
         topic.owner_epochs[queue] = group.version
 
     def free(self, group: ConsumerGroup, topic: GroupTopic, queue: int) -> None:
-        """A queue's owner has released it, or is fenced."""
+        """Free a queue whose owner has released it or was fenced."""
         owner = topic.owners[queue]
         if owner is not None:
             topic.owners[queue] = None
@@ -296,20 +296,21 @@ class ConsumerGroups:
             self.touch(group, (owner,))
 
     def renew(self, group: ConsumerGroup, topic: GroupTopic, queue: int) -> None:
-        """The same owner has the queue anew: what it said under the former epoch is refused."""
+        """Give the queue to the same owner in a new epoch, so that its earlier commits are refused."""
         owner = topic.owners[queue]
         if owner is not None:
             self.touch(group, (owner,))
             topic.owner_epochs[queue] = group.version
 
     def remove(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
-        """Members are out: nobody shall wait for them, their queues are free at once."""
+        """Remove members: nobody waits for them, and their queues are free at once."""
         out = set(members)
         self.touch(group)
         for topic in group.topics.values():
             for queue, target in enumerate(topic.targets):
                 if target in out:
-                    # Who was to give it to a member that is gone keeps it: no needless move.
+                    # A queue on its way to a removed member stays with its owner, which saves a
+                    # move.
                     owner = topic.owners[queue]
                     topic.targets[queue] = stays = None if owner in out else owner
                     if stays is not None:
@@ -322,7 +323,7 @@ class ConsumerGroups:
         for topic_id, queue in freed:
             topic = group.topics[topic_id]
             topic.owners[queue] = None
-            # To nobody who is out as well: no target names one any more.
+            # Not to another removed member: no target names one any longer.
             self.give(group, topic, queue)
         for member in members:
             member.owned.clear()

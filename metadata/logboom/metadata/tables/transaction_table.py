@@ -1,10 +1,10 @@
-"""The replicated tables of transactions: what is decided, and which queues have still to hear of it.
+"""The replicated tables of transactions: decisions, and the queues that have not executed them yet.
 
-Plain data and the primitives that keep it true. Of an application the highest committed sequence is
-kept for ever (SAFETY T1), and of the sequences above it which attempts were aborted. An application
-id that a producer made up ends a week after its last use: by then its producer has taken another.
-A decision lives until all its queues have reported, or went (T3). The rules are in
-`transactions.commands`.
+They are plain data, with the primitives that keep it consistent. For each application the tables
+keep its highest committed sequence for ever (see docs/SAFETY.md, T1), and the aborted attempts of
+the sequences above it. An application id that a producer made up expires a week after its last use,
+because its producer has taken another one by then. A decision lives until all its queues have
+reported or were deleted (T3). The rules are in `transactions.decision_commands`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from logboom.wire.group_view import QueueKey
 from logboom.wire.transactions import MADE_UP, DecisionView, EntryPosition, ParkedBatches
 
 NONE_COMMITTED: Final = -1
-"""Instead of a sequence: the application has committed nothing yet."""
+"""In place of a sequence: the application has committed nothing yet."""
 
 MADE_UP_KEPT_MS: Final = 7 * 86_400_000
-"""What is known of an application id that a producer made up is kept for so long after its last use."""
+"""Time for which a made-up application id is kept after its last use."""
 ENDED_AT_ONCE: Final = 100
-"""Application ids that one command lets end."""
+"""Application ids that one command lets expire."""
 
 Attempt: TypeAlias = tuple[int, int]
 """(sequence, attempt)."""
@@ -32,23 +32,23 @@ Attempt: TypeAlias = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class ApplicationState:
-    """What is known of one application id."""
+    """The state of one application id."""
 
     epoch: int = 0
-    """Of the producer that opened it last; 0: nobody has."""
+    """Epoch of the producer that opened it last; 0 if nobody has."""
     committed: int = NONE_COMMITTED
-    """The highest committed sequence: all up to it are closed."""
+    """The highest committed sequence; all sequences up to it are closed."""
     aborted: dict[Attempt, None] = field(default_factory=dict)
-    """Of sequences above the committed one."""
+    """Aborted attempts of sequences above the committed one."""
     used_ms: int = 0
-    """By the state's clock; of those that a producer made up, else 0."""
+    """Last use by the state's clock, for ids that a producer made up; 0 for others."""
     open: dict[int, PendingDecision] = field(default_factory=dict)
-    """Its decisions that not all queues have reported, by number (derived)."""
+    """Its open decisions by number (derived)."""
 
 
 @dataclass(slots=True, eq=False)
 class PendingDecision:
-    """A decision that not all queues have reported."""
+    """A decision that some queues have not reported yet."""
 
     number: int
     app_id: str
@@ -56,29 +56,30 @@ class PendingDecision:
     attempt: int
     commit: bool
     queues: dict[QueueKey, list[EntryPosition]]
-    """The queues that have not, in the order of the command."""
+    """Those queues, in the order of the command."""
 
 
 class TransactionTable:
-    """All applications and open decisions, and the indexes that let a report cost what it says."""
+    """All applications and open decisions, indexed so that a report costs only what it names."""
 
     def __init__(self, bump: Callable[[], int]) -> None:
-        """`bump` says that something visible changes, and in which metadata version."""
+        """Create empty tables; `bump` notes a visible change and returns its metadata version."""
         self.apps: dict[str, ApplicationState] = {}
         self.decisions: dict[int, PendingDecision] = {}
-        """By number, in growing order."""
+        """By number, in increasing order."""
         self.changes: ChangeIndex[int] = ChangeIndex()
         self.waiting = 0
         """Queues that have not reported, summed over all open decisions (derived)."""
         self.named = 0
-        """Parked batches that these are to release (derived)."""
+        """Parked batches that open decisions are to release (derived)."""
         self._by_queue: dict[QueueKey, dict[int, PendingDecision]] = {}
         self._made_up: list[tuple[int, str]] = []
-        """A heap of (a use, application id): each that is made up once, and no use after its last."""
+        """A heap of (a use, application id): each made-up id once, with a use no later than its
+        last."""
         self._bump = bump
 
     def app(self, app_id: str) -> ApplicationState:
-        """The application of this id, which from now on exists."""
+        """Return the application of this id, creating it if necessary."""
         found = self.apps.get(app_id)
         if found is None:
             found = ApplicationState()
@@ -86,30 +87,30 @@ class TransactionTable:
         return found
 
     def put(self, app_id: str, app: ApplicationState) -> None:
-        """An application that there was not."""
+        """Add an application that did not exist."""
         self.apps[app_id] = app
         if app_id.startswith(MADE_UP):
             heapq.heappush(self._made_up, (app.used_ms, app_id))
 
     def used(self, app_id: str, now_ms: int) -> ApplicationState:
-        """The application of this id, which somebody uses now."""
+        """Return the application of this id, and note that it is in use now."""
         app = self.app(app_id)
         if app_id.startswith(MADE_UP):
             app.used_ms = max(app.used_ms, now_ms)
         return app
 
     def end_unused(self, now_ms: int) -> None:
-        """Forget some that producers made up, the longest unused first.
+        """Forget some made-up ids, least recently used first.
 
-        Which ones depends on the tables alone: what was used since is put back before any that was
-        used later comes up.
+        Which ones depends on the tables alone: an id that was used since is put back into the heap
+        before any id with a later use comes up.
         """
         ended = 0
         while self._made_up and self._made_up[0][0] + MADE_UP_KEPT_MS <= now_ms:
             use, app_id = self._made_up[0]
             app = self.apps[app_id]
             if app.open and app.used_ms == use:
-                app.used_ms = now_ms  # queues have still to hear of it
+                app.used_ms = now_ms  # Some queues have not executed its decisions yet.
             if app.used_ms > use:
                 heapq.heapreplace(self._made_up, (app.used_ms, app_id))
                 continue
@@ -120,7 +121,7 @@ class TransactionTable:
             ended += 1
 
     def close(self, app: ApplicationState, sequence: int) -> None:
-        """A sequence is committed: with all below it, it is closed for ever."""
+        """Close a committed sequence, and all below it, for ever."""
         app.committed = sequence
         if app.aborted:
             app.aborted = {key: None for key in app.aborted if key[0] > sequence}
@@ -134,7 +135,7 @@ class TransactionTable:
         *,
         commit: bool,
     ) -> int:
-        """Queues have to hear of a decision; its number, 0 if there is no queue."""
+        """Add a decision that queues have to execute; return its number, 0 if there is no queue."""
         queues = {(p.topic_id, p.queue): p.places if commit else [] for p in parked}
         if not queues:
             return 0
@@ -143,7 +144,7 @@ class TransactionTable:
         return number
 
     def add(self, decision: PendingDecision) -> None:
-        """Put a decision, the newest of all, into the tables."""
+        """Add a decision, the newest of all, to the tables."""
         number = decision.number
         self.decisions[number] = decision
         self.app(decision.app_id).open[number] = decision
@@ -154,7 +155,7 @@ class TransactionTable:
         self.changes.touch(number, number)
 
     def reported(self, number: int, key: QueueKey) -> None:
-        """A queue has carried a decision out; of what is not known (any more) nothing is done."""
+        """Note that a queue has executed a decision; ignore decisions that are not known."""
         decision = self.decisions.get(number)
         places = None if decision is None else decision.queues.pop(key, None)
         if decision is None or places is None:
@@ -171,13 +172,13 @@ class TransactionTable:
             self.changes.drop(number, self._bump())
 
     def queue_gone(self, key: QueueKey) -> None:
-        """A queue is deleted: nobody will carry anything out there."""
+        """Forget a deleted queue, where nothing will be executed any more."""
         for number in list(self._by_queue.get(key, ())):
             self.reported(number, key)
 
 
 def decision_view(decision: PendingDecision) -> DecisionView:
-    """What WATCH tells of a decision."""
+    """Return the view of a decision that WATCH sends."""
     return DecisionView(
         decision.number,
         decision.app_id,

@@ -1,7 +1,7 @@
-"""Transactions: producers that open one, decisions, and the queues that report (SAFETY T1-T3).
+"""Commands on transactions: producers open them, decide them, and queues report (SAFETY T1-T3).
 
-COMMIT closes its sequence for ever, and with it all lower ones; ABORT ends one attempt. Of a commit
-that names an attempt and an abort of it, the first in the log wins.
+COMMIT closes its sequence and all lower ones for ever; ABORT ends one attempt. If the log holds a
+commit and an abort of the same attempt, the first one wins.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from logboom.wire.transactions import (
 )
 
 MAX_WAITING: Final = 10_000
-"""Queues that all open decisions may wait for together: to delete a topic ends those on its queues,
+"""Queues that all open decisions together may wait for. Deleting a topic ends those on its queues
 in one command, which may take 50 ms."""
 MAX_NAMED: Final = 200_000
-"""Parked batches that all open decisions may name: they stand in every snapshot."""
+"""Parked batches that all open decisions together may name; every snapshot holds them."""
 MAX_ABORTED: Final = 10_000
 """Aborted attempts of one application that are remembered until a commit passes them."""
 NUMBERS: Final = 1 << 63
-"""Sequences and attempts are below."""
+"""Upper bound of sequences and attempts."""
 SIDES: Final = 1 << 32
 
 FIRST: Final = "first"
@@ -39,7 +39,7 @@ AGAIN: Final = "again"
 
 
 def open_transaction(cluster: ClusterState, command: OpenApplication) -> CommandOutcome:
-    """Who worked under this application id before is fenced."""
+    """Open an application id for a producer; the producer that used it before is fenced."""
     refusal = _refuse_app_id(command.app_id)
     if refusal is not None:
         return refusal
@@ -50,7 +50,7 @@ def open_transaction(cluster: ClusterState, command: OpenApplication) -> Command
 
 
 def decide(cluster: ClusterState, command: Decide) -> CommandOutcome:
-    """Commit or abort; see `Decide` for its value and codes."""
+    """Commit or abort; see `Decide` for the value and the codes."""
     refusal = _refuse_app_id(command.app_id) or _refuse_fields(command)
     if refusal is not None:
         return refusal
@@ -63,7 +63,7 @@ def decide(cluster: ClusterState, command: Decide) -> CommandOutcome:
 
 
 def report_decided(cluster: ClusterState, command: ReportDecided) -> CommandOutcome:
-    """Queues have carried decisions out, below the HW, which stays true whoever leads them now."""
+    """Note that queues have executed decisions, and that this is committed in their logs."""
     if find_registration(cluster, command.broker, command.instance_epoch) is None:
         return fenced(command.broker)
     for done in command.done:
@@ -77,7 +77,7 @@ def report_decided(cluster: ClusterState, command: ReportDecided) -> CommandOutc
 def _decided_before(
     cluster: ClusterState, command: Decide, app: ApplicationState
 ) -> CommandOutcome:
-    """The sequence is closed: an abort lets its queues drop what is left there (T1)."""
+    """Answer for a closed sequence: an abort lets its queues drop what is left there (T1)."""
     if command.commit:
         return _committed_before(command, app)
     parked = _existing(cluster, command.parked)
@@ -92,7 +92,7 @@ def _decided_before(
 
 
 def _committed_before(command: Decide, app: ApplicationState) -> CommandOutcome:
-    """Where that commit is still being carried out: its number, and the queues to wait for."""
+    """Return the number of that commit and the queues to wait for, if it is still being executed."""
     for number, decision in app.open.items():
         if decision.commit and decision.sequence == command.sequence:
             queues = [f"{topic_id}/{queue}" for topic_id, queue in decision.queues]
@@ -157,7 +157,7 @@ def _refuse_app_id(app_id: str) -> CommandOutcome | None:
 
 
 def _refuse_fields(command: Decide) -> CommandOutcome | None:
-    """What no decision may say, whatever the tables hold: brokers write it into their logs."""
+    """Refuse fields that are invalid whatever the tables hold; brokers write them to their logs."""
     sequence, attempt = command.sequence, command.attempt
     if not (0 <= sequence < NUMBERS and -NUMBERS <= attempt < NUMBERS):
         text = f"sequence {sequence}, attempt {attempt}: a sequence is 0 or more, both have 64 bits"
@@ -211,7 +211,7 @@ def _refuse_queue(cluster: ClusterState, parked: ParkedBatches) -> CommandOutcom
 def _refuse_full(
     cluster: ClusterState, parked: list[ParkedBatches], *, commit: bool
 ) -> CommandOutcome | None:
-    """Too much waits for queues that nobody leads, or whose leaders cannot keep up."""
+    """Refuse a decision if too much waits for queues without a leader, or with a slow one."""
     table = cluster.transactions
     named = sum(len(p.places) for p in parked) if commit else 0
     if not parked:

@@ -20,9 +20,9 @@ from logboom.wire.transactions import ConsumedOffset, TransactionOffsetCommit
 def refuse_offsets(
     cluster: ClusterState, consumed: list[TransactionOffsetCommit]
 ) -> CommandOutcome | None:
-    """Why these cannot all be committed, naming the group and the queue; None: they can.
+    """Return why these cannot all be committed, naming the group and the queue, or None.
 
-    The rules are those of commits (SAFETY G3, R13). Without a member the queue must be nobody's.
+    The rules are those of commits (SAFETY G3, R13). Without a member, the queue must have no owner.
     """
     for of in consumed:
         found = _whose(cluster, of)
@@ -37,7 +37,7 @@ def refuse_offsets(
 
 
 def take_offsets(cluster: ClusterState, consumed: list[TransactionOffsetCommit]) -> None:
-    """Commit what `refuse_offsets` found nothing against; an offset never goes back."""
+    """Commit the offsets that `refuse_offsets` has accepted; an offset never moves back."""
     for of in consumed:
         group = cluster.groups.by_name[of.group]
         member = group.members.get(of.member)
@@ -78,7 +78,7 @@ def _fault(
 
 
 def _move(cluster: ClusterState, group: ConsumerGroup, last: ConsumedOffset) -> None:
-    """Move the offset of a queue that nobody has; the group may not subscribe to its topic."""
+    """Move the offset of a queue without an owner; the group need not subscribe to its topic."""
     known = cluster.topics_by_id[last.topic_id]
     topic = cluster.groups.keep_all(group, last.topic_id, len(known.queues))
     before, queue = topic.committed[last.queue], last.queue

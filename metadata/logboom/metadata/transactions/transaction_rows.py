@@ -1,4 +1,4 @@
-"""Transactions in a snapshot: canonical rows, and back."""
+"""The rows of transactions in a snapshot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logboom.wire.transactions import DecisionView
 
 
 class AppRow(Struct, frozen=True, array_like=True, gc=False):
-    """What is known of one application id."""
+    """The state of one application id."""
 
     app_id: str
     epoch: int
@@ -27,7 +27,7 @@ class AppRow(Struct, frozen=True, array_like=True, gc=False):
 
 
 def app_rows(table: TransactionTable) -> list[AppRow]:
-    """All applications, by id."""
+    """Encode all applications, sorted by id."""
     return [
         AppRow(app_id, app.epoch, app.committed, sorted(app.aborted), app.used_ms)
         for app_id, app in sorted(table.apps.items())
@@ -35,22 +35,22 @@ def app_rows(table: TransactionTable) -> list[AppRow]:
 
 
 def decision_rows(table: TransactionTable) -> list[DecisionView]:
-    """All open decisions, by number."""
+    """Encode all open decisions, sorted by number."""
     return [decision_view(decision) for decision in table.decisions.values()]
 
 
 def restore_transactions(
     table: TransactionTable, apps: list[AppRow], decisions: list[DecisionView], version: int
 ) -> None:
-    """Put the transactions of a snapshot of this metadata version into the empty tables.
+    """Restore the transactions of a snapshot of this metadata version into the empty tables.
 
     Raises:
-        ValueError: a decision names no queue, or an application that there is not.
+        ValueError: a decision names no queue, or an application that does not exist.
     """
     for row in apps:
         aborted = dict.fromkeys(row.aborted)
         table.put(row.app_id, ApplicationState(row.epoch, row.committed, aborted, row.used_ms))
-    # What ended before the snapshot is not known here.
+    # Decisions that ended before the snapshot are not known here.
     table.changes = ChangeIndex(version)
     for view in decisions:
         if not view.queues or view.app_id not in table.apps:
