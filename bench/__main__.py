@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
-    """The groups of figures by name, in the order they run."""
+    """Return the groups of figures by name, in the order they run."""
     count, runs = (200_000, 1) if quick else (4_000_000, 3)
 
     def spark() -> list[Figure]:
@@ -91,7 +91,7 @@ def groups(quick: bool) -> dict[str, Callable[[], list[Figure]]]:
 
 
 def main() -> int:
-    """Run the groups asked for (all without a name); 1 if a figure is below its bar."""
+    """Run the requested groups, all by default, and return 1 if a figure is below its bar."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"groups: {', '.join(groups(quick=True))}")
     parser.add_argument("--quick", action="store_true", help="small counts, to see that it runs")

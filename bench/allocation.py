@@ -1,4 +1,4 @@
-"""Allocation of 10,000 queues to 1,000 members by every strategy, and what a join and a leave move.
+"""Allocation of 10,000 queues to 1,000 members by every strategy, and what joins and leaves move.
 
 Pure computation in this process, no cluster. The slowest of some runs counts, since it is time in
 which the raft leader does nothing else.
@@ -28,7 +28,10 @@ def _room(value: Queue | str) -> str:
 
 
 def _options(strategy: str, queues: list[Queue], members: list[str]) -> dict[str, Any]:
-    """What a strategy needs; sticky meets a group one smaller, so that it has to move some."""
+    """Return the options of a strategy.
+
+    Sticky knows a group with one member less, so that it moves queues.
+    """
     match strategy:
         case "by_config":
             return {"config": allocate("averagely", queues, members)}
@@ -42,14 +45,14 @@ def _options(strategy: str, queues: list[Queue], members: list[str]) -> dict[str
 
 
 def _moves(strategy: str, queues: list[Queue], before: list[str], after: list[str]) -> int:
-    """Queues that change hands when the group does."""
+    """Return the number of queues that change hands when the group changes."""
     first = allocate(strategy, queues, before)
     then = owners(allocate(strategy, queues, after, previous=first))
     return sum(then[queue] != member for queue, member in owners(first).items())
 
 
 def rows(members: int, queues: int) -> list[Figure]:
-    """All figures for a group of so many members and queues."""
+    """Return all figures for a group of this many members and queues."""
     group = [f"member-{n:04}" for n in range(members)]
     named = [(n % TOPICS, n // TOPICS) for n in range(queues)]
     size = f"{members:,} members, {queues:,} queues"

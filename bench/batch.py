@@ -1,4 +1,4 @@
-"""How fast batches are encoded, checked and read: `python -m bench.batch`.
+"""Speed of encoding, checking and reading batches: `python -m bench.batch`.
 
 1,000 random values of 100 bytes a batch, the shape of the figures to reach. Prints values/s.
 """
@@ -20,7 +20,7 @@ SECONDS: Final[float] = 0.3
 
 
 def rate(step: Callable[[], object]) -> float:
-    """Values per second of `step`, which handles one batch; the best of three runs."""
+    """Return values per second of `step`, which handles one batch, from the best of three runs."""
     best = 0.0
     for _ in range(3):
         rounds, began = 0, time.perf_counter()

@@ -1,4 +1,4 @@
-"""How many queue commits a second come back acknowledged, through coordinators and three name servers.
+"""Queue commits per second that are acknowledged, through coordinators and three name servers.
 
 The members speak the wire protocol and read nothing: each commits all its queues again and again,
 one offset further, and says that it has seen so many. A queue commit is one queue's offset in the
@@ -43,7 +43,7 @@ AGAIN_S: Final = 0.05
 
 
 class WireMember(threading.Thread):
-    """The only member of its group: joins, gets all queues, and commits them until it is ended."""
+    """The only member of its group, which joins, gets all queues and commits them until `end`."""
 
     def __init__(self, group: str, endpoint: str) -> None:
         super().__init__(daemon=True)
@@ -60,7 +60,7 @@ class WireMember(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         try:
             with self._asker:
                 self._join()
@@ -129,7 +129,7 @@ class WireMember(threading.Thread):
 
 
 def rows(seconds: float, runs: int) -> list[Figure]:
-    """The median of some spans, and where the time goes in the last."""
+    """Return the median of some spans, and the distribution of time in the last one."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
         endpoints = [cluster.endpoint(f"broker-{1 + number % 3}") for number in range(GROUPS)]
@@ -158,7 +158,7 @@ def rows(seconds: float, runs: int) -> list[Figure]:
 
 
 def _rate(members: list[WireMember], seconds: float) -> float:
-    """Queue commits a second that all members had acknowledged."""
+    """Return queue commits per second that all members had acknowledged."""
     before, began = sum(member.committed for member in members), time.monotonic()
     # The span that is measured.
     time.sleep(seconds)

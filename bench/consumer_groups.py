@@ -34,7 +34,7 @@ COMMITTED = 1_000
 
 
 class GroupStateBench:
-    """A state with a group, and how long its commands take."""
+    """A state with a group, and the durations of its commands."""
 
     def __init__(self, members: int, queues: int, strategy: str) -> None:
         self.state = StateMachine()
@@ -62,7 +62,7 @@ class GroupStateBench:
         return took
 
     def join(self, member: str) -> float:
-        """A member joins; seconds."""
+        """Let a member join, and return the seconds."""
         known = self.state.cluster.groups.by_name.get("g")
         epoch = known.coordinator_epoch if known else 0
         topics = dict.fromkeys(self.topics, "*")
@@ -70,14 +70,14 @@ class GroupStateBench:
         return self.apply(joining)
 
     def rebalance(self) -> tuple[float, float]:
-        """Allocate, and apply the target; seconds of both."""
+        """Allocate and apply the target, and return the seconds of both."""
         began = time.process_time()
         parts = targets_of(self.state.cluster, self.group, 0)
         computed = time.process_time() - began
         return computed, max(self.apply(part) for part in parts)
 
     def commit(self) -> float:
-        """One command with many offsets; seconds."""
+        """Apply a command with many offsets, and return the seconds."""
         group = self.group
         of: list[MemberCommits] = []
         count = 0
@@ -94,14 +94,14 @@ class GroupStateBench:
         return self.apply(CommitOffsets(group.coordinator, groups, 0))
 
     def expire(self, count: int) -> float:
-        """So many members expire at once; seconds."""
+        """Let this many members expire at once, and return the seconds."""
         group = self.group
         out = [(member.id, member.epoch) for member in list(group.members.values())[:count]]
         return self.apply(ExpireMembers("g", group.coordinator, group.coordinator_epoch, out, 0))
 
 
 def rows(members: int, queues: int) -> list[Figure]:
-    """All figures for a group of this size."""
+    """Return all figures for a group of this size."""
     found: list[Figure] = []
     for strategy in ("sticky", "averagely", "consistent_hash"):
         bench = GroupStateBench(members, queues, strategy)

@@ -1,4 +1,4 @@
-"""Messages that wait: how late they come while very many others wait too, and what these cost."""
+"""Lateness and cost of delayed messages while very many others wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNDER_WAY = 4_000
 
 
 def rows(count: int) -> list[Figure]:
-    """`count` messages wait, each parked alone; then others come due."""
+    """Park `count` messages, each alone, and measure others that become due."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("waiting", queues=QUEUES, replicas=1)
         before_mb = resident_mb(cluster.pid("broker-1"))
@@ -41,7 +41,7 @@ def rows(count: int) -> list[Figure]:
 
 
 def park(boom: Client, count: int) -> float:
-    """Seconds that it took to park so many, due in an hour."""
+    """Park this many messages, due in an hour, and return the seconds."""
     begun = time.monotonic()
     with boom.producer() as producer:
         sent: deque[ManyFuture] = deque()
@@ -55,7 +55,7 @@ def park(boom: Client, count: int) -> float:
 
 
 def lateness(boom: Client) -> list[float]:
-    """Milliseconds from the due times of the samples to when a reader has them."""
+    """Return the ms from the due time of each sample to its receipt."""
     late: list[float] = []
     first_ms = time.time() * 1_000 + 4_000
     with boom.producer() as producer:

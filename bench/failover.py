@@ -1,4 +1,4 @@
-"""How long writes pause when a node dies, and whether a raft outage is felt at all."""
+"""Pauses of writes when a node dies, and effects of a Raft outage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = 3
 
 
 class Writer(threading.Thread):
-    """Sends one message after the other, acks=all, and remembers when each was acknowledged."""
+    """A thread that sends messages one by one with acks=all and records their acknowledgements."""
 
     def __init__(self, boom: Client, topic: str) -> None:
         super().__init__(daemon=True)
@@ -29,7 +29,7 @@ class Writer(threading.Thread):
         self.errors: list[LogboomError] = []
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         with self._boom.producer(acks="all") as producer:
             while not self._ended.is_set():
                 try:
@@ -46,13 +46,13 @@ class Writer(threading.Thread):
         self.join(60)
 
     def longest_pause(self, since: float) -> float:
-        """Longest time between two acknowledgements of which the later came after `since`."""
+        """Return the longest time between two acknowledgements, the later one after `since`."""
         pairs = zip(self.acked, self.acked[1:], strict=False)
         return max((b - a for a, b in pairs if b >= since), default=0.0)
 
 
 def rows() -> list[Figure]:
-    """kill -9 of the queue's leader, then of the raft leader, a few times each; the worst."""
+    """Kill the queue's leader, then the Raft leader, a few times each. Return the worst pauses."""
     found = []
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("failover", queues=1, replicas=3)
@@ -83,7 +83,7 @@ def rows() -> list[Figure]:
 
 
 def outage_rows(seconds: float) -> list[Figure]:
-    """The whole raft group away: acks=all writes and pulls on known routes go on."""
+    """Kill all name servers, and measure acks=all writes and pulls on known routes."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("outage", queues=1, replicas=3)
         writer = Writer(boom, "outage")

@@ -1,4 +1,4 @@
-"""One line of the table of figures, and the table."""
+"""The table of figures, and its lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Figure(Struct, frozen=True):
-    """A measured figure and the bar it is held against."""
+    """A measured figure, and the bar that it has to reach."""
 
     name: str
     value: float
@@ -45,7 +45,7 @@ def _figure(value: float | None) -> str:
 
 
 def table(rows: Sequence[Figure]) -> str:
-    """The rows as aligned text."""
+    """Return the rows as aligned text."""
     head = ("what", "measured", "unit", "bar", "x raw", "bar", "", "note")
     lines = [head]
     for row in rows:

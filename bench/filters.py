@@ -1,4 +1,4 @@
-"""Filters over batches of 1,000 messages of 100 B: messages a second in one process.
+"""Filters over batches of 1,000 messages of 100 B: messages per second in one process.
 
 Pure computation, no cluster: what a broker adds per message that a property filter looks at. Each
 batch is opened anew, so reading its columns is part of the figure; checksums and sending are not.
@@ -33,12 +33,12 @@ def _batch(headers: Callable[[random.Random], dict[str, bytes] | None]) -> bytes
 
 
 def _few(rng: random.Random) -> dict[str, bytes]:
-    """Headers of few distinct contents."""
+    """Return headers with few distinct contents."""
     return {"price": b"%d" % rng.randrange(10), "region": rng.choice([b"eu", b"us"])}
 
 
 def _all_differ(rng: random.Random) -> dict[str, bytes]:
-    """Headers that differ in every message."""
+    """Return headers that differ in every message."""
     return {
         "price": b"%d" % rng.randrange(10**9),
         "region": rng.choice([b"eu", b"us"]),
@@ -57,7 +57,7 @@ def _rate(wanted: Filter, batch: bytes, rounds: int) -> float:
 
 
 def rows(rounds: int) -> list[Figure]:
-    """Filters by tags, by headers that repeat and that do not, and by heads alone."""
+    """Measure filters by tags, by repeating and distinct headers, and by heads alone."""
     few, differ = _batch(_few), _batch(_all_differ)
     number, both = "price > 5", "price BETWEEN 3 AND 700000000 AND region IN ('eu', 'ap')"
     search = "trace STARTSWITH 'f' OR trace CONTAINS 'abc'"

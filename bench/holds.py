@@ -1,4 +1,4 @@
-"""Many pulls that wait: how long each takes to wake when its message comes."""
+"""Many waiting pulls, and how long each takes to wake when its message arrives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACE_S = 0.005
 
 
 def rows(count: int) -> list[Figure]:
-    """`count` holds, one a queue; each is woken by a message of its own, in turn."""
+    """Wake `count` holds, one per queue, by a message each."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("holds", queues=count, replicas=1)
         clients = [connect(cluster.endpoints) for _ in range(CLIENTS)]
@@ -34,12 +34,12 @@ def rows(count: int) -> list[Figure]:
 
 
 def holds(boom: Client) -> int:
-    """How many pulls the brokers hold."""
+    """Return how many pulls the brokers hold."""
     return sum(int((node.counters or {}).get("holds", 0)) for node in boom.admin.stats())
 
 
 def wake_times(boom: Client, clients: list[Client], count: int) -> list[float]:
-    """Milliseconds from the send to each wake."""
+    """Return the ms from each send to its wake."""
     woken: list[tuple[int, float]] = []
     sent: dict[int, float] = {}
 

@@ -1,4 +1,4 @@
-"""What an idle node costs: resident memory and share of a core, read from /proc."""
+"""The cost of an idle node: resident memory and share of a core, read from /proc."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from logboom.deploy import Cluster
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory in MiB."""
+    """Return the resident memory in MiB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time used so far."""
+    """Return the user and system time used so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rows(seconds: float) -> list[Figure]:
-    """The worst of three brokers and of three name servers."""
+    """Return the worst of three brokers and of three name servers."""
     with Cluster(name_servers=3, brokers=3) as cluster:
         # What a start leaves behind (elections, first heartbeats) is over by then; idle has no event.
         time.sleep(3.0)

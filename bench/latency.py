@@ -1,4 +1,4 @@
-"""From `send` to the reader's hands, at 1,000 messages a second."""
+"""Latency from `send` to the reader, at 1,000 messages per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logboom.deploy import Cluster
 
 
 def fdatasync_p50_ms(rounds: int = 200) -> float:
-    """Median time of a 4 KiB write with fdatasync where the clusters keep their data."""
+    """Return the median ms of a 4 KiB write with fdatasync where clusters keep their data."""
     times = []
     with tempfile.TemporaryDirectory() as folder:
         handle = os.open(Path(folder) / "probe", os.O_CREAT | os.O_WRONLY)
@@ -29,13 +29,13 @@ def fdatasync_p50_ms(rounds: int = 200) -> float:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of all lie."""
+    """Return the value below which `share` of all values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def latencies(brokers: int, seconds: float) -> list[float]:
-    """Milliseconds of each message; the first half second, when nothing is warm, is left out."""
+    """Return the ms of each message, without the first half second, when nothing is warm."""
     count = int(1_000 * (seconds + 0.5))
     with Cluster(name_servers=1, brokers=brokers) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("latency", queues=1, replicas=brokers)
@@ -53,7 +53,7 @@ def latencies(brokers: int, seconds: float) -> list[float]:
 
 
 def rows(seconds: float) -> list[Figure]:
-    """p50 and p99 with one broker and with three replicas."""
+    """Return p50 and p99 with one broker and with three replicas."""
     sync = fdatasync_p50_ms()
     found = [Figure("fdatasync p50", sync, "ms", note="latency bars hold where this is ≤ 0.5 ms")]
     for brokers, bars in ((1, (2.0, 10.0)), (3, (5.0, 25.0))):

@@ -1,4 +1,4 @@
-"""What the benches send: distinct random values, and the running checksum both ends compute."""
+"""The load of the benchmarks: distinct random values, and a checksum that both ends compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH: Final = 1_000
 
 
 def values(count: int, width: int = WIDTH, seed: int = 1) -> list[bytes]:
-    """`count` random values of `width` bytes, distinct with all but certainty."""
+    """Return `count` random values of `width` bytes, which are almost certainly distinct."""
     source = random.Random(seed)
     found: list[bytes] = []
     while len(found) < count:
@@ -25,7 +25,7 @@ def values(count: int, width: int = WIDTH, seed: int = 1) -> list[bytes]:
 
 
 def chunks(items: Sequence[bytes], size: int = BATCH) -> list[list[bytes]]:
-    """Cut into lists of `size`."""
+    """Cut a sequence into lists of `size`."""
     return [list(items[at : at + size]) for at in range(0, len(items), size)]
 
 
@@ -37,11 +37,11 @@ class Checksum:
         self.crc = crc32c(b"")
 
     def add(self, blob: bytes | memoryview, count: int) -> None:
-        """Take `count` values, joined."""
+        """Add `count` values, joined."""
         self.crc = extend(self.crc, blob)
         self.count += count
 
     def add_values(self, items: Iterable[bytes]) -> None:
-        """Take values one by one."""
+        """Add values one by one."""
         listed = list(items)
         self.add(b"".join(listed), len(listed))

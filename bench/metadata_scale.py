@@ -1,4 +1,4 @@
-"""10,000 topics of 4 queues on 3 brokers: creating them, restarting a broker, failing one over.
+"""10,000 topics of 4 queues on 3 brokers: creation, restart of a broker, failover.
 
 The loops' longest pauses are seen from outside: a question for figures goes to every node at all
 times, and its slowest answer counts.
@@ -28,7 +28,7 @@ PATIENCE_S = 60.0
 
 
 class Prober(threading.Thread):
-    """Asks some nodes in turn, and remembers the slowest answer."""
+    """A thread that asks some nodes in turn and records the slowest answer."""
 
     def __init__(self, endpoints: list[str]) -> None:
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class Prober(threading.Thread):
         self.slowest_s = 0.0
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         with NodeClient() as asker:
             while not self._ended.is_set():
                 for endpoint in self._endpoints:
@@ -48,14 +48,14 @@ class Prober(threading.Thread):
                 time.sleep(0.01)
 
     def end(self) -> float:
-        """Stop and wait; the slowest answer in seconds."""
+        """Stop and wait. Return the slowest answer in seconds."""
         self._ended.set()
         self.join(30)
         return self.slowest_s
 
 
 def create(boom: Client, topics: int) -> float:
-    """Create the topics; seconds until all are committed."""
+    """Create the topics, and return the seconds until all are committed."""
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda n: boom.admin.create_topic(f"t{n}", QUEUES, 3), range(topics)))
@@ -63,7 +63,7 @@ def create(boom: Client, topics: int) -> float:
 
 
 def in_sync(boom: Client, brokers: int) -> bool:
-    """Whether every queue has a leader and so many brokers in its ISR."""
+    """Return True if every queue has a leader and this many brokers in its ISR."""
     queues = [queue for topic in boom.admin.topics() for queue in topic.queues]
     return all(queue.leader is not None and len(queue.isr) >= brokers for queue in queues)
 
@@ -79,7 +79,7 @@ def wait_in_sync(boom: Client, brokers: int) -> None:
 
 
 def restart(cluster: Cluster, boom: Client, broker: str) -> tuple[float, float]:
-    """kill -9 and start; seconds until it serves, and until it is in every ISR again."""
+    """Kill and start a broker. Return the seconds until it serves and until it is in every ISR."""
     epoch = next(b.instance_epoch for b in boom.admin.brokers() if b.id == broker)
     cluster.kill(broker)
     began = time.monotonic()
@@ -91,7 +91,7 @@ def restart(cluster: Cluster, boom: Client, broker: str) -> tuple[float, float]:
 
 
 def fail_over(cluster: Cluster, boom: Client) -> float:
-    """kill -9 of whoever leads most; seconds until all it led has another leader."""
+    """Kill the broker that leads most, and return the seconds until others lead all its queues."""
     led: dict[str, int] = {}
     for topic in boom.admin.topics():
         for queue in topic.queues:
@@ -110,7 +110,7 @@ def fail_over(cluster: Cluster, boom: Client) -> float:
 
 
 def rows(topics: int) -> list[Figure]:
-    """All figures for so many topics."""
+    """Return all figures for this many topics."""
     name = f"{topics:,} topics of {QUEUES} queues"
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         prober = Prober(cluster.name_server_endpoints)

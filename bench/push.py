@@ -1,4 +1,4 @@
-"""How many messages a second a push consumer hands to a listener that does nothing."""
+"""Messages per second that a push consumer delivers to a listener that does nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUES: Final = 4
 
 
 class Tally:
-    """Counts messages from any number of threads, and says when all have come."""
+    """A count of messages from any number of threads, which reports when all have arrived."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -29,7 +29,7 @@ class Tally:
         self.all_came = threading.Event()
 
     def add(self, count: int) -> None:
-        """`count` messages came to the calling thread."""
+        """Add `count` messages that the calling thread received."""
         me = threading.get_ident()
         self._counts[me] = self._counts.get(me, 0) + count
         if sum(self._counts.values()) >= self._wanted:
@@ -37,12 +37,12 @@ class Tally:
 
     @property
     def total(self) -> int:
-        """All that came."""
+        """The number of messages received."""
         return sum(self._counts.values())
 
 
 def fill(boom: Client, topic: str, items: Sequence[bytes]) -> None:
-    """A topic with the items in it, 1,000 a batch."""
+    """Create a topic with the items in it, 1,000 per batch."""
     boom.admin.create_topic(topic, queues=QUEUES, replicas=1)
     with boom.producer() as producer:
         for number, chunk in enumerate(load.chunks(items)):
@@ -50,7 +50,7 @@ def fill(boom: Client, topic: str, items: Sequence[bytes]) -> None:
 
 
 def single(boom: Client, topic: str, count: int) -> float:
-    """Messages a second to a listener of one message that does nothing."""
+    """Return messages per second to a listener of single messages that does nothing."""
 
     def listener(message: Message) -> None:
         return None
@@ -65,7 +65,7 @@ def single(boom: Client, topic: str, count: int) -> float:
 
 
 def batches(boom: Client, topic: str, count: int) -> float:
-    """Messages a second to a listener of lists."""
+    """Return messages per second to a listener of lists."""
     tally = Tally(count)
 
     def listener(messages: list[Message]) -> None:
@@ -80,7 +80,7 @@ def batches(boom: Client, topic: str, count: int) -> float:
 
 
 def commits(boom: Client, topic: str) -> float:
-    """Median milliseconds of a synchronous commit."""
+    """Return the median ms of a synchronous commit."""
     times = []
     with boom.consumer(topic, group=f"{topic}-commits", commit_every_s=0) as consumer:
         for _ in range(200):
@@ -92,7 +92,7 @@ def commits(boom: Client, topic: str) -> float:
 
 
 def rows(count: int, runs: int) -> list[Figure]:
-    """The figures of push consumers, and of commits with three name servers."""
+    """Return the figures of push consumers, and of commits with three name servers."""
     items = load.values(count)
     with Cluster(name_servers=3, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         one, many = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""What the disk and RocksDB give without a broker: `python -m bench.raw [--seconds S] [--json]`.
+"""Speed of the disk and RocksDB without a broker: `python -m bench.raw [--seconds S] [--json]`.
 
 *Raw*: batches of 1,000 random messages of 100 bytes straight through `WriteBatch`, `write` and
 `flush_wal(True)`, 8 batches a sync, with the options of the broker's store. The figures to reach
@@ -30,7 +30,7 @@ DISTINCT: Final = 64
 
 
 class RawFigures(msgspec.Struct, frozen=True):
-    """What was measured."""
+    """The figures of the raw store."""
 
     messages_s: float
     megabytes_s: float
@@ -43,12 +43,12 @@ class RawFigures(msgspec.Struct, frozen=True):
 
 
 def percentile(sorted_values: list[float], share: float) -> float:
-    """The value below which `share` of the values lie."""
+    """Return the value below which `share` of the values lie."""
     return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
 
 
 def fdatasync_ms(folder: Path, rounds: int = 300) -> list[float]:
-    """Milliseconds of each fdatasync after 4 KiB written at the end of a file, sorted."""
+    """Return the sorted ms of fdatasync calls, each after 4 KiB written at the end of a file."""
     spent: list[float] = []
     with (folder / "fdatasync").open("wb", buffering=0) as file:
         for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""A reader in a process of its own: checks offsets and a checksum of every value, and times it.
+"""A reader process that checks offsets and a checksum of all values, and measures time.
 
     python -m bench.reader ENDPOINTS TOPIC COUNT columns|messages|latency
 
@@ -25,7 +25,10 @@ Mode = Literal["columns", "messages", "latency"]
 
 
 class ReaderReport(Struct):
-    """What a reader saw. Times are this machine's monotonic clock, the same in all processes."""
+    """The report of a reader.
+
+    Times are from this machine's monotonic clock, which is the same in all processes.
+    """
 
     count: int
     crc: int
@@ -74,7 +77,7 @@ def read_messages(boom: Client, topic: str, count: int) -> ReaderReport:
 
 
 def read_latency(boom: Client, topic: str, count: int) -> ReaderReport:
-    """Each value begins with the monotonic time at which it was sent, in ns."""
+    """Read values that begin with the monotonic time at which they were sent, in ns."""
     latencies: list[float] = []
     with boom.consumer(topic, queues=[0], start="first") as consumer:
         consumer.poll(timeout_s=0.1)
@@ -103,7 +106,7 @@ class ReaderProcess:
         return self._process.stdout.readline()
 
     def report(self, timeout_s: float = 120.0) -> ReaderReport:
-        """Wait until it has read all."""
+        """Wait until it has read all messages, and return its report."""
         try:
             out, _ = self._process.communicate(timeout=timeout_s)
         finally:
@@ -111,7 +114,7 @@ class ReaderProcess:
         return msgspec.json.decode(out, type=ReaderReport)
 
     def close(self) -> None:
-        """End it."""
+        """Stop the process."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""A rolling restart of a group of eight: how long do queues pause, and is anything handled twice?"""
+"""A rolling restart of a group of eight: pauses of queues, and messages handled twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERY_S: Final = 0.01
 
 
 class ArrivalLog:
-    """What came when, of which queue, to which member."""
+    """The times at which messages arrived, by queue and member."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class ArrivalLog:
         """The same of queues that moved."""
 
     def listener(self, member: int) -> Callable[[Message], None]:
-        """What a member calls."""
+        """Return the listener of a member."""
 
         def listen(message: Message) -> None:
             now = time.monotonic()
@@ -54,7 +54,7 @@ class ArrivalLog:
 
 
 def restart_all(boom: Client, watch: ArrivalLog) -> int:
-    """Eight members, each closed and replaced in turn while messages flow; how many were sent."""
+    """Close and replace eight members in turn while messages flow. Return how many were sent."""
     boom.admin.create_topic("rolling", queues=QUEUES)
     names = itertools.count()
 
@@ -91,7 +91,7 @@ def restart_all(boom: Client, watch: ArrivalLog) -> int:
 
 
 def rows() -> list[Figure]:
-    """Longest pauses in milliseconds, and doubles."""
+    """Return the longest pauses in ms, and the number of duplicates."""
     watch = ArrivalLog()
     with (
         Cluster(name_servers=3, brokers=1) as cluster,

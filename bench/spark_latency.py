@@ -1,4 +1,4 @@
-"""How soon Spark passes a message on from topic to topic, exactly once, with its default trigger.
+"""Latency of Spark from topic to topic, exactly once, with its default trigger.
 
 A child process does it: Spark keeps one JVM for the life of a process, and how much that compiles is
 chosen when it starts. Here it is what `logboom.pipeline.spark_session` chooses by itself, and not that of a
@@ -29,7 +29,7 @@ PAUSE_S: Final = 0.4
 
 
 def rows(messages: int) -> list[Figure]:
-    """The latency of so many messages.
+    """Measure the latency of this many messages.
 
     Raises:
         CalledProcessError: the child failed; its error output says why.
@@ -43,7 +43,7 @@ def rows(messages: int) -> list[Figure]:
 
 
 def measured(messages: int) -> list[float]:
-    """Milliseconds from send to when a reader has each message that the query passed on."""
+    """Return the ms from each send to the receipt of the message that the query passed on."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         for topic in ("in", "out"):
             boom.admin.create_topic(topic, queues=1, replicas=1)

@@ -1,4 +1,4 @@
-"""Spark reads of a live broker, against a source that makes the same rows up in memory.
+"""Spark reads from a live broker, compared with a source that creates the same rows in memory.
 
 The source in memory does nothing but hand over ready record batches: what it takes is Spark's own
 work, and the ratio shows what ours adds. Both run in turn in one session; the fastest of some rounds
@@ -37,7 +37,7 @@ RATIO_BAR: Final = 0.5
 
 
 def register_toy(spark: SparkSession, count: int) -> None:
-    """Teach a session the format "toy": as many rows of the same columns, out of memory."""
+    """Register the format "toy" in a session: the same columns and number of rows, from memory."""
     # Here, since the other benches go without PySpark.
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
@@ -48,17 +48,17 @@ def register_toy(spark: SparkSession, count: int) -> None:
 
     # Classes of a function travel whole: Spark's workers cannot import this module.
     class Reader(DataSourceReader):
-        """Hands over the same record batch again and again."""
+        """A reader that returns the same record batch again and again."""
 
         def __init__(self, names: list[str]) -> None:
             self.fields = [(name, True) for name in names]
 
         def partitions(self) -> list[Any]:
-            """As many as the topic has queues."""
+            """Return as many partitions as the topic has queues."""
             return [InputPartition(each)] * QUEUES
 
         def read(self, partition: Any) -> Iterator[Any]:
-            """Ready record batches."""
+            """Return prepared record batches."""
             part = open_batch(
                 encode_batch([bytes([n % 251]) * 100 for n in range(BATCH)], now_ms=1)
             )
@@ -71,25 +71,25 @@ def register_toy(spark: SparkSession, count: int) -> None:
 
         @classmethod
         def name(cls) -> str:
-            """What `format` names."""
+            """Return the name of the format."""
             return "toy"
 
         def schema(self) -> StructType:
-            """Kafka's columns."""
+            """Return Kafka's columns."""
             schema = StructType()
             for name in NAMES:
                 schema.add(name, COLUMNS[name])
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            """Of the columns asked for."""
+            """Return a reader of the requested columns."""
             return Reader(schema.names)
 
     spark.dataSource.register(Toy)
 
 
 def rows(count: int, rounds: int) -> list[Figure]:
-    """Batch reads with the toy's beside them, and a stream over all there is."""
+    """Measure batch reads beside those of the toy format, and a stream over all messages."""
     with Cluster(name_servers=1, brokers=1) as cluster:
         fill(cluster.endpoints, count)
         spark = session("bench", "local[2]", LONG_JOB)
@@ -115,7 +115,7 @@ def fill(endpoints: list[str], count: int) -> None:
 def batch_rows(
     spark: SparkSession, options: dict[str, str], count: int, rounds: int
 ) -> list[Figure]:
-    """One row a selection of columns."""
+    """Return a row per selection of columns."""
     register_toy(spark, count)
     found = []
     for name, schema in (("7 columns", ""), ("value only", "value binary")):
@@ -143,14 +143,14 @@ def batch_rows(
 
 
 def seconds(frame: DataFrame) -> float:
-    """How long it takes to read a frame and throw the rows away."""
+    """Return the time to read a frame and discard its rows."""
     began = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
 
 
 def stream_row(spark: SparkSession, options: dict[str, str], rounds: int) -> Figure:
-    """A stream over all there is, from its start to its end."""
+    """Measure a stream over all messages, from its start to its end."""
     best, count = float("inf"), 0
     for _ in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
         with tempfile.TemporaryDirectory() as folder:

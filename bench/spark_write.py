@@ -1,4 +1,4 @@
-"""Spark streams from topic to topic, exactly once: how many rows a second.
+"""Rows per second of a Spark stream from topic to topic, exactly once.
 
 One name server and one broker stand beside Spark on the same machine.
 """
@@ -28,7 +28,7 @@ RATE_BAR: Final = 300_000
 
 
 def rows(count: int, rounds: int) -> list[Figure]:
-    """The rate over `count` rows, best of `rounds`."""
+    """Return the rate over `count` rows, the best of `rounds`."""
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         fill(boom, count)
         spark = session("bench", "local[2]", LONG_JOB)
@@ -51,13 +51,13 @@ def fill(boom: Client, count: int) -> None:
 
 
 def copying(frame: DataFrame, servers: str, topic: str, folder: str) -> DataStreamWriter:
-    """A stream writer into a topic."""
+    """Return a stream writer into a topic."""
     writer = frame.select("key", "value").writeStream.format("logboom")
     return writer.options(servers=servers, topic=topic, checkpointLocation=folder)
 
 
 def rate_row(spark: SparkSession, boom: Client, servers: str, count: int, rounds: int) -> Figure:
-    """A stream over all there is, from its start to its end."""
+    """Measure a stream over all messages, from its start to its end."""
     best = float("inf")
     for turn in range(rounds + 1):  # the first, which warms Spark up, is never the fastest
         topic = f"copy-{turn}"

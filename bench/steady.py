@@ -1,4 +1,4 @@
-"""What 1,000 members in 100 groups cost the name servers while nothing but messages comes and goes.
+"""Cost of 1,000 members in 100 groups for the name servers while only messages flow.
 
 The members are consumers of a few clients in this process: each keeps its heartbeat held at its
 coordinator, reads its queues and commits what it has read every five seconds.
@@ -39,7 +39,7 @@ def _send(boom: Client, ended: threading.Event) -> None:
 
 
 class _Readers(threading.Thread):
-    """Reads and acknowledges for all members."""
+    """A thread that reads and acknowledges for all members."""
 
     def __init__(self, members: list[GroupConsumer]) -> None:
         super().__init__(daemon=True)
@@ -48,7 +48,7 @@ class _Readers(threading.Thread):
         self.read = 0
 
     def run(self) -> None:
-        """Until `end`."""
+        """Run until `end`."""
         while not self._ended.wait(EVERY_S):
             for member in self._members:
                 messages = member.poll(timeout_s=0)
@@ -70,13 +70,13 @@ def _join(clients: list[Client], members: int, groups: int) -> list[GroupConsume
 
 
 def _settled(members: list[GroupConsumer], groups: int) -> bool:
-    """Whether every queue of every group has its owner."""
+    """Return True if every queue of every group has its owner."""
     owned = sum(topic == TOPIC for member in members for topic, _ in member.queues)
     return owned == groups * QUEUES
 
 
 def rows(members: int, groups: int, seconds: float) -> list[Figure]:
-    """Shares of a core over a span, and how long all took to join."""
+    """Return the shares of a core over a span, and the time until all members joined."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic(TOPIC, queues=QUEUES, replicas=1)
         clients = [connect(cluster.endpoints) for _ in range(CLIENTS)]

@@ -1,4 +1,4 @@
-"""A consumer of a subscription in a process of its own, that acknowledges each message.
+"""A consumer of a subscription in a process of its own that acknowledges each message.
 
     python -m bench.subscriber ENDPOINTS TOPIC SUBSCRIPTION KIND NAME SESSION_MS ack|hold
 
@@ -25,7 +25,7 @@ Mode = Literal["ack", "hold"]
 
 
 class SubscriberReport(Struct):
-    """What a consumer did."""
+    """The report of a consumer."""
 
     count: int
     """Messages that it acknowledged, or holds."""
@@ -61,7 +61,7 @@ class SubscriberProcess:
             raise RuntimeError("a consumer did not start: see its error above")
 
     def report(self, timeout_s: float = 60.0) -> SubscriberReport:
-        """End it, and hear what it did."""
+        """Stop the process, and return its report."""
         try:
             out, _ = self.process.communicate(timeout=timeout_s)
         finally:
@@ -69,7 +69,7 @@ class SubscriberProcess:
         return msgspec.json.decode(out, type=SubscriberReport)
 
     def kill(self) -> None:
-        """End it at once: its session is heard of no more."""
+        """Kill the process, so that its session ends without a word."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

@@ -1,4 +1,4 @@
-"""Subscriptions: how fast several consumers share a queue, and what holes and deaths cost."""
+"""Subscriptions: throughput of consumers that share a queue, and the cost of holes and deaths."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELD: Final = 500
 
 
 def fill(boom: Client, topic: str, items: Sequence[bytes], keys: Sequence[bytes]) -> None:
-    """All items in one queue, 1,000 a batch."""
+    """Send all items to one queue, 1,000 per batch."""
     sent: list[ManyFuture] = []
     with boom.producer() as producer:
         for at in range(0, len(items), load.BATCH):
@@ -44,7 +44,7 @@ def fill(boom: Client, topic: str, items: Sequence[bytes], keys: Sequence[bytes]
 
 
 def unacked(boom: Client, topic: str) -> int:
-    """Messages of the subscription that are not acknowledged."""
+    """Return the number of unacknowledged messages of the subscription."""
     found = boom.admin.subscriptions.describe(topic, "work")
     return sum(each.state.unacked for each in found)
 
@@ -79,7 +79,7 @@ def once(boom: Client, cluster: Cluster, kind: str, topic: str, count: int) -> S
 
 
 class SharedRun:
-    """What came of one run."""
+    """The figures of one run."""
 
     def __init__(
         self, count: int, seconds: float, used_s: float, reports: list[SubscriberReport]
@@ -95,15 +95,19 @@ class SharedRun:
 def best(
     boom: Client, cluster: Cluster, kind: str, count: int, runs: int
 ) -> tuple[float, float, float]:
-    """Greatest rate, largest share, least processor time of broker and consumers
-    in µs per message."""
+    """Return the greatest rate, the largest share, and the least processor time.
+
+    The processor time is that of broker and consumers in µs per message.
+    """
     found = [once(boom, cluster, kind, f"{kind}-{n}", count) for n in range(runs)]
     shares = [run.largest_share for run in found]
     return max(run.rate for run in found), max(shares), min(run.cpu_us for run in found)
 
 
 def takeover(boom: Client, endpoints: list[str]) -> float:
-    """Seconds from the end of a killed consumer's session until all that it held is at another.
+    """Return the seconds from the end of a killed consumer's session to the takeover.
+
+    It is complete when another consumer has everything that the killed one held.
 
     Its session ends at the latest `SESSION_MS` after the kill.
     """
@@ -127,13 +131,13 @@ def takeover(boom: Client, endpoints: list[str]) -> float:
 
 
 def holding(boom: Client) -> int:
-    """Messages that consumers hold."""
+    """Return the number of messages that consumers hold."""
     found = boom.admin.subscriptions.describe("killed", "work")
     return sum(each.state.held for each in found)
 
 
 def take(consumer: SubscriptionConsumer, count: int) -> list[Message]:
-    """So many messages, none acknowledged."""
+    """Receive this many messages without acknowledging any."""
     found: list[Message] = []
     deadline = time.monotonic() + 120
     while len(found) < count:
@@ -144,7 +148,7 @@ def take(consumer: SubscriptionConsumer, count: int) -> list[Message]:
 
 
 class AckTimes(NamedTuple):
-    """Milliseconds of single acks."""
+    """The ms of single acknowledgements."""
 
     calls: list[float]
     """Until `ack` returned: the consumer goes on."""
@@ -153,8 +157,10 @@ class AckTimes(NamedTuple):
 
 
 def holes(boom: Client, count: int, samples: int) -> tuple[AckTimes, AckTimes]:
-    """Single acks: one after the other, and while every other of twice `count` messages is not
-    acknowledged."""
+    """Measure single acknowledgements, without and with holes.
+
+    For the holes, every other of twice `count` messages is not acknowledged.
+    """
     boom.admin.create_topic("holes", queues=1, replicas=1)
     fill(boom, "holes", [b"x" * load.WIDTH] * (2 * count), [b"k"] * (2 * count))
     most = 4 * count
@@ -176,7 +182,7 @@ def holes(boom: Client, count: int, samples: int) -> tuple[AckTimes, AckTimes]:
 
 
 def ack_times(consumer: SubscriptionConsumer, messages: Sequence[Message]) -> AckTimes:
-    """Each message acknowledged by itself."""
+    """Acknowledge each message separately."""
     times = AckTimes([], [])
     for message in messages:
         began = time.perf_counter()
@@ -188,7 +194,7 @@ def ack_times(consumer: SubscriptionConsumer, messages: Sequence[Message]) -> Ac
 
 
 def cursor_bytes(folder: Path) -> int:
-    """Bytes of all cursors in a broker's store."""
+    """Return the bytes of all cursors in a broker's store."""
     storage = RocksStorage(folder, "broker-1")
     try:
         return sum(
@@ -199,7 +205,7 @@ def cursor_bytes(folder: Path) -> int:
 
 
 def rows(count: int, runs: int, unacked_count: int) -> list[Figure]:
-    """The figures of subscriptions, with one broker."""
+    """Return the figures of subscriptions, with one broker."""
     with tempfile.TemporaryDirectory(prefix="logboom-bench-") as folder:
         data = Path(folder)
         with (

@@ -1,4 +1,4 @@
-"""How many messages a second are produced, acknowledged from disk, and read by another process."""
+"""Messages per second that are produced, acknowledged from disk, and read by another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Send = "Callable[[Producer, str, Sequence[bytes]], None]"
 
 
 def send_batches(producer: Producer, topic: str, items: Sequence[bytes]) -> None:
-    """send_many, 1,000 a batch."""
+    """Send with send_many, 1,000 per batch."""
     waiting: deque[ManyFuture] = deque()
     for chunk in load.chunks(items):
         waiting.append(future := producer.send_many(topic, chunk, queue=0))
@@ -38,7 +38,7 @@ def send_batches(producer: Producer, topic: str, items: Sequence[bytes]) -> None
 
 
 def send_singly(producer: Producer, topic: str, items: Sequence[bytes]) -> None:
-    """send, one by one from one thread."""
+    """Send one by one from one thread."""
     send = producer.send
     last = None
     for item in items:
@@ -57,7 +57,7 @@ def once(
     mode: Mode,
     replicas: int,
 ) -> tuple[float, float]:
-    """(produced, read) messages per second of one run; raises if anything differs."""
+    """Return produced and read messages per second of one run, or raise if anything differs."""
     boom.admin.create_topic(topic, queues=1, replicas=replicas)
     expected = load.Checksum()
     expected.add(b"".join(items), len(items))
@@ -78,18 +78,18 @@ def once(
 
 
 def raw_rate(count: int) -> float:
-    """Messages per second straight into the store, for about as long as the runs beside it."""
+    """Return messages per second directly into the store, over a comparable time."""
     with tempfile.TemporaryDirectory(prefix="logboom-raw-") as folder:
         return measure(Path(folder), count / 1e6).messages_s
 
 
 def best(runs: int, measure: Callable[[int], tuple[float, float]]) -> tuple[float, float]:
-    """The run with the greatest rate of its slower side: the machine is shared."""
+    """Return the run with the greatest rate of its slower side, because the machine is shared."""
     return max((measure(n) for n in range(runs)), key=min)
 
 
 def one_broker(count: int, runs: int) -> list[Figure]:
-    """All throughput figures with one broker."""
+    """Return all throughput figures with one broker."""
     items = load.values(count)
     raw = max(raw_rate(count) for _ in range(runs))
     rows = [Figure("raw: WriteBatch + flush_wal, 8 batches a sync", raw, "msg/s")]
@@ -133,7 +133,7 @@ def one_broker(count: int, runs: int) -> list[Figure]:
 
 
 def three_replicas(count: int, runs: int) -> list[Figure]:
-    """Three broker processes, acks=all, fsync on each."""
+    """Measure three broker processes with acks=all and an fsync on each."""
     items = load.values(count)
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         sent, read = best(

@@ -1,4 +1,4 @@
-"""Transactions with three name servers and three brokers: how long a commit takes, and what it costs."""
+"""Transactions with three name servers and three brokers: duration and cost of commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNDER_WAY: Final = 64
 
 
 def rows(commits: int, transactions: int) -> list[Figure]:
-    """`commits` are timed alone; `transactions` of 10,000 messages against plain sends of as many."""
+    """Time `commits` alone, and compare `transactions` of 10,000 messages with plain sends."""
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         for topic in ("timed", "plain", "transacted", "one"):
             boom.admin.create_topic(topic, queues=QUEUES, replicas=3)
@@ -59,7 +59,7 @@ def rows(commits: int, transactions: int) -> list[Figure]:
 
 
 def times(producer: Producer, count: int) -> tuple[list[float], list[float]]:
-    """Milliseconds of each commit once all is sent and parked, and of sends and commit together."""
+    """Return the ms of each commit after everything is parked, and of sends and commit together."""
     commit_ms, whole_ms = [], []
     for _ in range(count):
         begun = time.monotonic()
@@ -75,7 +75,7 @@ def times(producer: Producer, count: int) -> tuple[list[float], list[float]]:
 
 
 def plain(producer: Producer, topic: str, count: int) -> float:
-    """Messages a second without transactions, as many as `count` of them would have."""
+    """Return messages per second without transactions, with the messages of `count` of them."""
     begun = time.monotonic()
     waiting: deque[ManyFuture] = deque()
     for n in range(count * BATCHES):
@@ -87,7 +87,7 @@ def plain(producer: Producer, topic: str, count: int) -> float:
 
 
 def transacted(producer: Producer, topic: str, count: int, at_once: int) -> float:
-    """Messages a second in transactions, `at_once` of which are open."""
+    """Return messages per second in transactions, `at_once` of which are open."""
 
     def one(number: int) -> None:
         with producer.transaction() as txn:
@@ -102,5 +102,5 @@ def transacted(producer: Producer, topic: str, count: int, at_once: int) -> floa
 
 
 def counted(boom: Client, topic: str) -> int:
-    """Messages that can be read."""
+    """Return the number of messages that can be read."""
     return sum(end - first for first, end in boom.admin.offsets(topic).values())

@@ -85,7 +85,7 @@ def demo(
 
 
 def _missing(*, wanted: bool) -> str:
-    """Why the second part is left out; "" if it is not."""
+    """Return why the second part is left out, or "" if it is not."""
     if not wanted:
         return f"as asked (it takes Java 17: {INSTALL_JAVA})"
     try:
@@ -96,7 +96,7 @@ def _missing(*, wanted: bool) -> str:
 
 
 class _Bars(Steps):
-    """Shows the steps: as bars on a terminal, as lines in a pipe."""
+    """The steps of the demo, as bars on a terminal and as lines in a pipe."""
 
     def __init__(self) -> None:
         self._bars: Any = None
@@ -120,7 +120,7 @@ class _Bars(Steps):
             self._bars.stop()
 
     def step(self, text: str, total: int | None) -> None:
-        """A new bar takes the place of the last."""
+        """Replace the bar by a new one."""
         if self._bars is None:
             note(f"{text} …")
             return
@@ -136,7 +136,7 @@ class _Bars(Steps):
             self._bars.update(self._task, completed=count, count=shown)
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         if self._bars is None:
             note(f"  {text}")
         else:

@@ -37,7 +37,7 @@ _PROGRESS_EVERY_ROWS: Final = 5_000
 
 
 class FlightsError(LogboomError):
-    """The data cannot be had, or is not what it should be; the text says how to mend it."""
+    """The data cannot be downloaded or is not as expected. The text contains a remedy."""
 
 
 class Flight(NamedTuple):

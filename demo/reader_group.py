@@ -1,4 +1,4 @@
-"""The demo's group: three members in processes, one of which is killed; what they read, in order."""
+"""The demo's group: three members in processes of their own, one of which is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMES: Final = 64
 
 
 class DemoGroup:
-    """Three members, and one stream of what they read.
+    """Three members, and one stream of the messages that they read.
 
     A member that is killed has read more than it had committed, and another reads that again. Each
     queue is put together here by its offsets: what was read before is counted and left out.
@@ -52,7 +52,7 @@ class DemoGroup:
         ]
 
     def start(self) -> None:
-        """Wait until all have joined, and let them read.
+        """Wait until all members have joined, and let them read.
 
         Raises:
             TimedOut: one did not join in time.
@@ -71,14 +71,14 @@ class DemoGroup:
                 member.stdin.flush()
 
     def kill(self) -> int:
-        """Kill one member with SIGKILL; its process id."""
+        """Kill one member with SIGKILL, and return its process id."""
         victim = self._members[0]
         victim.kill()
         victim.wait()
         return victim.pid
 
     def poll(self, timeout_s: float) -> list[PipedMessage]:
-        """What comes next, each queue in the order of its offsets and without what came before."""
+        """Return the next messages, each queue in offset order and without repetitions."""
         try:
             frame = self._frames.get(timeout=timeout_s)
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""One member of the demo's group, as a process of its own that can be killed.
+"""One member of the demo's group, as a separate process that can be killed.
 
 It joins, says so, waits for a line on its standard input, and then writes what it reads to its
 standard output, each time before it acknowledges it: what it had not committed when it is killed is
@@ -23,7 +23,7 @@ COMMIT_EVERY_S: Final = 0.02
 
 
 class PipedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message, as it goes through the pipe."""
+    """One message as it is sent through the pipe."""
 
     queue: int
     offset: int
@@ -33,7 +33,7 @@ class PipedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def main(endpoints: str, topic: str) -> None:
-    """Be a member until the standard input ends."""
+    """Run a member until the standard input ends."""
     out, encoder, ended = sys.stdout.buffer, msgspec.msgpack.Encoder(), threading.Event()
 
     def write(messages: list[PipedMessage]) -> None:

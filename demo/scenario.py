@@ -1,4 +1,4 @@
-"""The main job: every flight through a cluster while a broker is killed, and nothing amiss.
+"""The demo: send every flight through a cluster while a broker is killed, and verify them all.
 
 3 name servers and 3 brokers start on free ports; all flights are produced with acks=all and read
 back by a consumer group of three processes. While they read, one of the three is killed: the others go on
@@ -46,7 +46,7 @@ Then = TypeVar("Then")
 
 @dataclass(frozen=True, slots=True)
 class DemoReport(Generic[Then]):
-    """What the demo found and how long it took."""
+    """The results and durations of the demo."""
 
     flights: int
     ready_s: float
@@ -72,16 +72,16 @@ class DemoReport(Generic[Then]):
 
 
 class Steps:
-    """What the demo tells while it runs; the command shows it as bars."""
+    """The progress of the demo, which the command shows as bars."""
 
     def step(self, text: str, total: int | None) -> None:
-        """A new step begins; `total` is what `done` counts up to."""
+        """Begin a new step. `total` is the number that `done` counts up to."""
 
     def done(self, count: int) -> None:
-        """So much of the step is done."""
+        """Report how much of the step is done."""
 
     def say(self, text: str) -> None:
-        """Something worth a line happened."""
+        """Report an event that is worth a line."""
 
 
 def run_scenario(
@@ -90,7 +90,7 @@ def run_scenario(
     steps: Steps,
     then: Callable[[Sequence[str]], Then],
 ) -> DemoReport[Then]:
-    """Do the whole job with these flights; everything started is stopped again.
+    """Run the whole demo with these flights. Everything that was started is stopped again.
 
     Args:
         then: given the endpoints when all that is done, while the cluster is still up.
@@ -130,7 +130,7 @@ def run_scenario(
 
 
 def _produce(boom: Client, flights: Sequence[Flight], steps: Steps) -> float:
-    """Send all flights with acks=all; seconds until the last acknowledgement."""
+    """Send all flights with acks=all, and return the seconds until the last acknowledgement."""
     steps.step("producing", len(flights))
     begun = time.monotonic()
     with boom.producer(acks="all") as producer:
@@ -154,7 +154,7 @@ def _produce(boom: Client, flights: Sequence[Flight], steps: Steps) -> float:
 
 
 class _BrokerKill(Thread):
-    """Kills the broker that leads most queues, times the fail-over, and starts it again."""
+    """A thread that kills the broker that leads most queues and measures the failover."""
 
     def __init__(self, boom: Client, cluster: Cluster, say: Callable[[str], None]) -> None:
         super().__init__(name="demo-blow")
@@ -194,14 +194,14 @@ class _BrokerKill(Thread):
         self._say(f"started {self.victim} again: serves after {self.back_s:.2f} s")
 
     def finish(self) -> None:
-        """Wait for the end; raise what went wrong."""
+        """Wait for the end, and raise any error of the thread."""
         self.join()
         if self.error is not None:
             raise self.error
 
 
 class _GroupReader:
-    """Reads all flights by a group, and strikes a broker and a member on the way."""
+    """A reader of all flights by a group, which kills a broker and a member on the way."""
 
     def __init__(
         self, boom: Client, cluster: Cluster, verifier: Verifier, total: int, steps: Steps

@@ -1,4 +1,4 @@
-"""The demo's second part: what Spark makes of the flights while the cluster is up.
+"""The second part of the demo: Spark jobs on the flights while the cluster runs.
 
 They are archived to Parquet; told by carrier, with airlines and airports joined; and counted by weeks
 into a topic, exactly once. What then stands in that topic must be what the archive says.
@@ -52,7 +52,7 @@ DRAWN: Final = 6
 
 
 class LookupTables(NamedTuple):
-    """What the flights are joined with."""
+    """The tables that the flights are joined with."""
 
     airlines: Mapping[str, str]
     """By the two letters of the carrier."""
@@ -61,7 +61,7 @@ class LookupTables(NamedTuple):
 
 
 class CarrierWeek(msgspec.Struct, frozen=True):
-    """A message of topic `delays`: one carrier in one week."""
+    """A message of the topic `delays`: one carrier in one week."""
 
     carrier: str
     begin: datetime
@@ -88,7 +88,7 @@ class CarrierYear(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PipelineReport:
-    """What the second part found, and how long it took."""
+    """The results and durations of the second part."""
 
     archived: int
     lost: int
@@ -108,7 +108,7 @@ class PipelineReport:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was wrong."""
+        """True if there was no error."""
         return not (self.lost or self.doubled or self.wrong_weeks)
 
 
@@ -185,8 +185,11 @@ def _archive(spark: SparkSession, servers: str, place: Path, steps: Steps) -> Jo
 
 
 def _count(spark: SparkSession, servers: str, checkpoint: Path) -> JobReport:
-    """All in one micro-batch: the data begin with January, October and November, and with more
-    the watermark would leave out what follows."""
+    """Count the weeks in a single micro-batch.
+
+    The data begins with January, October and November. With more micro-batches the watermark would
+    drop the months that follow.
+    """
     with connect(servers) as boom:
         boom.admin.create_topic(DELAYS, queues=3)
     source = {"servers": servers, "subscribe": TOPIC}
@@ -194,20 +197,20 @@ def _count(spark: SparkSession, servers: str, checkpoint: Path) -> JobReport:
 
 
 def _ended(run: JobReport) -> JobReport:
-    """Jobs end well after Ctrl-C; the demo ends with it."""
+    """Raise KeyboardInterrupt if Ctrl-C stopped the job, because the demo then ends too."""
     if run.stopped:
         raise KeyboardInterrupt
     return run
 
 
 def read_weeks(spark: SparkSession, servers: str) -> list[CarrierWeek]:
-    """All messages of the topic of the weeks."""
+    """Return all messages of the topic of the weeks."""
     reader = spark.read.format("logboom").schema("value binary")
     return _weeks(reader.options(servers=servers, subscribe=DELAYS).load())
 
 
 def weeks_over(flights: DataFrame) -> list[CarrierWeek]:
-    """What must stand in the topic: all weeks of an archive that the watermark has passed."""
+    """Return the weeks of an archive that the watermark has passed, which must be in the topic."""
     newest: float = flights.agg(sf.max(sf.col("timestamp").cast("double"))).collect()[0][0]
     over = sf.col("end").cast("double") <= newest - WATERMARK.total_seconds()
     return _weeks(outgoing(windowed(flights, WEEKS).where(over), WEEKS))
@@ -219,7 +222,7 @@ def _weeks(messages: DataFrame) -> list[CarrierWeek]:
 
 
 def different(there: Iterable[CarrierWeek], wanted: Iterable[CarrierWeek]) -> int:
-    """How many are missing, too many, or not as wanted."""
+    """Return how many are missing, superfluous or different."""
     found, right = Counter(there), Counter(wanted)
     return (found - right).total() + (right - found).total()
 
@@ -232,14 +235,17 @@ def _tables(spark: SparkSession, names: LookupTables) -> tuple[DataFrame, DataFr
 
 
 def named(messages: DataFrame, airlines: DataFrame, airports: DataFrame) -> DataFrame:
-    """Flights as columns, with the names of carrier and destination."""
+    """Return flights as columns, with the names of carrier and destination."""
     told = messages.select(sf.from_json(sf.col("value").cast("string"), FLIGHT).alias("it"))
     flights = told.select("it.*").join(sf.broadcast(airlines), "carrier", "left")
     return flights.join(sf.broadcast(airports), "dest", "left")
 
 
 def by_carrier(flights: DataFrame) -> DataFrame:
-    """One row a carrier, most flights first: airline, flights, mean delay, worst destination."""
+    """Return a row per carrier, most flights first.
+
+    It has the airline, flights, mean delay and worst destination.
+    """
     routes = flights.groupBy("carrier", "airline", "destination").agg(
         sf.count("*").alias("flights"),
         sf.count("dep_delay").alias("left"),
@@ -256,7 +262,7 @@ def by_carrier(flights: DataFrame) -> DataFrame:
 
 
 def carrier_lines(carriers: DataFrame, weeks: Sequence[CarrierWeek]) -> list[CarrierYear]:
-    """The table, with each carrier's worst week."""
+    """Return the table, with each carrier's worst week."""
     worst: dict[str, CarrierWeek] = {}
     for week in weeks:
         if _mean(week) > _mean(worst.get(week.carrier)):
@@ -276,7 +282,7 @@ def _mean(week: CarrierWeek | None) -> float:
 
 
 def drawn(lines: Sequence[CarrierYear], weeks: Sequence[CarrierWeek]) -> str:
-    """The mean delays of the largest carriers by week, as SVG."""
+    """Return a plot of the mean delays of the largest carriers by week, as SVG."""
     first = min((week.begin for week in weeks), default=None)
     found = []
     for carrier in [line.carrier for line in lines[:DRAWN]]:

@@ -1,4 +1,4 @@
-"""Checks that every flight sent was read once, unchanged, and in order per key.
+"""A check that every flight sent was read once, unchanged, and in order per key.
 
 A flight is known by the bytes of its value (every row of the data differs), so a changed byte
 shows too: as a stranger read and a flight lost.  The order is that of the rows within each key,
@@ -14,7 +14,7 @@ from demo.flights import Flight
 
 
 class ReadMessage(Protocol):
-    """The part of a consumer's message that the check looks at."""
+    """The part of a consumer's message that the verifier needs."""
 
     @property
     def queue(self) -> int:
@@ -38,7 +38,7 @@ class ReadMessage(Protocol):
 
 
 class MessagePosition(NamedTuple):
-    """Where a message was read."""
+    """The position of a message that was read."""
 
     queue: int
     offset: int
@@ -55,7 +55,7 @@ class CarrierDelay(NamedTuple):
 
 
 class VerifierReport(NamedTuple):
-    """What was wrong with the messages read; all empty when nothing was."""
+    """The errors among the messages read. All lists are empty if there were none."""
 
     lost: list[Flight]
     """Sent and never read."""
@@ -70,12 +70,12 @@ class VerifierReport(NamedTuple):
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was wrong."""
+        """True if there was no error."""
         return not any(self)
 
 
 class Verifier:
-    """Compares the messages read with the flights sent."""
+    """A comparison of the messages read with the flights sent."""
 
     def __init__(self, sent: Sequence[Flight]) -> None:
         """Expect the flights of `sent`, whose rows grow in the order in which they were sent.
@@ -98,16 +98,16 @@ class Verifier:
 
     @property
     def complete(self) -> bool:
-        """Whether every flight has been read at least once: the reader may stop."""
+        """True if every flight has been read at least once, so that the reader may stop."""
         return not self._unread
 
     @property
     def read_count(self) -> int:
-        """How many different flights have been read."""
+        """The number of different flights that have been read."""
         return len(self._sent) - len(self._unread)
 
     def see(self, messages: Iterable[ReadMessage]) -> None:
-        """Take messages in the order in which they were read, each queue from its offset 0."""
+        """Check messages in the order in which they were read, each queue from its offset 0."""
         for message in messages:
             queue, offset = message.queue, message.offset
             if offset != self._next_offset.get(queue, 0):
@@ -137,7 +137,7 @@ class Verifier:
             self._delays.setdefault(record.carrier, []).append(record.dep_delay)
 
     def verdict(self) -> VerifierReport:
-        """Return what was wrong with all messages seen so far."""
+        """Return the errors among all messages seen so far."""
         return VerifierReport(
             lost=list(self._unread.values()),
             doubled=self._doubled,

@@ -1,4 +1,4 @@
-"""Where Spark finds the format "logboom" by itself: it imports every module called `pyspark_…`.
+"""Registration of the format "logboom": Spark imports every module called `pyspark_…`.
 
 Light on purpose: one such module that fails to import hides all sources of a session.
 """

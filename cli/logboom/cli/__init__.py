@@ -1,1 +1,1 @@
-"""The `logboom` command: one module for each of its commands, and what they share."""
+"""The `logboom` command: one module for each command, and the modules that they share."""

@@ -1,4 +1,4 @@
-"""The `logboom` command. Without the [cli] extra it says how to get it."""
+"""Entry point of the `logboom` command. It explains how to install a missing [cli] extra."""
 
 from __future__ import annotations
 

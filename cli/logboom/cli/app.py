@@ -1,4 +1,4 @@
-"""The command line: its commands, and how every error becomes one line and an exit code.
+"""The command line: its commands, and the conversion of errors to one line and an exit code.
 
 Exit codes: 0 done, 1 it failed (the line on standard error says what and how to mend it), 2 the
 command line is wrong, 130 Ctrl-C, 141 the reader of our output went away, 143 SIGTERM.
@@ -78,7 +78,7 @@ def new_app(name: str, help_text: str | None = None) -> App:
 
 
 def build(words: Sequence[str] = ()) -> App:
-    """The command with all its subcommands, of which only those that `words` call are imported."""
+    """Return the command with all its subcommands. Only those that `words` call are imported."""
     app = new_app("logboom", HELP)
     for name, where in COMMANDS.items():
         if words and words[0] not in OF_ALL:
@@ -91,7 +91,7 @@ def build(words: Sequence[str] = ()) -> App:
 
 
 class Terminated(BaseException):
-    """SIGTERM came: end as after Ctrl-C, so that folders and processes of ours go too."""
+    """SIGTERM was received: end as after Ctrl-C, so that our folders and processes are removed."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""`logboom bench`: how fast the cluster at hand is, with random values of the public client."""
+"""`logboom bench`: throughput and latency of a cluster, with random values."""
 
 from __future__ import annotations
 
@@ -220,14 +220,14 @@ def _check(**numbers: int) -> None:
 
 
 def _values(count: int, size: int) -> list[bytes]:
-    """Distinct random values, cut from one block."""
+    """Return distinct random values, cut from one block."""
     block = random.randbytes(count * size)
     return [block[at : at + size] for at in range(0, count * size, size)]
 
 
 @contextmanager
 def _topic(boom: Client, topic: str, *, keep: bool) -> Iterator[None]:
-    """Create the topic if it is not there; one that was created goes again unless kept."""
+    """Create the topic if it does not exist. Delete it again unless it is to be kept."""
     try:
         boom.admin.create_topic(topic, queues=4)
     except AlreadyExists:

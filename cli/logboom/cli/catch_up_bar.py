@@ -1,4 +1,4 @@
-"""How far a node has come that has to catch up: from its own counters, as `status` shows it."""
+"""Progress of a node that is catching up, from its own counters, as `status` shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BAR: Final = 10
 
 
 def percent(counters: Mapping[str, Any], commit_index: int) -> float | None:
-    """What share a node holds of what it should hold, 0 to 100; None: it does not say.
+    """Return the share that a node holds of what it should hold, 0 to 100, or None if unknown.
 
     A broker: of the messages below the high watermarks of the queues that it follows. A name
     server: of the entries up to `commit_index`, the greatest that any of them knows.
@@ -36,12 +36,12 @@ def _share(held: int, whole: int) -> float:
 
 
 def commit_index(stats: Iterable[StatsResult | None]) -> int:
-    """The greatest raft index that any name server knows as committed."""
+    """Return the greatest Raft index that any name server knows to be committed."""
     return max((int(s.counters.get("raft_commit_index", 0)) for s in stats if s), default=0)
 
 
 def bar(share: float | None) -> str | None:
-    """A bar for people: `████░░░░░░ 42 %`; only the number once it is full."""
+    """Return a bar for people: `████░░░░░░ 42 %`, or only the number once it is full."""
     if share is None:
         return None
     if share >= 100.0:

@@ -1,4 +1,4 @@
-"""What `logboom doctor` finds: one line for each check."""
+"""Results of `logboom doctor`: one line for each check."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class CheckResult:
 
 
 def list_some(names: list[str], most: int = 3) -> str:
-    """The first few of some names."""
+    """Return the first few of some names."""
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")

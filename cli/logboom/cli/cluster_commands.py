@@ -1,4 +1,4 @@
-"""`logboom cluster`: a cluster on this machine that goes on after the command."""
+"""`logboom cluster`: a cluster on this machine that outlives the command."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def status(
 
 
 def _status_from_afar(servers: str, output: Literal["table", "json"]) -> None:
-    """The same of nodes whose processes cannot be looked at."""
+    """Show the status of nodes whose processes are on other machines."""
     ends = [check_endpoint(end.strip()) for end in servers.split(",")]
     with NodeClient() as asker:
         standing, _ = read_cluster_status(asker, ends, ASK_S)
@@ -169,7 +169,7 @@ def _row(node: detached.NodeStatus, newest: View | None, commit: int) -> dict[st
 def _held(
     name: str, role: str, newest: View | None, stats: StatsResult | None, commit: int
 ) -> dict[str, Any]:
-    """What a node leads and holds, and how far it has come."""
+    """Return what a node leads and holds, and how far it has caught up."""
     share = None if stats is None else percent(stats.counters, commit)
     row: dict[str, Any] = {
         "caught_up": bar(share),

@@ -1,4 +1,4 @@
-"""How a cluster stands by what its nodes say of themselves, each asked now.
+"""Status of a cluster from what each of its nodes reports now.
 
 The metadata alone does not tell: it is replicated by the name servers, so while most of them are gone it
 names a leader that is dead, and replicas in sync that are dead too.
@@ -20,14 +20,14 @@ RAFT_LEADER: Final = "raft leader"
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """The newest metadata that any node has, and what each node answers."""
+    """The newest metadata that any node has, and the answer of each node."""
 
     view: View
     stats: dict[str, StatsResult]
     """By node id; those that do not answer are left out."""
 
     def answers(self, node: str) -> bool:
-        """Whether the node answers."""
+        """True if the node answers."""
         return node in self.stats
 
     @property
@@ -37,31 +37,31 @@ class ClusterStatus:
 
     @property
     def majority(self) -> int:
-        """How many name servers must be there."""
+        """The number of name servers that form a majority."""
         return len(self.view.name_servers) // 2 + 1
 
     @property
     def raft_leader(self) -> str | None:
-        """The name server that leads the raft group, as it says itself, and a majority is there."""
+        """The name server that reports to lead the Raft group, if a majority answers."""
         if len(self.name_servers) < self.majority:
             return None
         return next((name for name in self.name_servers if leads(self.stats[name])), None)
 
     def serves(self, broker: str | None) -> bool:
-        """Whether a broker can lead queues: it answers, and has registered since it was started."""
+        """True if a broker can lead queues: it answers, and has registered since it started."""
         stats = self.stats.get(broker or "")
         return stats is not None and stats.counters.get("registered") != 0
 
     def leader(self, queue: QueueView) -> str | None:
-        """The broker that leads the queue and serves it."""
+        """Return the broker that leads the queue and serves it."""
         return queue.leader if self.serves(queue.leader) else None
 
     def in_sync(self, queue: QueueView) -> list[str]:
-        """The replicas in sync that are there."""
+        """Return the in-sync replicas that serve."""
         return [broker for broker in queue.isr if self.serves(broker)]
 
     def takes_writes(self, config: TopicConfig, queue: QueueView) -> bool:
-        """Whether an acks=all write to the queue can be acknowledged."""
+        """True if an acks=all write to the queue can be acknowledged."""
         here = self.in_sync(queue)
         if self.leader(queue) is None or len(here) < _needed(config.min_in_sync, queue):
             return False
@@ -70,7 +70,7 @@ class ClusterStatus:
 
 
 def leads(stats: StatsResult) -> bool:
-    """Whether a name server says that it leads."""
+    """True if a name server reports that it leads."""
     return stats.role == RAFT_LEADER
 
 
@@ -100,12 +100,15 @@ def read_cluster_status(
 
 
 def _nodes(view: View) -> dict[str, str]:
-    """Endpoint → id of every node."""
+    """Return the id of every node by its endpoint."""
     servers = {server.endpoint: server.id for server in view.name_servers}
     return servers | {broker.endpoint: broker.id for broker in view.brokers}
 
 
 def _needed(min_in_sync: int, queue: QueueView) -> int:
-    """Copies that an acks=all write needs (SAFETY Q7)."""
+    """Return the number of copies that an acks=all write needs.
+
+    Fewer copies could be lost with a minority of the replicas (see docs/SAFETY.md, Q7).
+    """
     replicas = len(queue.replicas)
     return min(min_in_sync or replicas // 2 + 1, replicas)

@@ -1,4 +1,4 @@
-"""The question before what cannot be undone."""
+"""Confirmation of actions that cannot be undone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from logboom.wire.errors import InvalidRequest
 
 
 def confirmed(question: str, refusal: str, declined: str) -> bool:
-    """Whether a person at the terminal says yes.
+    """Ask for confirmation, and return True if the person at the terminal confirms.
 
     Args:
         question: Asked there; anything but y is no.

@@ -1,4 +1,4 @@
-"""Commands connect here: at once where nodes listen, and with a clear line where none does."""
+"""Connections of commands: immediate where nodes listen, a clear error where none does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBE_S: Final = 0.5
 def open_client(
     servers: str | None, *, create_topics: bool = False, cluster_key: bytes = b""
 ) -> Client:
-    """Connect to the nodes asked for, or to those at hand.
+    """Connect to the given nodes, or to those of the cluster on this machine.
 
     `create_topics`: a topic that is not there is created on first use.
 
@@ -37,8 +37,10 @@ def open_client(
 
 
 def operators_key(key_file: Path | None, servers: str | None) -> bytes:
-    """The cluster key for what needs it: of the file that is named, else of the cluster of this
-    machine, unless other nodes are named.
+    """Return the cluster key for a command that needs it.
+
+    It is read from the given file, or, unless other nodes are named, from the cluster on this
+    machine.
 
     Raises:
         StartError: no file is named and none is at hand, or it cannot be used.

@@ -1,4 +1,4 @@
-"""`logboom consume`: messages out, one line each; a Unix filter."""
+"""`logboom consume`: write messages to standard output, one line each."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _told(written: int) -> None:
 
 
 def _offsets(boom: Client, topic: str, queues: list[int] | None) -> dict[int, tuple[int, int]]:
-    """First offset and end of the queues to read."""
+    """Return the first offset and the end of each queue to read."""
     known = len(boom.admin.describe_topic(topic).queues)
     wanted = list(range(known)) if queues is None else queues
     for number in wanted:
@@ -148,7 +148,7 @@ def _starts(
     offset: str,
     since: str | None,
 ) -> dict[int, int]:
-    """Where to begin in each queue."""
+    """Return the offset at which to begin in each queue."""
     if since is not None:
         at = ago_ms(since, int(time.time() * 1000))
         return {n: boom.admin.offset_for_time(topic, n, at) for n in offsets}
@@ -177,7 +177,7 @@ def _copy(
     count: int | None,
     write: Callable[[Message], bytes],
 ) -> int:
-    """Write messages until the end or the count; how many were written."""
+    """Write messages until the end or the count is reached, and return how many were written."""
     out = sys.stdout.buffer
     written = 0
     at = dict(starts)

@@ -1,4 +1,4 @@
-"""`logboom consume --group`: one member of a group that writes what it gets."""
+"""`logboom consume --group`: one member of a group that writes what it receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_S: Final = 0.5
 
 
 def group_start(offset: str, since: str | None, now_ms: int) -> Literal["first", "last"] | int:
-    """Where a group begins that is new.
+    """Return where a new group begins.
 
     Raises:
         InvalidRequest: a group does not begin at an offset.
@@ -43,7 +43,7 @@ def consume_as_member(
     room: str,
     exit_at_end: bool,
 ) -> int:
-    """Write what comes, and acknowledge it once it is written; how many were."""
+    """Write messages and acknowledge them once they are written. Return how many were written."""
     out = sys.stdout.buffer
     written = 0
     with boom.consumer(

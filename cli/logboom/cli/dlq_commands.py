@@ -1,4 +1,4 @@
-"""`logboom dlq`: dead letters, what groups and subscriptions gave up: list, show, and send again.
+"""`logboom dlq`: list, show and resend the dead letters of groups and subscriptions.
 
 How far the dead letters of a group were sent again is kept as the group's own offset in its
 dead-letter topic, so that nobody sends them twice by mistake; of a subscription (its name here is
@@ -156,7 +156,10 @@ def redrive(
 def _send_again(
     boom: Client, group: str, starts: dict[int, int], ends: dict[int, int], most: int
 ) -> int:
-    """Send up to `most`, keeping after each bunch how far we are; how many were sent."""
+    """Send up to `most` messages, and return how many.
+
+    The progress is recorded after each batch.
+    """
     sent = 0
     known = _committed(boom, group)
     with boom.producer() as producer:
@@ -189,7 +192,7 @@ def _send_again(
 
 
 def _remember(boom: Client, group: str, queue: int, at: int) -> None:
-    """Keep that all dead letters of a queue below `at` were sent again."""
+    """Record that all dead letters of a queue below `at` were sent again."""
     topic = DLQ_PREFIX + group
     if "%" not in group:
         boom.admin.reset_offsets(group, {(topic, queue): at}, dry_run=False)
@@ -206,7 +209,7 @@ def _remember(boom: Client, group: str, queue: int, at: int) -> None:
 
 
 def _begun(boom: Client, group: str) -> dict[int, int]:
-    """How far the dead letters of a group or subscription were sent again, by queue."""
+    """Return by queue up to where dead letters were sent again."""
     try:
         return _committed(boom, group)
     except UnknownResource:
@@ -214,7 +217,7 @@ def _begun(boom: Client, group: str) -> dict[int, int]:
 
 
 def _committed(boom: Client, group: str) -> dict[int, int]:
-    """The same, of a group that exists."""
+    """Return the same for a group that exists."""
     topic = DLQ_PREFIX + group
     if "%" not in group:
         committed = boom.admin.committed(group, topic)
@@ -226,7 +229,7 @@ def _committed(boom: Client, group: str) -> dict[int, int]:
 def _open(
     boom: Client, group: str, queues: list[int] | None, *, again: bool
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """First offset and end by queue of what is to be looked at."""
+    """Return the first offset and the end of each queue that is to be read."""
     bounds = boom.admin.offsets(DLQ_PREFIX + group, queues)
     begun = {} if again else _begun(boom, group)
     starts = {queue: max(first, begun.get(queue, 0)) for queue, (first, _) in bounds.items()}

@@ -1,4 +1,4 @@
-"""`logboom doctor`: what is wrong with this machine or the cluster, and how to mend it."""
+"""`logboom doctor`: problems of this machine or the cluster, and their remedies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def doctor(*, servers: Servers = None, output: Output = "table") -> int:
 
 
 def _consumers(servers: str) -> Iterator[CheckResult]:
-    """Checks of those who read and write."""
+    """Check groups, subscriptions and transactions."""
     try:
         with open_client(servers) as boom:
             yield from consumers(boom)
@@ -67,7 +67,7 @@ def _consumers(servers: str) -> Iterator[CheckResult]:
 
 
 def machine() -> Iterator[CheckResult]:
-    """Checks of this machine and installation."""
+    """Check this machine and installation."""
     major, minor = sys.version_info[:2]
     python = f"{major}.{minor}"
     if (major, minor) >= (3, 11):
@@ -89,7 +89,7 @@ def machine() -> Iterator[CheckResult]:
 
 
 def cluster(asker: NodeClient, ends: list[str]) -> Iterator[CheckResult]:
-    """Checks of the cluster that answers at any of these endpoints."""
+    """Check the cluster that answers at any of these endpoints."""
     standing, silent = read_cluster_status(asker, ends, ASK_S)
     for end in silent:
         yield CheckResult(f"node {end}", "failed", "no answer", _fix_silent(end))
@@ -159,7 +159,7 @@ def _brokers(standing: ClusterStatus) -> CheckResult:
 
 
 def _counters(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
-    """What a node's own counters give away."""
+    """Check a node's own counters."""
     yield from _disk(name, counters)
     if counters.get("damaged"):
         fix = "it mends itself from other replicas; if it stays so, replace its disk"
@@ -182,7 +182,7 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
 
 
 def _disk(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
-    """The room of a broker's disk beside its reserve."""
+    """Check the free space of a broker's disk beyond its reserve."""
     free, size, reserve = (counters.get(of) for of in ("free_bytes", "disk_bytes", "reserve_bytes"))
     if not isinstance(free, int | float):
         return

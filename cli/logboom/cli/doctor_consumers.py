@@ -1,4 +1,4 @@
-"""`logboom doctor` on those who read and write: groups, subscriptions, transactions.
+"""Checks of `logboom doctor` for groups, subscriptions and transactions.
 
 "failed" is what does not go on by itself: a queue that nobody gets, that stands still for a minute,
 a transaction past its time. Who has stopped on purpose (paused, no consumers) is a warning.
@@ -35,7 +35,7 @@ WILLING: Final = ("paused", "full cache", "draining")
 
 
 def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iterator[CheckResult]:
-    """Checks of the cluster's groups, subscriptions and transactions."""
+    """Check the cluster's groups, subscriptions and transactions."""
     until = clock() + LOOK_S
     looks = {
         "groups": _groups(boom, until, clock),
@@ -77,7 +77,7 @@ def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[
 
 
 def group_finding(group: GroupDescription) -> CheckResult | None:
-    """What is wrong with a group, the worst first; None if nothing is."""
+    """Return the worst problem of a group, or None."""
     name, lag = group.name, sum(queue.lag or 0 for queue in group.queues)
     describe = f"`logboom group describe {name}`"
     if not group.members:
@@ -146,7 +146,7 @@ def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> It
 def subscription_findings(
     topic: str, name: str, queues: list[QueueSubscription]
 ) -> list[CheckResult]:
-    """What is wrong with a subscription, if anything is."""
+    """Return the problems of a subscription."""
     states = [(each.queue, each.state) for each in queues]
     unacked = sum(state.unacked for _, state in states)
     check = f"subscription {topic}/{name}"
@@ -191,7 +191,10 @@ def _transactions(boom: Client) -> Iterator[CheckResult]:
 def late_findings(
     transactions: list[OpenTransaction], limits_ms: dict[bool, int], now_ms: int
 ) -> list[CheckResult]:
-    """Transactions and half messages past their time; `limits_ms`: of half messages, if True."""
+    """Return transactions and half messages that are past their time.
+
+    `limits_ms` has the limit of half messages under True.
+    """
     late = [each for each in transactions if now_ms - each.since_ms > limits_ms[each.is_half]]
     halves = [each for each in late if each.is_half]
     others = [each for each in late if not each.is_half]
@@ -208,7 +211,7 @@ def late_findings(
 
 
 def _limits(boom: Client) -> dict[bool, int]:
-    """Ms after which a transaction (False), or a half message (True), is past its time."""
+    """Return after how many ms a transaction (False) or a half message (True) is past its time."""
     counters = [node.counters for node in boom.admin.stats()]
 
     def greatest(name: str) -> int:

@@ -1,4 +1,4 @@
-"""What `logboom group` is told: subscriptions, offsets, places to go to."""
+"""Arguments of `logboom group`: subscriptions, offsets, reset targets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logboom.wire.errors import InvalidRequest
 
 
 def subscription_of(parts: Sequence[str]) -> dict[str, str]:
-    """Topic → filter text, out of `topic` and `topic=filter`.
+    """Return the filter text by topic from `topic` and `topic=filter`.
 
     Raises:
         InvalidRequest: a topic is named twice.
@@ -27,8 +27,10 @@ def subscription_of(parts: Sequence[str]) -> dict[str, str]:
 
 
 def when(text: str) -> Literal["first", "last"] | int:
-    """ "first", "last", or a message time in ms: of 2026-11-21T10:00:00Z, of milliseconds since
-    1970 UTC, or so long ago: 90s, 15m, 1h, 7d.
+    """Return "first", "last", or a message time in ms.
+
+    A time is written as 2026-11-21T10:00:00Z, as milliseconds since 1970 UTC, or as an age: 90s,
+    15m, 1h, 7d.
 
     Raises:
         InvalidRequest: it is none of these.
@@ -51,7 +53,7 @@ def when(text: str) -> Literal["first", "last"] | int:
 
 
 def assigned(texts: Sequence[str]) -> dict[str, list[TopicQueue]]:
-    """Member → its queues, out of `member=topic/queues`.
+    """Return the queues by member from `member=topic/queues`.
 
     Raises:
         InvalidRequest: one is no such text, or a queue is given twice.
@@ -76,7 +78,7 @@ def assigned(texts: Sequence[str]) -> dict[str, list[TopicQueue]]:
 
 
 def offsets_of(texts: Sequence[str]) -> dict[TopicQueue | int, int]:
-    """Offsets out of `topic/queue=offset`.
+    """Return offsets by topic and queue from `topic/queue=offset`.
 
     Raises:
         InvalidRequest: one is none.

@@ -1,4 +1,4 @@
-"""The tables of `logboom group`: members, queues, lags and resets in words."""
+"""Tables of `logboom group`: members, queues, lags and resets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logboom.wire.group_view import GroupSummary
 
 
 def summary(group: GroupSummary) -> dict[str, Any]:
-    """One line of `group list`."""
+    """Return one row of `group list`."""
     return {
         "name": group.name,
         "id": group.id,
@@ -38,14 +38,14 @@ def _state(group_epoch: int, target_epoch: int, members: int, fault: str) -> str
 
 
 def as_json(group: GroupDescription) -> dict[str, Any]:
-    """The group as JSON has it: settings by their names."""
+    """Return the group for JSON output, with named settings."""
     config = msgspec.structs.asdict(group.config)
     config["options"] = msgspec.structs.asdict(group.config.options)
     return {**msgspec.structs.asdict(group), "config": config}
 
 
 def headline(group: GroupDescription) -> str:
-    """The group in one line."""
+    """Return the group in one line."""
     lag = sum(queue.lag or 0 for queue in group.queues)
     state = _state(group.group_epoch, group.target_epoch, len(group.members), group.fault)
     state = "paused" if group.config.paused else state
@@ -58,7 +58,7 @@ def headline(group: GroupDescription) -> str:
 
 
 def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
-    """A row per member."""
+    """Return a row per member."""
     return [
         {
             "member": member.id,
@@ -73,7 +73,7 @@ def member_rows(group: GroupDescription) -> list[dict[str, Any]]:
 
 
 def _places_text(places: Sequence[TopicQueue]) -> str:
-    """orders/0 1 2, refunds/4"""
+    """Return queues in the form "orders/0 1 2, refunds/4"."""
     found: dict[str, list[str]] = {}
     for topic, queue in places:
         found.setdefault(topic, []).append(str(queue))
@@ -81,7 +81,7 @@ def _places_text(places: Sequence[TopicQueue]) -> str:
 
 
 def queue_row(queue: GroupQueue) -> dict[str, Any]:
-    """The row of one queue; an estimated lag has a ~ before it."""
+    """Return the row of a queue. An estimated lag has a ~ in front."""
     lag = None if queue.lag is None else f"{'' if queue.lag_exact else '~'}{queue.lag:,}"
     return {
         "topic": queue.topic,
@@ -96,7 +96,7 @@ def queue_row(queue: GroupQueue) -> dict[str, Any]:
 
 
 def age_text(milliseconds: int | None) -> str | None:
-    """850ms, 12s, 7m 30s, 5h 2m, 3d 4h."""
+    """Return an age in the form 850ms, 12s, 7m 30s, 5h 2m or 3d 4h."""
     if milliseconds is None:
         return None
     if milliseconds < 1_000:
@@ -116,6 +116,6 @@ def age_text(milliseconds: int | None) -> str | None:
 
 
 def reset_row(line: OffsetReset) -> dict[str, Any]:
-    """The row of one queue of a plan."""
+    """Return the row of a queue in a reset plan."""
     change = None if line.committed is None else line.target - line.committed
     return {**msgspec.structs.asdict(line), "change": change}

@@ -1,4 +1,4 @@
-"""Commands made of the signatures of the pipeline's jobs.
+"""Commands that are generated from the signatures of the pipeline's jobs.
 
 A function decorated with `job_command` becomes a command. Its parameters are those of the function
 itself, and each parameter of its job that it does not supply itself: `PARAMETERS` has those that
@@ -225,7 +225,7 @@ class Job:
 
 
 class JobCommand:
-    """A command, whose signature is only read when it is called or explains itself."""
+    """A command whose signature is read only when it is called or asked for help."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class JobCommand:
         return [each.replace(annotation=hints[each.name]) for each in parameters]
 
     def _shown(self, parameter: JobParameter) -> list[Shown]:
-        """The command's parameters for one of the job."""
+        """Return the command's parameters for a parameter of the job."""
         if parameter.name in self._supplies:
             return []
         if parameter.fields:

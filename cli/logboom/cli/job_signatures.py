@@ -61,7 +61,7 @@ def job_parameters(module: str, function: str) -> tuple[JobParameter, ...]:
 
 
 def _fields(node: ast.ClassDef) -> list[JobParameter]:
-    """The fields of a dataclass; a string behind a field is its help."""
+    """Return the fields of a dataclass. The string after a field is its help."""
     found = []
     for field, behind in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
@@ -78,7 +78,7 @@ def _literal(default: ast.expr | None) -> Any:
 
 
 def _arguments(docstring: str) -> dict[str, str]:
-    """Name → text, of the `Args:` of a docstring."""
+    """Return the texts by name from the `Args:` of a docstring."""
     _, _, text = docstring.partition("Args:\n")
     text = re.split(r"\n(?=\S)", text)[0]
     entries = re.findall(r"^    (\w+): (.*(?:\n      .*)*)", text, re.MULTILINE)

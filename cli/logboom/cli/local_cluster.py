@@ -1,4 +1,4 @@
-"""Which cluster of this machine a command is about, unless it is told nodes by `--servers`."""
+"""The cluster on this machine that a command uses unless `--servers` names nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ DATA_VARIABLE: Final = "LOGBOOM_DATA"
 
 
 def cluster_folder(said: Path | None) -> Path | None:
-    """The folder of the cluster: the one said, else that of LOGBOOM_DATA, else `.logboom` if a cluster
-    was started there, else that of the only one that this user has running; None if there is none.
+    """Return the folder of the cluster, or None if there is none.
+
+    It is the given folder, else that of LOGBOOM_DATA, else `.logboom` if a cluster was started
+    there, else that of the only cluster that this user has running.
 
     Raises:
         InvalidRequest: several run; the text names them.
@@ -36,7 +38,7 @@ def cluster_folder(said: Path | None) -> Path | None:
 
 
 def local_endpoints() -> str:
-    """Nodes of that cluster, comma-separated; without one, where a broker listens by custom.
+    """Return the endpoints of that cluster, comma-separated, or the default broker endpoint.
 
     Raises:
         InvalidRequest: several run.

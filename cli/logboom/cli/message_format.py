@@ -1,4 +1,4 @@
-"""How a message is written out and read in: kcat's format strings, and JSON lines.
+"""Formats of messages in text: kcat's format strings, and JSON lines.
 
 | in a format | stands for | | in a format | stands for |
 |---|---|---|---|---|
@@ -83,7 +83,7 @@ _TOKEN: Final = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)", re.DOTAL
 
 
 def compile_format(text: str) -> Part:
-    """A function that writes a message as the format says.
+    """Return a function that writes a message in this format.
 
     Raises:
         InvalidRequest: an unknown token; the text lists the known ones.
@@ -122,12 +122,12 @@ def _part(
 
 
 def as_json(message: StoredMessage) -> bytes:
-    """One JSON line, without the newline."""
+    """Return a message as one line of JSON, without the newline."""
     return msgspec.json.encode(as_row(message))
 
 
 def as_row(message: StoredMessage) -> dict[str, Any]:
-    """A message as JSON values."""
+    """Return a message as JSON values."""
     row: dict[str, Any] = {
         "topic": message.topic,
         "queue": message.queue,
@@ -154,7 +154,7 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 class NewMessage(NamedTuple):
-    """What a line of input asks to send."""
+    """A message that a line of input asks to send."""
 
     value: bytes | None
     key: bytes | None = None
@@ -165,8 +165,11 @@ class NewMessage(NamedTuple):
 
 
 class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
-    """A JSON line read in. A member of another name is refused: a slip must not send less than was
-    meant, and a value that is not there would delete its key from a compacted topic."""
+    """A JSON line of input.
+
+    An unknown member is refused: a typing error must not send less than was meant, and a missing
+    value would delete its key from a compacted topic.
+    """
 
     value: msgspec.Raw = msgspec.Raw()
     key: str | None = None
@@ -187,8 +190,10 @@ _MEMBERS: Final = "key, value, tag, headers and timestamp_ms"
 
 
 def read_json(line: bytes) -> NewMessage:
-    """The message of a JSON line, as `as_json` writes it; a value that is no string is sent as
-    the JSON it is, null as no value at all. The queue is not taken over: the key decides it anew.
+    """Return the message of a JSON line, as `as_json` writes it.
+
+    A value that is not a string is sent as the JSON it is, null as no value. The queue is ignored,
+    because the key determines it.
 
     Raises:
         InvalidRequest: it is no such JSON, has no value, or members that do not exist.
@@ -236,7 +241,7 @@ def _bytes(text: str | None, encoded: str | None) -> bytes | None:
 
 
 def split_key(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes]:
-    """Key and value of a line; no separator in it: no key."""
+    """Return the key and the value of a line. Without a separator in it there is no key."""
     if separator is None:
         return None, line
     key, found, value = line.partition(separator)
@@ -244,7 +249,7 @@ def split_key(line: bytes, separator: bytes | None) -> tuple[bytes | None, bytes
 
 
 def read_headers(pairs: list[str]) -> dict[str, bytes] | None:
-    """Headers of `name=value` words.
+    """Return the headers from `name=value` arguments.
 
     Raises:
         InvalidRequest: a word has no equals sign.

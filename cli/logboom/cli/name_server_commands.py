@@ -1,4 +1,4 @@
-"""`logboom name-server`: who is in the raft group, and the replacement of one that is lost (R12)."""
+"""`logboom name-server`: the members of the Raft group, and the replacement of a lost one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`logboom node`: one node in the foreground, from its config file, as on each machine."""
+"""`logboom node`: one node in the foreground, run from its config file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of what options say: durations, sizes, times, queue numbers."""
+"""Parsers of option values: durations, sizes, times, queue numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 
 
 def servers_or_default(servers: str | None) -> str:
-    """The nodes to connect to: as asked, else of the cluster of this machine.
+    """Return the nodes to connect to: the given ones, or those of the cluster on this machine.
 
     Raises:
         InvalidRequest: several clusters run on this machine.
@@ -35,7 +35,7 @@ def servers_or_default(servers: str | None) -> str:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of "90s", "15m", "1h", "7d" or "ever" (-1).
+    """Return the milliseconds of "90s", "15m", "1h", "7d", or -1 for "ever".
 
     Raises:
         InvalidRequest: it is no duration.
@@ -49,7 +49,7 @@ def duration_ms(text: str) -> int:
 
 
 def ago_ms(text: str, now_ms: int) -> int:
-    """The time so long ago, in milliseconds since 1970 UTC.
+    """Return the time that long ago, in milliseconds since 1970 UTC.
 
     Raises:
         InvalidRequest: it is no duration, or without end.
@@ -67,7 +67,7 @@ def _whole(text: str, found: float) -> int:
 
 
 def delay_s(text: str) -> float:
-    """Seconds of a duration from now on.
+    """Return the seconds of a duration that begins now.
 
     Raises:
         InvalidRequest: it is none, or without end.
@@ -79,8 +79,10 @@ def delay_s(text: str) -> float:
 
 
 def time_ms(text: str) -> int | None:
-    """Milliseconds since 1970 UTC of 2026-11-21T10:00:00Z, or of such milliseconds; None of any
-    other text."""
+    """Return milliseconds since 1970 UTC, or None for any other text.
+
+    A time is written as 2026-11-21T10:00:00Z or as such milliseconds.
+    """
     if text.isdecimal():
         return int(text)
     try:
@@ -92,7 +94,7 @@ def time_ms(text: str) -> int | None:
 
 
 def size_bytes(text: str) -> int:
-    """Bytes of "4096", "64k", "1.5m", "10g" or "any" (-1); units are powers of 1024.
+    """Return the bytes of "4096", "64k", "1.5m", "10g", or -1 for "any". Units are powers of 1024.
 
     Raises:
         InvalidRequest: it is no size.
@@ -106,7 +108,7 @@ def size_bytes(text: str) -> int:
 
 
 def queue_numbers(text: str | None) -> list[int] | None:
-    """Queue numbers of "0", "0,3" or "2-5"; None for None.
+    """Return the queue numbers of "0", "0,3" or "2-5". Return None for None.
 
     Raises:
         InvalidRequest: it is no such list.
@@ -127,7 +129,7 @@ def queue_numbers(text: str | None) -> list[int] | None:
 
 
 def moment(text: str, option: str) -> int | None:
-    """A message time in ms; None if it was not said.
+    """Return a message time in ms, or None for an empty text.
 
     Raises:
         InvalidRequest: it is none.
@@ -141,7 +143,7 @@ def moment(text: str, option: str) -> int | None:
 
 
 def whole_path(path: Path) -> Path:
-    """The whole path: Spark's JVM may have begun in another folder than this one.
+    """Return an absolute path, because Spark's JVM may have another working directory.
 
     Raises:
         InvalidRequest: it is a URI: the jobs look into their folders themselves.
@@ -154,5 +156,5 @@ def whole_path(path: Path) -> Path:
 
 
 def names(text: str) -> list[str]:
-    """Names of a comma-separated list."""
+    """Return the names of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]

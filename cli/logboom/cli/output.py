@@ -1,4 +1,4 @@
-"""What commands print: tables for people, plain columns for pipes, JSON for programs."""
+"""Output of commands: tables for people, plain columns for pipes, JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def show(
     output: str,
     title: str | None = None,
 ) -> None:
-    """Print rows: as JSON all their fields, else the columns named."""
+    """Print rows: all their fields as JSON, or the given columns."""
     if output == "json":
         show_json(list(rows))
     elif sys.stdout.isatty():
@@ -25,7 +25,7 @@ def show(
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things in words: 1 message, 2 messages."""
+    """Return a number with its noun: 1 message, 2 messages."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -92,12 +92,12 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> N
 
 
 def note(text: str) -> None:
-    """Tell the user something that is no result: on standard error."""
+    """Print a message that is not a result on standard error."""
     print(text, file=sys.stderr)
 
 
 def bytes_text(size: float) -> str:
-    """A size for people: 17.0 MiB."""
+    """Return a size for people: 17.0 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -106,7 +106,7 @@ def bytes_text(size: float) -> str:
 
 
 def duration_text(milliseconds: int) -> str:
-    """A duration for people: 7d."""
+    """Return a duration for people: 7d."""
     if milliseconds < 0:
         return "ever"
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):

@@ -1,4 +1,4 @@
-"""Parameters that several commands have, each with its names, environment variable and help.
+"""Parameters that several commands share, with their names, environment variables and help.
 
 An alias with a type in brackets, as `Retention[str | None]`, is a parameter whose type or default
 differs between commands.

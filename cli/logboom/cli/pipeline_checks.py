@@ -1,4 +1,4 @@
-"""`logboom pipeline lag` and `audit`: how a topic fares, and whether it kept its promises."""
+"""`logboom pipeline lag` and `audit`: lag and latency of a topic, and audits of its content."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def lag(
 
 
 def watch(topics: str, seconds: int, master: str, servers: str | None) -> Sequence[Any]:
-    """Latencies of what comes now."""
+    """Return the latencies of messages that arrive now."""
     with spark_for("lag", master) as spark, tempfile.TemporaryDirectory() as folder:
         from logboom.pipeline.jobs.latency import watch_latency
 

@@ -1,4 +1,4 @@
-"""How a job of `logboom pipeline` is run and told of: session, bar, report."""
+"""Execution of a job of `logboom pipeline`: session, progress bar, report."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ _AT_ONCE: Final = {
 
 @contextmanager
 def spark_for(job: str, master: str) -> Iterator[SparkSession]:
-    """A session while the block runs; what Spark says of a failure becomes one line. One that this
-    process has already is used, and left to who made it.
+    """Open a session for the block, and convert Spark's errors to one line.
+
+    A session that this process already has is used, and not stopped.
 
     Raises:
         StartError: the extra or Java is missing.
@@ -105,26 +106,26 @@ def _end_with_jvm(spark: SparkSession) -> None:
 
 @contextmanager
 def rows_bar(job: str) -> Iterator[ProgressBar]:
-    """A bar that counts rows: how many there will be is known to nobody before."""
+    """Show a progress bar that counts rows. Their total is not known in advance."""
     with progress(job, None) as bar:
 
         class Rows:
-            """Says how many there are."""
+            """A bar that shows how many rows are done."""
 
             def to(self, done: int) -> None:
-                """So many rows are done."""
+                """Show that this many rows are done."""
                 bar.to(done)
                 bar.say(f"{job}: {done:,} rows")
 
             def say(self, text: str) -> None:
-                """As the bar says it."""
+                """Change the text of the bar."""
                 bar.say(text)
 
         yield Rows()
 
 
 def trigger(every: str, *, continuous: bool) -> str:
-    """How often a job looks for more; "": it ends with what is there now."""
+    """Return how often a job looks for new messages, or "" if it ends with those that exist now."""
     if every and not continuous:
         raise InvalidRequest("--every is how often a --continuous job looks for more: say both")
     return (every or "1 second") if continuous else ""
@@ -138,7 +139,7 @@ def source_of(
     *,
     skip_lost: bool = False,
 ) -> dict[str, str]:
-    """Options of the source.
+    """Return the options of the source.
 
     Raises:
         InvalidRequest: a number of messages below 0.
@@ -156,8 +157,10 @@ def source_of(
 
 
 def in_flags(job: str, text: str) -> str:
-    """What went wrong, with the command's own words for options that it has, and what else to do
-    where it has none."""
+    """Return an error text that names the command's flags instead of Spark options.
+
+    Where the command has no such flag, the text says what else to do.
+    """
     lost, at_once = _LOST.get(job, "run it again"), _AT_ONCE.get(job, "")
     text = re.sub(r"say failOnDataLoss[ =]false[^;.]*", lost, text)
     return _FEWER.sub(at_once, text) if at_once else text
@@ -166,7 +169,7 @@ def in_flags(job: str, text: str) -> str:
 def target_of(
     topic: str, servers: str | None, queues: int = 0, delivery: str = "exactly-once"
 ) -> Target:
-    """Where a job writes to."""
+    """Return the target that a job writes to."""
     from logboom.pipeline.jobs.publishing import Target
 
     options = {"queues": str(queues)} if queues else {}
@@ -176,7 +179,7 @@ def target_of(
 
 
 def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
-    """The folder of a job's checkpoint: as asked, or one of its own for what it is about."""
+    """Return the checkpoint folder of a job: the given one, or one derived from its topics."""
     if given is not None:
         return whole_path(given)
     # A folder in a folder: a name of joined ones could be that of two jobs. What topics may have in
@@ -186,7 +189,7 @@ def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
 
 
 def tell(report: dict[str, Any], output: str) -> None:
-    """Print what came of a job: everything as JSON, or its figures."""
+    """Print the report of a job: as JSON in full, or its figures."""
     if output == "json":
         show_json(report)
         return

@@ -1,4 +1,4 @@
-"""`logboom produce`: lines in, messages out; a Unix filter."""
+"""`logboom produce`: send lines of standard input as messages."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def produce(
 
 
 class _Load:
-    """Lines on their way: which are acknowledged, and from which to go on."""
+    """The lines being sent: which are acknowledged, and where to continue."""
 
     def __init__(self, first: int, done: str, *, typed: bool) -> None:
         self._first = first
@@ -169,12 +169,12 @@ class _Load:
 
     @property
     def sent(self) -> int:
-        """How many were given to the producer."""
+        """The number of messages given to the producer."""
         return self._settled + len(self._waiting)
 
     @property
     def begun(self) -> bool:
-        """Whether there is anything to tell."""
+        """True if there is anything to report."""
         return self.sent > 0 or self._handing_over
 
     def run(
@@ -236,7 +236,7 @@ class _Load:
         self._settled += 1
 
     def explain(self, error: LogboomError | OSError) -> LogboomError | OSError:
-        """The error, with how far the load came."""
+        """Return the error, with the progress of the load."""
         if not self.begun and self._first == 1:
             return error
         at = "" if self._failed is None else f"line {self._failed}: "
@@ -246,7 +246,7 @@ class _Load:
         return LogboomError(text)
 
     def told(self) -> str:
-        """How far it came, and how to go on."""
+        """Return the progress of the load, and how to continue."""
         states = [_state(future) for future in self._waiting]
         # What was refused is not stored; of the rest nobody knows.
         unknown = states.count(None) + self._handing_over
@@ -266,7 +266,7 @@ class _Load:
 
 
 def _state(future: SendFuture) -> bool | None:
-    """Whether a message is acknowledged; None: it may be stored or not."""
+    """Return True if a message is acknowledged, None if it may or may not be stored."""
     if not future.done():
         return None
     error = future.exception()
@@ -283,12 +283,12 @@ def _time_of(text: str) -> int:
 
 
 def _bytes(word: str) -> bytes:
-    """A word of the command line as it was given, UTF-8 or not."""
+    """Return a command-line argument as it was given, UTF-8 or not."""
     return word.encode("utf-8", "surrogateescape")
 
 
 def _separator(text: str | None) -> bytes | None:
-    """The separator meant, which may be written as \\t or \\x1f."""
+    """Return the separator, which may be written as \\t or \\x1f."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, nothing in a pipe."""
+"""Progress bars on standard error: shown on a terminal, hidden in a pipe."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class ProgressBar(Protocol):
-    """One bar."""
+    """A progress bar."""
 
     def to(self, done: int) -> None:
-        """So much is done."""
+        """Show that this much is done."""
 
     def say(self, text: str) -> None:
         """Change the words before the bar."""
@@ -20,15 +20,15 @@ class ProgressBar(Protocol):
 
 class _NoBar:
     def to(self, done: int) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
     def say(self, text: str) -> None:
-        """Nothing to show."""
+        """Do nothing."""
 
 
 @contextmanager
 def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[ProgressBar]:
-    """Show a bar while the block runs; `total` None when the end is not known.
+    """Show a bar for the block. `total` is None if the end is not known.
 
     `hidden`: show none, since something else needs the terminal.
     """
@@ -57,7 +57,7 @@ def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[
         task = bars.add_task(text, total=total)
 
         class Bar:
-            """The one bar of the block."""
+            """The bar of the block."""
 
             def to(self, done: int) -> None:
                 """Move the bar."""

@@ -1,4 +1,4 @@
-"""`logboom store`: what a broker's stopped store holds, and what comes back of a damaged one."""
+"""`logboom store`: the content of a stopped broker's store, and recovery from a damaged one."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ COLUMNS: Final = ("topic", "queue", "start", "end", "messages", "size", "lost", 
 
 
 def _row(name: str, key: tuple[int, int], chain: EntryChain) -> dict[str, Any]:
-    """One queue for programs."""
+    """Return one queue for JSON output."""
     return {
         "topic": name,
         "topic_id": key[0],
@@ -125,7 +125,7 @@ def _row(name: str, key: tuple[int, int], chain: EntryChain) -> dict[str, Any]:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """The same for people."""
+    """Return one queue for a table."""
     gaps = [f"{first}-{end - 1}" for first, end in row["lost_offsets"]]
     more = [f"and {len(gaps) - SHOWN_GAPS} more"] if len(gaps) > SHOWN_GAPS else []
     return row | {
@@ -200,7 +200,7 @@ def recover(
 
 
 def _conclude(plan: RecoveryPlan, *, yes: bool, alive: bool) -> None:
-    """What was done, and what is to be done next."""
+    """Print what was done, and what to do next."""
     broker, wanted = plan.folder.broker, plan.wanted
     if not wanted:
         note("no queue to recover: see `result`; nothing was changed")
@@ -219,7 +219,7 @@ def _conclude(plan: RecoveryPlan, *, yes: bool, alive: bool) -> None:
 
 
 def _view(servers: str) -> View:
-    """The newest metadata that any node has.
+    """Return the newest metadata that any node has.
 
     Raises:
         Unavailable: no node answers.

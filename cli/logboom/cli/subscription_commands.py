@@ -213,7 +213,7 @@ def _queue_row(each: QueueSubscription) -> dict[str, Any]:
 
 
 def _named(each: QueueSubscription) -> dict[str, Any]:
-    """One queue with all that is told of it, each field by its name."""
+    """Return everything reported about a queue, with named fields."""
     state = each.state
     return {
         "queue": each.queue,
@@ -224,7 +224,7 @@ def _named(each: QueueSubscription) -> dict[str, Any]:
 
 
 def _settings_text(config: SubscriptionConfig) -> str:
-    """The settings that are not as they are by default."""
+    """Return the settings that differ from their defaults."""
     defaults = msgspec.structs.asdict(SubscriptionConfig())
     given = msgspec.structs.asdict(config)
     said = [f"{key} {value}" for key, value in given.items() if value != defaults[key]]

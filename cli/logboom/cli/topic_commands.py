@@ -136,7 +136,7 @@ def describe(name: TopicName, *, servers: Servers = None, output: Output = "tabl
 
 
 def _offsets(boom: Client, topic: TopicView) -> dict[int, tuple[int, int]]:
-    """First and next offset per queue; queues without a leader are left out."""
+    """Return the first and the next offset per queue. Queues without a leader are left out."""
     led = [n for n, queue in enumerate(topic.queues) if queue.leader is not None]
     return boom.admin.offsets(topic.name, led) if led else {}
 
@@ -169,7 +169,7 @@ def _settings_line(topic: TopicView) -> str:
 
 
 def _dispatch_text(config: TopicConfig) -> str:
-    """The dispatch rate of each queue, if it has any."""
+    """Return the dispatch rate of each queue, or "" without one."""
     messages, size = config.dispatch_messages_per_s, config.dispatch_bytes_per_s
     said = [f"{messages:,} messages/s"] * (messages > 0) + [f"{bytes_text(size)}/s"] * (size > 0)
     return f", each queue delivers up to {' and '.join(said)} to subscriptions" if said else ""

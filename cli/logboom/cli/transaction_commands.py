@@ -1,4 +1,4 @@
-"""`logboom transaction`: what waits for a decision, and decisions by a person.
+"""`logboom transaction`: undecided transactions and half messages, and manual decisions.
 
 Transactions that nobody decides are aborted by themselves, 15 minutes after they began; half messages
 whose producer group does not answer its checks wait for a person.
@@ -171,7 +171,7 @@ def _decide(
 
 
 def _end(boom: Client, chosen: OpenTransaction, *, commit: bool) -> int:
-    """Decide one; how many messages that was."""
+    """Decide one transaction or half message, and return the number of its messages."""
     wanted = "committed" if commit else "aborted"
     if chosen.is_half:
         return chosen.messages if boom.admin.end_half(chosen.half, commit=commit) == wanted else 0
@@ -220,7 +220,7 @@ def _halves(found: list[OpenTransaction], app_id: str, half: str) -> list[OpenTr
 
 
 def place_text(half: OpenTransaction) -> str:
-    """A half message for people: orders/0/17.2."""
+    """Return the position of a half message in the form orders/0/17.2."""
     place = half.half
     return f"{place.topic}/{place.queue}/{place.offset}.{place.side}"
 

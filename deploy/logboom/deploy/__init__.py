@@ -1,4 +1,4 @@
-"""The one way to start logboom: nodes in this process, or a cluster of processes.
+"""The way to start logboom: nodes in this process, or a cluster of processes.
 
 with embedded() as node:
     connect(node.endpoints)

@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with`."""
+"""Base class of objects that are closed at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closeable(ABC):
-    """A context manager that closes itself, whatever ends the `with`."""
+    """A context manager that closes itself however the `with` block ends."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

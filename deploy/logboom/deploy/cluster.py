@@ -102,12 +102,12 @@ class Cluster(Closeable):
 
     @property
     def endpoints(self) -> list[str]:
-        """Where clients connect: all brokers."""
+        """The endpoints that clients connect to: those of all brokers."""
         return [spec.endpoint for spec in self._layout.brokers]
 
     @property
     def name_server_endpoints(self) -> list[str]:
-        """Where the name servers answer."""
+        """The endpoints of the name servers."""
         return [spec.endpoint for spec in self._layout.name_servers]
 
     @property
@@ -116,24 +116,27 @@ class Cluster(Closeable):
         return [spec.id for spec in self._layout.nodes]
 
     def endpoint(self, name: str) -> str:
-        """Where one node answers."""
+        """Return the endpoint of a node."""
         return self._layout.node(name).endpoint
 
     def log(self, name: str) -> str:
-        """What a node has logged so far."""
+        """Return what a node has logged so far."""
         return self._layout.node(name).log_path.read_text(encoding="utf-8", errors="replace")
 
     def pid(self, name: str) -> int:
-        """The process id of a running node."""
+        """Return the process id of a running node."""
         return self._process(name).pid
 
     def running(self, name: str) -> bool:
-        """Whether the node's process runs (paused counts)."""
+        """True if the node's process runs. A paused process counts as running."""
         process = self._processes.get(self._layout.node(name).id)
         return process is not None and process.alive
 
     def start(self, name: str, *, wait: bool = True) -> None:
-        """Start a node that was killed or stopped; by default return when it serves again."""
+        """Start a node that was killed or stopped.
+
+        By default, return when it serves requests again.
+        """
         spec = self._layout.node(name)
         if self.running(name):
             raise StartError(f"{name} runs already: stop or kill it first")
@@ -143,23 +146,23 @@ class Cluster(Closeable):
             self.wait_ready(newer_than={name: epochs[name]} if name in epochs else {})
 
     def kill(self, name: str) -> None:
-        """End a node as a crash would (SIGKILL)."""
+        """Kill a node with SIGKILL, as a crash would."""
         self._forget(name).kill()
 
     def pause(self, name: str) -> None:
-        """Freeze a node (SIGSTOP)."""
+        """Pause a node with SIGSTOP."""
         self._process(name).pause()
 
     def resume(self, name: str) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         self._process(name).resume()
 
     def stop(self, name: str) -> None:
-        """Stop a node in good order: a broker hands its leaderships over first."""
+        """Stop a node gracefully. A broker transfers its leaderships first."""
         self._forget(name).stop()
 
     def _forget(self, name: str) -> NodeProcess:
-        """The process of a node that is about to end because we want it to."""
+        """Remove and return the process of a node that is about to end on purpose."""
         process = self._process(name)
         del self._processes[name]
         return process
@@ -223,7 +226,7 @@ class Cluster(Closeable):
             raise StartError(f"{text}; logs are under {self.data}")
 
     def _not_ready(self, asker: NodeClient, newer_than: Mapping[str, int]) -> str | None:
-        """What is still missing; None when nothing is."""
+        """Return a description of what is still missing, or None if the cluster is ready."""
         for process in self._processes.values():
             process.check()
         specs = [spec for spec in self._layout.nodes if self._takes_part(spec)]
@@ -254,7 +257,7 @@ class Cluster(Closeable):
         return [spec.endpoint for spec in self._layout.nodes if self._takes_part(spec)]
 
     def view(self, topics: list[str] | None = None) -> View:
-        """The newest metadata that any running node has.
+        """Return the newest metadata that any running node has.
 
         Raises:
             StartError: no node answers.
@@ -266,7 +269,7 @@ class Cluster(Closeable):
         return max(views.values(), key=lambda view: view.version)
 
     def queue(self, topic: str, queue: int) -> QueueView:
-        """One queue's replicas, leader and ISR, as the newest metadata has it.
+        """Return the replicas, leader and ISR of a queue from the newest metadata.
 
         Raises:
             UnknownResource: no such topic or queue.
@@ -280,7 +283,7 @@ class Cluster(Closeable):
         raise UnknownResource(f"no topic {topic!r}: create it first")
 
     def leader(self, topic: str, queue: int, timeout_s: float = 10.0) -> str:
-        """The broker that leads a queue, such as "broker-1"; waits for an election to end.
+        """Return the broker that leads a queue, such as "broker-1". Wait for an election to end.
 
         Raises:
             StartError: there is none in time.
@@ -293,7 +296,9 @@ class Cluster(Closeable):
         return self._wait(live_leader, f"{topic}/{queue} has no leader", timeout_s)
 
     def raft_leader(self, timeout_s: float = 10.0) -> str:
-        """The name server that leads the raft group, such as "name-2"; waits for an election.
+        """Return the name server that leads the Raft group, such as "name-2".
+
+        Wait for an election to end.
 
         Raises:
             StartError: there is none in time.
@@ -318,9 +323,9 @@ class Cluster(Closeable):
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """Stop all nodes and give everything back; a second call does nothing.
+        """Stop all nodes and release all resources. A second call does nothing.
 
-        Nodes on a temporary folder are killed: nothing of theirs is kept.
+        Nodes on a temporary folder are killed, because none of their data is kept.
         """
         with self._lock:
             if self._closed:

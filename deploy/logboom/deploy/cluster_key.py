@@ -1,4 +1,4 @@
-"""The cluster key file: what all nodes of a cluster share, and nobody else may read.
+"""The cluster key file, which all nodes of a cluster share and nobody else may read.
 
 Nodes prove to each other that they hold it (HMAC, `wire.hello`); clients do not need it.
 """
@@ -36,7 +36,7 @@ def ensure_key(path: Path) -> Path:
 
 
 def read_key(path: Path | str) -> bytes:
-    """The key in a key file.
+    """Return the key from a key file.
 
     Raises:
         StartError: BAD_CONFIG; no file is named, it cannot be read, others may read it, or it is

@@ -1,4 +1,4 @@
-"""Config files of nodes: TOML in, a checked struct out, and TOML written for nodes that we start.
+"""Config files of nodes: TOML that is read into checked structs, and TOML written for new nodes.
 
 The keys are the fields of the node's own config struct. Paths are taken from the file's folder.
 Every mistake is one line that names the file, the key and the mend.

@@ -1,4 +1,4 @@
-"""A cluster that goes on after the command that started it: `logboom cluster up|down|status`.
+"""A cluster that outlives the command that started it: `logboom cluster up|down|status`.
 
 What runs is kept in `cluster.json` of the cluster's folder; a process is believed to be ours only
 if its start time fits too.
@@ -40,7 +40,7 @@ ASK_S: Final = 1.0
 
 
 class NodeRecord(Struct, frozen=True):
-    """One node as the state file remembers it."""
+    """One node in the state file."""
 
     id: str
     role: Role
@@ -62,7 +62,7 @@ class ClusterRecord(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """One node of a detached cluster, as `status` shows it."""
+    """One node of a detached cluster, as `logboom cluster status` shows it."""
 
     record: NodeRecord
     process: NodeProcess
@@ -220,7 +220,10 @@ def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
 
 
 def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[str]:
-    """Stop a detached cluster, brokers first; their data stays. Returns who was stopped."""
+    """Stop a detached cluster, brokers first, and return the nodes that were stopped.
+
+    Their data stays.
+    """
     if not data.is_dir():
         return []
     with _locked(data, progress):
@@ -239,7 +242,7 @@ def down(data: Path, progress: Callable[[str], None] = lambda _: None) -> list[s
 
 
 def status(data: Path) -> list[NodeStatus]:
-    """Every node of the cluster under `data` and what it says of itself."""
+    """Return every node of the cluster under `data`, with what it reports."""
     known = processes(data)
     ends = [process.spec.endpoint for process in known if process.alive and not process.paused]
     with NodeClient() as asker:
@@ -259,7 +262,7 @@ def status(data: Path) -> list[NodeStatus]:
 
 
 def processes(data: Path) -> list[NodeProcess]:
-    """The processes of the state file, running or not; none if there is no such file."""
+    """Return the processes in the state file, running or not, or none without a state file."""
     record = read(data)
     return [] if record is None else _processes(record, data)
 
@@ -279,7 +282,7 @@ def _processes(record: ClusterRecord, data: Path) -> list[NodeProcess]:
 
 
 def read(data: Path) -> ClusterRecord | None:
-    """The state file of a cluster's folder, or None.
+    """Return the state file of a cluster's folder, or None.
 
     Raises:
         StartError: it is there and cannot be read.
@@ -312,25 +315,27 @@ def _boot_id() -> str:
 
 
 def endpoints(data: Path) -> list[str]:
-    """Where the detached cluster under `data` answers: its brokers that run, else its name servers;
-    empty if none runs."""
+    """Return the endpoints of the detached cluster under `data`.
+
+    These are its running brokers, or else its name servers, or none if no node runs.
+    """
     alive = [process.spec for process in processes(data) if process.alive]
     brokers = [spec.endpoint for spec in alive if spec.role == "broker"]
     return brokers or [spec.endpoint for spec in alive]
 
 
 def is_cluster(data: Path) -> bool:
-    """Whether a cluster was ever started in this folder, and its data not deleted since."""
+    """True if a cluster was ever started in this folder and its data has not been deleted since."""
     return (data / FOUNDED_FILE).exists() or (data / STATE_FILE).exists()
 
 
 def running() -> list[Path]:
-    """The folders of all clusters that run and that this user started."""
+    """Return the folders of all running clusters that this user started."""
     return [data for data in registry.folders() if endpoints(data)]
 
 
 def advice(command: str, data: Path) -> str:
-    """The command, such as "cluster down", as one has to give it for the cluster under `data`."""
+    """Return a command, such as "cluster down", as it is typed for the cluster under `data`."""
     usual = data.absolute() == DATA.absolute() and "LOGBOOM_DATA" not in os.environ
     return f"`logboom {command}`" if usual else f"`logboom {command} --data {_quoted(data)}`"
 

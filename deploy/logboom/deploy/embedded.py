@@ -34,7 +34,7 @@ READY_S: Final = 20.0
 
 
 class _NodeThread(threading.Thread):
-    """Runs one node; keeps why it ended."""
+    """A thread that runs one node and keeps the error that ended it."""
 
     def __init__(self, name: str, node: Node) -> None:
         super().__init__(name=f"logboom-{name}", daemon=True)
@@ -50,7 +50,7 @@ class _NodeThread(threading.Thread):
 
 
 class Embedded(Closeable):
-    """A running name server and broker; a context manager. Made by `embedded`."""
+    """A running name server and broker; a context manager, made by `embedded`."""
 
     def __init__(self, data: Path | None, ports: int | Literal["free"]) -> None:
         check_installed()
@@ -115,7 +115,7 @@ class Embedded(Closeable):
                 raise StartError(f"{thread.name} ended: {error!r}") from error
 
     def connect(self, **options: Any) -> Client:
-        """A client of this node that creates topics on first use."""
+        """Return a client of this node that creates topics on first use."""
         from logboom.client import connect
 
         return connect(self.endpoints, **{"create_topics": True, **options})

@@ -1,4 +1,4 @@
-"""Is this still the process that we started? A pid alone may have been given to another since."""
+"""Identity of processes: a pid alone may have been given to another process since."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 
 def start_ticks(pid: int) -> int | None:
-    """When process `pid` began, in clock ticks since boot; None if it does not run (a zombie
-    neither)."""
+    """Return when a process began, in clock ticks since boot, or None if it does not run.
+
+    A zombie does not run.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -19,7 +21,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def is_paused(pid: int) -> bool:
-    """Whether the process is stopped by a signal (SIGSTOP)."""
+    """True if the process is stopped by a signal (SIGSTOP)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -28,7 +30,7 @@ def is_paused(pid: int) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of the process that lies in RAM; 0 if it does not run."""
+    """Return the resident memory of a process, or 0 if it does not run."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError):

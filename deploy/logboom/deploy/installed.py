@@ -1,4 +1,4 @@
-"""Whether the packages are installed that nodes need: a client does without them."""
+"""Check for the packages that nodes need. A client works without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster lies on one machine: its folder, its nodes and their config files.
+"""Layout of a cluster on one machine: its folder, its nodes and their config files.
 
     data/
       cluster.key           shared by all nodes, mode 0600
@@ -41,7 +41,11 @@ class Layout:
 
     @property
     def founded(self) -> bool:
-        """Whether the cluster was once ready: from then on an empty name server is refused (R9)."""
+        """True if the cluster was ready once. From then on an empty name server is refused.
+
+        Otherwise a name server that lost its disk could form a second cluster (see docs/SAFETY.md,
+        R9).
+        """
         return (self.data / FOUNDED_FILE).exists()
 
     def mark_founded(self) -> None:
@@ -54,7 +58,7 @@ class Layout:
         return self.name_servers + self.brokers
 
     def node(self, name: str) -> NodeSpec:
-        """The node called `name`.
+        """Return the node called `name`.
 
         Raises:
             InvalidRequest: there is none; the text lists those that are.
@@ -67,7 +71,7 @@ class Layout:
 
 
 class Size(NamedTuple):
-    """How many nodes a cluster has, and where the first of them listens."""
+    """The numbers of nodes of a cluster, and its first port."""
 
     name_servers: int
     brokers: int
@@ -75,8 +79,9 @@ class Size(NamedTuple):
 
 
 def laid_out(data: Path) -> Size | None:
-    """What the cluster under `data` was when it was last started; None if none ever was. If it was
-    never ready its port counts for nothing: it may have been the reason.
+    """Return the size of the cluster under `data` when it was last started, or None.
+
+    If the cluster was never ready its port is ignored, because the port may have been the reason.
 
     Raises:
         StartError: its config files cannot be read.

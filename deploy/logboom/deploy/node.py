@@ -40,21 +40,23 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Node(Protocol):
-    """What both kinds of node offer: `NameServerProcess` and `BrokerProcess`."""
+    """The interface of both kinds of node, `NameServerProcess` and `BrokerProcess`."""
 
     @property
     def endpoint(self) -> str:
-        """Where it listens, host:port."""
+        """The endpoint it listens at, host:port."""
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop` is called."""
 
     def stop(self) -> None:
-        """End `run`; from any thread."""
+        """End `run`. May be called from any thread."""
 
 
 def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[str, Node]:
-    """Read the config and make the node: its ports are bound, its data folder is open.
+    """Read the config and make the node: bind its ports and open its data folder.
+
+    Return the node and its id.
 
     Returns its id too.
 
@@ -78,7 +80,7 @@ def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[st
 
 
 def keep_memory() -> None:
-    """Let this process keep the memory that it frees, to fill it again.
+    """Let this process keep the memory that it frees and use it again.
 
     Batches and RocksDB's buffers are around the size from which glibc maps each block anew and
     gives it back at once: then every batch pays its page faults again, measured as 480 µs of
@@ -91,7 +93,7 @@ def keep_memory() -> None:
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector look through the tables of a large cluster now and then only.
+    """Let the garbage collector scan the tables of a large cluster only now and then.
 
     By default it goes through them again every few thousand new objects: to decode the metadata
     of 10,000 topics took 280 ms instead of 25, and a broker was fenced for such pauses.
@@ -100,7 +102,7 @@ def collect_seldom() -> None:
 
 
 def allow_connections() -> None:
-    """Raise the limit of open files to what this user may have: each connection takes one."""
+    """Raise the limit of open files to what this user may have. Each connection takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -108,7 +110,7 @@ def allow_connections() -> None:
 def run(
     role: str, config_path: Path, *, create: bool = False, ready: Callable[[str], None] = print
 ) -> int:
-    """Run a node until SIGTERM or SIGINT; returns the exit code.
+    """Run a node until SIGTERM or SIGINT, and return the exit code.
 
     `ready` is called once with the ready line, a JSON object of node and endpoint.
     """
@@ -133,7 +135,7 @@ def run(
 
 
 def end_with(parent: int) -> None:
-    """Let the kernel kill this process when the one that started it ends, however that ends.
+    """Let the kernel kill this process when the process that started it ends.
 
     Raises:
         StartError: the parent is gone already.
@@ -146,7 +148,7 @@ def end_with(parent: int) -> None:
 
 
 def main() -> int:
-    """The command line of `python -m logboom.deploy.node`."""
+    """Run the command line of `python -m logboom.deploy.node`."""
     parser = argparse.ArgumentParser(prog="logboom.deploy.node", description=__doc__)
     parser.add_argument("role", choices=["name-server", "broker"])
     parser.add_argument("--config", type=Path, required=True)

@@ -1,4 +1,4 @@
-"""Asks running nodes what they know, many at once: for readiness, `status` and `doctor`.
+"""Requests to running nodes, many at once: for readiness checks, `status` and `doctor`.
 
 No client is needed for it, so it also works while a cluster has no leader, and tells each node's
 own answer instead of the first.
@@ -23,7 +23,7 @@ from logboom.wire.view import View
 
 
 class NodeClient(Closeable):
-    """Connections to some nodes; used by one thread at a time."""
+    """Connections to some nodes, used by one thread at a time."""
 
     def __init__(self) -> None:
         self._sockets = Sockets()
@@ -37,7 +37,7 @@ class NodeClient(Closeable):
     def ask(
         self, questions: Mapping[str, WireMessage], timeout_s: float
     ) -> dict[str, AnyMessage | LogboomError]:
-        """Put one question to each endpoint; the answers, or why there is none, by endpoint."""
+        """Send a request to each endpoint, and return the answers or errors by endpoint."""
         answers: dict[str, AnyMessage | LogboomError] = {}
         deadline = time.monotonic() + timeout_s
         out = Effects()
@@ -72,13 +72,13 @@ class NodeClient(Closeable):
     def views(
         self, endpoints: list[str], timeout_s: float, topics: list[str] | None = None
     ) -> dict[str, View]:
-        """The whole metadata as each node knows it; nodes that do not answer are left out."""
+        """Return the whole metadata of each node. Nodes that do not answer are left out."""
         wait = int(timeout_s * 1000)
         answers = self.ask({e: Watch(0, wait, -1, topics, 0) for e in endpoints}, timeout_s)
         return {e: a.view for e, a in answers.items() if isinstance(a, WatchResult)}
 
     def stats(self, endpoints: list[str], timeout_s: float) -> dict[str, StatsResult]:
-        """The counters of each node; nodes that do not answer are left out."""
+        """Return the counters of each node. Nodes that do not answer are left out."""
         wait = int(timeout_s * 1000)
         answers = self.ask({e: Stats(0, wait) for e in endpoints}, timeout_s)
         return {e: a for e, a in answers.items() if isinstance(a, StatsResult)}

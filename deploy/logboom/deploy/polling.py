@@ -1,4 +1,4 @@
-"""The one loop that waits for what nothing can wake us for: an answer of other processes."""
+"""The only polling loop: other processes change without notifying this one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 def ask_until(
     ask: Callable[[], T], good: Callable[[T], bool], timeout_s: float, pause_s: float = 0.02
 ) -> T:
-    """Ask again and again; the first good answer, else the last one when the time is over.
+    """Poll until an answer is good, and return it, or the last answer when the time is over.
 
     Args:
         ask: Looks once; what it raises ends the wait.

@@ -1,4 +1,4 @@
-"""Which ports the nodes of one machine take: the customary ones, or free ones that stay ours.
+"""Ports of the nodes on one machine: the customary ports, or free ports that stay reserved.
 
 A free port is held by a socket that is bound but never listens: with SO_REUSEADDR on both sides
 the node may listen there beside it, and the system gives the port to nobody else, not even between
@@ -25,7 +25,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 class Ports:
-    """Hands out endpoints, one after the other per kind of listener.
+    """The endpoints of a cluster's nodes, given out one after the other per kind of listener.
 
     `base` is the port of the first name server, or "free".
     """
@@ -45,15 +45,15 @@ class Ports:
         self._held: list[socket.socket] = []
 
     def name_server(self) -> str:
-        """The endpoint of one more name server."""
+        """Return the endpoint of another name server."""
         return self._next(NAME_SERVER_PORT)
 
     def raft(self) -> str:
-        """The endpoint at which one more name server listens to the others."""
+        """Return the Raft endpoint of another name server."""
         return self._next(RAFT_PORT)
 
     def broker(self) -> str:
-        """The endpoint of one more broker."""
+        """Return the endpoint of another broker."""
         return self._next(BROKER_PORT)
 
     def _next(self, first: int) -> str:
@@ -78,7 +78,7 @@ class Ports:
         return port
 
     def release(self) -> None:
-        """Give the free ports back to the system."""
+        """Release the reserved ports."""
         for holder in self._held:
             holder.close()
         self._held.clear()

@@ -1,4 +1,4 @@
-"""One node as a process of its own: start, know when it listens, kill, pause, resume, stop.
+"""A node as a separate process: start it, wait until it listens, kill, pause, resume, stop it.
 
 A node started with `attached` ends with the process that started it, even if that one is killed
 (see `logboom.deploy.node`); a detached one goes on until it is stopped.
@@ -29,7 +29,7 @@ STOP_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One node of a cluster: what it is called, where it lives and listens."""
+    """The name, folder and endpoint of one node of a cluster."""
 
     id: str
     role: Role
@@ -45,7 +45,7 @@ class NodeSpec:
 
     @property
     def log_path(self) -> Path:
-        """What the node writes on its standard error."""
+        """The file that receives the node's standard error."""
         return self.folder / "node.log"
 
     @property
@@ -55,7 +55,7 @@ class NodeSpec:
 
 
 class NodeProcess:
-    """A running node, known by its pid and the moment it began."""
+    """A running node, identified by its pid and its start time."""
 
     def __init__(
         self, spec: NodeSpec, pid: int, started: int, child: subprocess.Popen[bytes] | None = None
@@ -100,7 +100,7 @@ class NodeProcess:
         return node
 
     def wait_listening(self, timeout_s: float = START_S) -> None:
-        """Return once the node takes requests.
+        """Wait until the node accepts requests.
 
         Raises:
             StartError: it ended, with what it said, or it does not listen in time.
@@ -120,7 +120,7 @@ class NodeProcess:
         raise StartError(text)
 
     def check(self) -> None:
-        """Raise if the node ended by itself.
+        """Raise an error if the node has ended.
 
         Raises:
             StartError: with what it said last.
@@ -138,14 +138,14 @@ class NodeProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs (paused counts)."""
+        """True if the process runs. A paused process counts as running."""
         if self._child is not None and self._child.poll() is not None:
             return False
         return start_ticks(self.pid) == self.started
 
     @property
     def paused(self) -> bool:
-        """Whether the process is paused."""
+        """True if the process is paused."""
         return self.alive and is_paused(self.pid)
 
     def signal(self, number: signal.Signals) -> None:
@@ -154,17 +154,17 @@ class NodeProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once, as a crash would (SIGKILL), and wait until it is gone."""
+        """Kill the node with SIGKILL, as a crash would, and wait until it has ended."""
         self.signal(signal.SIGKILL)
         self._wait_end(STOP_S)
         self._close()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP)."""
+        """Pause the node with SIGSTOP."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Resume the node after `pause`."""
         self.signal(signal.SIGCONT)
 
     def ask_to_stop(self) -> None:
@@ -174,7 +174,7 @@ class NodeProcess:
         self.signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
-        """Stop it in good order; past the time it is killed, and the answer is False."""
+        """Stop the node gracefully. Kill it and return False if it takes too long."""
         self.ask_to_stop()
         if self._wait_end(timeout_s):
             self._close()

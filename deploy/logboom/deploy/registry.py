@@ -1,4 +1,4 @@
-"""Which clusters this user has running on this machine, so that commands find them from any folder.
+"""A registry of this user's running clusters, so that commands find them from any folder.
 
 One file for each in `$XDG_STATE_HOME/logboom/clusters`, named after the cluster's folder and holding
 its path. It is a hint: whether the nodes run is for who reads it to find out.
@@ -13,8 +13,10 @@ from pathlib import Path
 
 
 def remember(data: Path) -> None:
-    """Note a cluster that runs in the folder `data`. Without a home that can be written to, commands
-    find it by `--data` or `--servers` alone."""
+    """Register a cluster that runs in the folder `data`.
+
+    Without a writable home directory, commands find it only by `--data` or `--servers`.
+    """
     with suppress(OSError, RuntimeError):
         path = _file(data)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,13 +24,13 @@ def remember(data: Path) -> None:
 
 
 def forget(data: Path) -> None:
-    """Take the note away."""
+    """Remove the cluster from the registry."""
     with suppress(OSError, RuntimeError):
         _file(data).unlink(missing_ok=True)
 
 
 def folders() -> list[Path]:
-    """The folders of the clusters that are noted, in the order of their names."""
+    """Return the folders of the registered clusters, ordered by name."""
     try:
         notes = list(_home().iterdir())
         return sorted(Path(note.read_text(encoding="utf-8")) for note in notes)
@@ -41,7 +43,7 @@ def _file(data: Path) -> Path:
 
 
 def _home() -> Path:
-    """Where the notes are.
+    """Return the folder of the registry.
 
     Raises:
         RuntimeError: this user has no home.

@@ -1,4 +1,4 @@
-"""For your own tests: a node in this process, an app on it, and what came of it.
+"""Support for users' own tests: a node in this process, an app on it, and the results.
 
     from logboom.deploy.testing import Stage
     from shop import app, charge
@@ -58,7 +58,7 @@ class HandlerCall(NamedTuple):
 
 
 class Stage:
-    """An embedded node with a client, and with the app's subscribers if there is one."""
+    """An embedded node with a client, and the app's subscribers if there is an app."""
 
     def __init__(
         self,
@@ -137,8 +137,9 @@ class Stage:
     # What a test sees.
 
     def calls(self, handler: Callable[..., Any], count: int = 1) -> list[HandlerCall]:
-        """The first `count` calls of a handler of the app (or all there are, if more), once they
-        are there.
+        """Return the first `count` calls of a handler of the app, or all if there are more.
+
+        Wait until there are that many.
 
         Raises:
             TimedOut: there were fewer in time.
@@ -154,7 +155,9 @@ class Stage:
             return list(calls)
 
     def messages(self, topic: str, count: int | None = None) -> list[Message]:
-        """The messages of a topic, by queue and offset; with a `count` once there are so many.
+        """Return the messages of a topic by queue and offset.
+
+        With `count`, wait until there are that many.
 
         Raises:
             TimedOut: there were fewer in time.
@@ -183,7 +186,7 @@ class Stage:
     def values(
         self, topic: str, kind: type[T], count: int | None = None, *, codec: Codec = "json"
     ) -> list[T]:
-        """The same, decoded.
+        """Return the decoded values of a topic, as `messages` returns the messages.
 
         Raises:
             msgspec.DecodeError: a value is of another type. And what `messages` raises.
@@ -193,7 +196,7 @@ class Stage:
         return [decode(message.value or b"", type=kind) for message in messages]
 
     def dead_letters(self, group: str, count: int | None = None) -> list[Message]:
-        """What a group gave up; none if it never gave up anything."""
+        """Return the dead letters of a group, or none if it has never had any."""
         try:
             return self.messages(DLQ_PREFIX + group, count)
         except UnknownResource:
@@ -202,8 +205,9 @@ class Stage:
             return []
 
     def wait_caught_up(self, group: str) -> None:
-        """Wait until a group has finished and committed all that its topics hold. (Of retries: those
-        whose time has come.)
+        """Wait until a group has processed and committed everything in its topics.
+
+        Of its retries, only those that are due count.
 
         Raises:
             TimedOut: it has not in time; says what holds it up.
@@ -221,7 +225,7 @@ class Stage:
             raise TimedOut(f"group {group} has not caught up in {self.wait_s:g} s: {said}")
 
     def reset(self) -> None:
-        """Forget the calls there were."""
+        """Forget the calls so far."""
         with self._news:
             for calls in self._calls.values():
                 calls.clear()
@@ -238,7 +242,7 @@ class Stage:
     # The end.
 
     def close(self) -> None:
-        """Close the app, leave its groups, and end the node."""
+        """Close the app, leave its groups, and stop the node."""
         try:
             if self._app is not None:
                 self._app.close()

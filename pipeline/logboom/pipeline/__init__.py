@@ -1,4 +1,4 @@
-"""The data pipeline: logboom topics in Spark, by PySpark alone.
+"""The data pipeline: logboom topics in Spark, implemented in PySpark alone.
 
     from logboom.pipeline import session
 

@@ -1,4 +1,4 @@
-"""`spark.read.format("logboom")`: what there is when the read is planned, once."""
+"""`spark.read.format("logboom")`: one read of the messages that exist when it is planned."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ TOO_FAR: Final = (
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver, reads in tasks. It travels pickled, and connects only where it is used."""
+    """A batch read, planned on the driver and executed in tasks.
+
+    It is pickled for the tasks, and connects only where it is used.
+    """
 
     def __init__(self, options: SourceOptions, fields: Sequence[Field]) -> None:
         self.options = options
         self.fields = fields
 
     def partitions(self) -> list[Any]:
-        """One part a queue, or as `minPartitions` and `maxRecordsPerPartition` say."""
+        """Return one partition per queue, or as many as the options ask for."""
         options = self.options
         cluster = QueueBounds(client(options.servers, options.timeout_s), options)
         bounds = cluster.bounds()
@@ -47,6 +50,6 @@ class BatchReader(DataSourceReader):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Record batches of one part."""
+        """Yield the record batches of a partition."""
         wanted: OffsetRange | None = partition.value
         return read(self.options, self.fields, wanted)

@@ -1,4 +1,4 @@
-"""Connections to clusters, kept for the life of a process.
+"""Client connections to clusters, kept for the life of a process.
 
 Spark's Python workers live long and run many tasks; each keeps one client for each cluster. The key
 holds the process id, since a forked worker must not use its parent's.
@@ -20,7 +20,7 @@ _PRODUCERS: Final[WeakKeyDictionary[Client, Producer]] = WeakKeyDictionary()
 
 
 def client(servers: str, timeout_s: float) -> Client:
-    """The client of this process for some nodes; connects if there is none yet.
+    """Return this process's client for some nodes, and connect if there is none yet.
 
     Raises:
         TimedOut: none of the nodes answered within `timeout_s`; names them.
@@ -36,7 +36,7 @@ def client(servers: str, timeout_s: float) -> Client:
 
 
 def producer(servers: str, timeout_s: float) -> Producer:
-    """The producer of this process for some nodes, for batches that are encoded already.
+    """Return this process's producer for some nodes, for batches that are already encoded.
 
     Raises:
         As `client`.

@@ -1,4 +1,4 @@
-"""What a cluster says of the queues that a read is about: which there are, and where they are."""
+"""Queues of a read and their offsets, as the cluster reports them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ Bounds = dict[TopicQueue, tuple[int, int]]
 
 
 class QueueBounds:
-    """Questions about the queues of one read; none is asked before it is needed."""
+    """The queues of one read. Nothing is requested before it is needed."""
 
     def __init__(self, boom: Client, options: SourceOptions) -> None:
         self._boom = boom
         self._options = options
 
     def bounds(self, *, lossy: bool = False) -> Bounds:
-        """First offsets and ends of all queues that the options name, as they are now. A compacted
-        topic begins at 0: what compaction keeps is there, also where retention took the log.
+        """Return the current first offset and end of all queues that the options name.
+
+        A compacted topic begins at 0, because what compaction keeps can be read even where
+        retention has removed the log.
 
         Args:
             lossy: what was named and is not there is left out.
@@ -45,7 +47,7 @@ class QueueBounds:
         return found
 
     def _left(self, topic: str, queues: Collection[int]) -> dict[int, tuple[int, int]]:
-        """Of queues that are not all there, those that are: made anew, a topic may have fewer."""
+        """Return those queues that still exist. A topic that was created again may have fewer."""
         try:
             told = self._boom.admin.offsets(topic, read_compacted=True) if queues else {}
         except UnknownResource:
@@ -60,7 +62,7 @@ class QueueBounds:
         return [t.name for t in self._boom.admin.topics() if options.wants(t.name)]
 
     def start(self, bounds: Bounds) -> Offsets:
-        """Where a new read begins.
+        """Return where a new read begins.
 
         Raises:
             InvalidRequest: the options do not say it for every queue, or no message is so late.
@@ -68,7 +70,7 @@ class QueueBounds:
         return self._resolve(self._options.starting, bounds, "startingOffsets")
 
     def end(self, bounds: Bounds) -> Offsets:
-        """Where a batch read ends."""
+        """Return where a batch read ends."""
         return self._resolve(self._options.ending, bounds, "endingOffsets")
 
     def _resolve(self, bound: OffsetBound, bounds: Bounds, option: str) -> Offsets:
@@ -107,8 +109,10 @@ class QueueBounds:
         return found
 
     def _among_copies(self, place: TopicQueue, time_ms: int, found: int) -> int:
-        """The first message at or after a time, where the log has it at `found`: with all before it
-        gone, it may be one that compaction has kept of them."""
+        """Return the first message at or after a time, if the log has it at `found`.
+
+        If everything before it is gone, it may be one that compaction has kept.
+        """
         log_start, _ = self._boom.admin.offsets(place[0], [place[1]])[place[1]]
         if found > log_start:
             return found
@@ -119,7 +123,7 @@ class QueueBounds:
         return found
 
     def _committed(self, group: str, bounds: Bounds) -> Offsets:
-        """Where a group is; where it never was, the first message."""
+        """Return the committed offsets of a group, or the first message where it has none."""
         known = {
             topic: self._boom.admin.committed(group, topic) for topic in {t for t, _ in bounds}
         }

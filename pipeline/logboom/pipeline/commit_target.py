@@ -1,4 +1,4 @@
-"""How a source tells the listener of a query for which group to commit.
+"""The mark by which a source tells a query's listener for which group to commit.
 
 Spark passes no option of a source on to listeners. What a source says of its latest offset it does
 pass on, as it is, and writes it down nowhere: there is the place.
@@ -17,7 +17,7 @@ MARK: Final = "commitGroup:"
 
 
 class CommitTarget(NamedTuple):
-    """For whom to commit, and where."""
+    """The group to commit for, and its cluster."""
 
     group: str
     servers: str
@@ -25,7 +25,7 @@ class CommitTarget(NamedTuple):
 
 
 def marked(latest: dict[str, Any], options: SourceOptions) -> dict[str, Any]:
-    """The latest offsets, with a mark if the query commits for a group."""
+    """Return the latest offsets, with a mark if the query commits for a group."""
     if not options.commit_group:
         return latest
     mark = {"servers": options.servers, "timeoutMs": options.timeout_ms}
@@ -33,7 +33,7 @@ def marked(latest: dict[str, Any], options: SourceOptions) -> dict[str, Any]:
 
 
 def mark_of(latest: str | None) -> CommitTarget | None:
-    """The mark in a source's latest offset; None if it has none, or is another's."""
+    """Return the mark in a source's latest offset, or None if it has no mark of ours."""
     for key, value in _object(latest).items():
         if key.startswith(MARK) and isinstance(value, dict):
             servers, timeout_ms = value.get("servers"), value.get("timeoutMs")
@@ -43,7 +43,7 @@ def mark_of(latest: str | None) -> CommitTarget | None:
 
 
 def reached(end: str | None) -> Offsets:
-    """The offsets that a source has been read to."""
+    """Return the offsets that a source has been read to."""
     return from_json(_object(end), "the progress of a query")
 
 

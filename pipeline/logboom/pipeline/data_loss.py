@@ -1,4 +1,4 @@
-"""Messages that a read was to find and that are gone: told, or passed over if the user says so."""
+"""Messages that a read expects and that no longer exist: an error, or skipped on request."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ANEW: Final = "it was made anew"
 
 
 class DataLossPolicy:
-    """What becomes of a loss: an error, or a line in the log."""
+    """The handling of a loss: an error, or a line in the log."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
     def found(self, place: TopicQueue, what: str) -> None:
-        """Messages of a queue are gone.
+        """Report that messages of a queue no longer exist.
 
         Raises:
             OffsetOutOfRange: unless losses are passed over.
@@ -38,8 +38,9 @@ class DataLossPolicy:
     def within(
         self, start: Offsets, end: Offsets, bounds: Bounds, too_far: str = ANEW
     ) -> tuple[Offsets, Offsets]:
-        """The same offsets, cut to what the queues hold. A queue that `start` does not know is new
-        and read from its first message.
+        """Return the offsets, limited to what the queues hold.
+
+        A queue that `start` does not know is new, and is read from its first message.
 
         Args:
             too_far: why an offset may lie behind the end of its queue.
@@ -72,7 +73,7 @@ class DataLossPolicy:
         wanted: OffsetRange,
         log_start: Callable[[], int] = lambda: 0,
     ) -> Iterator[Columns]:
-        """The parts of a range as they are; whatever is missing between them is found.
+        """Yield the parts of a range, and report whatever is missing between them.
 
         Args:
             log_start: of a compacted topic, where its log begins by now: before it there is what

@@ -54,21 +54,21 @@ ALWAYS: Final = tuple(COLUMNS)[:7]
 
 
 class LogboomDataSource(DataSource):
-    """`spark.read` and `spark.readStream` of topics, `write` and `writeStream` to them."""
+    """`spark.read` and `spark.readStream` from topics, `write` and `writeStream` to topics."""
 
     @classmethod
     def name(cls) -> str:
-        """What users write into `format`."""
+        """Return the name that users pass to `format`."""
         return "logboom"
 
     def schema(self) -> StructType:
-        """Kafka's columns, and headers if they are wanted."""
+        """Return Kafka's columns, with headers if they are requested."""
         headers = str(self.options.get("includeHeaders", "")).strip().lower() == "true"
         names = [*ALWAYS, "headers"] if headers else ALWAYS
         return StructType([StructField(name, COLUMNS[name], True) for name in names])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read.
+        """Return a batch read.
 
         Raises:
             InvalidRequest: an option or a column that cannot be.
@@ -79,7 +79,7 @@ class LogboomDataSource(DataSource):
         return BatchReader(options, fields)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name for it
-        """A stream.
+        """Return a stream read.
 
         Raises:
             InvalidRequest: an option or a column that cannot be.
@@ -89,7 +89,7 @@ class LogboomDataSource(DataSource):
         return StreamReader(*self._asked(schema, stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write.
+        """Return a batch write.
 
         Raises:
             InvalidRequest: an option or a column that cannot be.
@@ -103,7 +103,7 @@ class LogboomDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamArrowWriter:
-        """The sink of a stream.
+        """Return the sink of a stream.
 
         Raises:
             InvalidRequest: an option or a column that cannot be.
@@ -132,7 +132,9 @@ class LogboomDataSource(DataSource):
 
 
 def fields_of(schema: StructType) -> list[Field]:
-    """The columns of a read, any of ours in any order (`.schema("value binary")` reads only these).
+    """Return the columns of a read, any of ours in any order.
+
+    For example, `.schema("value binary")` reads only the values.
 
     Raises:
         InvalidRequest: a column that there is not, or of another type.

@@ -1,4 +1,4 @@
-"""`commitGroup`: what a query has read is committed for a consumer group, so that its lag shows.
+"""`commitGroup`: offsets that a query has read are committed for a group, to show its lag.
 
 Spark itself remembers where a query is, in its checkpoint; the group is for people and for tools.
 Its offsets only go forward. The group is the query's own: while it has members it is left alone. Both
@@ -34,17 +34,17 @@ def listen(spark: SparkSession) -> None:
 
 
 class GroupCommitListener(StreamingQueryListener):
-    """Commits after each micro-batch of the queries that want it."""
+    """A listener that commits after each micro-batch of the queries that ask for it."""
 
     def __init__(self) -> None:
         self._committed: dict[CommitTarget, Offsets] = {}
         """What was told last: Spark also tells of queries that stand still."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
-        """Nothing is read yet."""
+        """Do nothing, because nothing has been read yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
-        """A micro-batch is done, and in Spark's checkpoint."""
+        """Commit a micro-batch that is complete and in Spark's checkpoint."""
         for source in event.progress.sources:
             mark = mark_of(source.latestOffset)
             if mark is None:
@@ -56,10 +56,10 @@ class GroupCommitListener(StreamingQueryListener):
                 LOG.warning("group %s: not committed: %s", mark.group, error)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
-        """Nothing new."""
+        """Do nothing, because nothing is new."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
-        """Its last progress came before."""
+        """Do nothing, because the last progress came before."""
 
     def _commit(self, mark: CommitTarget, offsets: Offsets) -> None:
         if not offsets or offsets == self._committed.get(mark):

@@ -1,4 +1,4 @@
-"""Small parked batches joined into large ones, where a decision could not name them all.
+"""Small parked batches, joined into large ones if there are too many for one decision.
 
 Each task parks a batch of its own for each queue: many tasks with little for many queues make more
 batches than one decision can name, of however few bytes. So before such a decision the driver fetches
@@ -23,7 +23,7 @@ from logboom.wire.transactions import MAX_HANDLES
 
 
 class Parked(NamedTuple):
-    """A parked batch, and how many bytes it has."""
+    """A parked batch, and its size in bytes."""
 
     handle: ParkedHandle
     size: int
@@ -36,7 +36,7 @@ LARGE: Final = LARGE_TARGET // 2
 def join_batches(
     boom: Client, sender: Producer, parked: Sequence[Parked], codec: str
 ) -> list[ParkedHandle]:
-    """The handles, or fewer that hold the same messages in the same order, queue by queue.
+    """Return handles of the same messages in the same order, in fewer batches per queue.
 
     Raises:
         TransactionError: UNKNOWN_HANDLES: one is not parked (any more). TRANSACTION_CLOSED.
@@ -56,7 +56,7 @@ def join_batches(
 
 
 def runs(parked: Sequence[Parked]) -> Iterator[list[Parked]]:
-    """What becomes one batch each: small ones that follow each other, as many as one may hold."""
+    """Return runs of small consecutive batches, each to be joined into one batch."""
     run: list[Parked] = []
     size = rows = 0
     for each in parked:

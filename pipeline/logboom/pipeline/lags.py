@@ -1,4 +1,4 @@
-"""How far consumer groups are behind, as rows; needs no Spark."""
+"""Lags of consumer groups as rows. This module does not need Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from logboom.client import Client
 
 
 def group_lags(boom: Client, groups: list[str]) -> list[dict[str, Any]]:
-    """One row a queue of each group: committed offset, end, lag, and the age of what waits, in ms."""
+    """Return a row per queue of each group.
+
+    It has the committed offset, the end, the lag, and the age of the oldest waiting message in ms.
+    """
     names = groups or [group.name for group in boom.admin.groups()]
     return [
         {

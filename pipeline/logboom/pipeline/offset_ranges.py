@@ -1,4 +1,4 @@
-"""How much a micro-batch takes, and into which ranges it is cut for Spark's tasks.
+"""Limits of a micro-batch, and its ranges for Spark's tasks.
 
 The arithmetic is that of Spark's Kafka source (KafkaMicroBatchStream.rateLimit and
 KafkaOffsetRangeCalculator), so that options mean the same.
@@ -15,7 +15,7 @@ from logboom.pipeline.queue_offsets import Offsets, TopicQueue
 
 
 class OffsetRange(NamedTuple):
-    """Offsets `start` to before `stop` of one queue: what one task reads."""
+    """The offsets of one queue that a task reads: from `start` to before `stop`."""
 
     topic: str
     queue: int
@@ -24,13 +24,16 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.stop - self.start
 
 
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
-    """Where to stop so that at most about `most` messages are read: each queue gives its share of
-    the backlog, and every queue that has one gives at least one message."""
+    """Return where to stop so that at most about `most` messages are read.
+
+    Each queue gives its share of the backlog, and every queue with a backlog gives at least one
+    message.
+    """
     backlog = {place: max(0, stop - start.get(place, stop)) for place, stop in end.items()}
     total = sum(backlog.values())
     if total <= most:
@@ -46,7 +49,7 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 def limited_bytes(
     start: Offsets, end: Offsets, most: int, message_bytes: Mapping[TopicQueue, float]
 ) -> Offsets:
-    """The same by bytes, as far as the size of a message is known by queue."""
+    """Return the same by bytes, where the size of a queue's messages is known."""
     sizes = {
         place: max(0, stop - start.get(place, stop)) * message_bytes.get(place, 0.0)
         for place, stop in end.items()
@@ -65,7 +68,7 @@ def limited_bytes(
 def ranges(
     start: Offsets, end: Offsets, min_partitions: int = 0, max_records: int = 0
 ) -> list[OffsetRange]:
-    """What lies between two offsets, cut for tasks.
+    """Return the ranges between two offsets, cut for tasks.
 
     Args:
         min_partitions: larger ranges are cut until there are about so many; 0: one a queue.
@@ -89,7 +92,7 @@ def ranges(
 
 
 def cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """A range in so many nearly equal parts; in fewer if it has fewer messages."""
+    """Return a range in nearly equal parts, or in fewer if it has fewer messages."""
     parts = min(parts, whole.size)
     bounds = [whole.start + whole.size * n // parts for n in range(parts + 1)]
     return [OffsetRange(whole.topic, whole.queue, low, high) for low, high in pairwise(bounds)]

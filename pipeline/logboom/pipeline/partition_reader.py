@@ -1,4 +1,4 @@
-"""What a task does: read its range straight from the brokers, as Arrow record batches."""
+"""The work of a task: it reads its range directly from the brokers as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(
 
 
 def _log_start(boom: Client, topic: str, queue: int) -> int:
-    """Where the log of a compacted topic begins; 0 of any other, or if it is gone."""
+    """Return where the log of a compacted topic begins, or 0 for any other or missing topic."""
     try:
         first, _ = boom.admin.offsets(topic, [queue])[queue]
         kept, _ = boom.admin.offsets(topic, [queue], read_compacted=True)[queue]
@@ -47,7 +47,7 @@ def _log_start(boom: Client, topic: str, queue: int) -> int:
 
 
 def _while_there(parts: Iterator[Columns]) -> Iterator[Columns]:
-    """The parts up to where the topic was deleted; what is missing then is found like any loss."""
+    """Yield the parts up to where the topic was deleted. The rest is then an ordinary loss."""
     try:
         yield from parts
     except UnknownResource:

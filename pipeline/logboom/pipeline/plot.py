@@ -1,4 +1,4 @@
-"""A plot as SVG: lines over time, with axes and a legend. Small on purpose; nothing is installed."""
+"""SVG plots: lines over time, with axes and a legend, without further packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Line(NamedTuple):
 
 
 def svg(title: str, lines: Sequence[Line], across: str, up: str) -> str:
-    """The lines in one plot whose axes begin at 0; `across` and `up` name the axes and units."""
+    """Return a plot of the lines.
+
+    Its axes begin at 0; `across` and `up` name the axes and units.
+    """
     points = [point for line in lines for point in line.points]
     right = _ceiling(max((x for x, _ in points), default=1.0))
     top = _ceiling(max((y for _, y in points), default=1.0))
@@ -61,7 +64,7 @@ def _y(value: float, most: float) -> float:
 
 
 def _ceiling(value: float) -> float:
-    """The next of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15 …: ends of axes that divide well."""
+    """Return the next of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15 …, where axes divide evenly."""
     if value <= 0:
         return 1.0
     unit: float = 10.0 ** math.floor(math.log10(value))

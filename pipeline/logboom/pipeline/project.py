@@ -1,4 +1,4 @@
-"""The jobs as a project for `spark-pipelines`: the files of it, as `logboom pipeline init` writes them.
+"""The jobs as a project for `spark-pipelines`, which `logboom pipeline init` writes.
 
 Spark keeps the checkpoints and runs what is new in the order in which it hangs together. The
 transformations call the same functions as the commands do.
@@ -19,7 +19,7 @@ QUEUES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a project is about."""
+    """The parameters of a project."""
 
     name: str
     storage: str
@@ -36,7 +36,7 @@ class Project:
 
 
 def files(wanted: Project) -> dict[str, str]:
-    """Path below the project's folder → text."""
+    """Return the texts of the project's files by path."""
     found = {
         "spark-pipeline.yml": _spec(wanted),
         "README.md": _readme(wanted),
@@ -51,7 +51,7 @@ def files(wanted: Project) -> dict[str, str]:
 
 
 def command(verb: str) -> str:
-    """How Spark is told to `run` or `dry-run` a project, in its folder."""
+    """Return the command that makes Spark `run` or `dry-run` a project, in its folder."""
     # Without a catalog that lasts, a second run finds tables that it does not know.
     return (
         f"spark-pipelines {verb} --remote 'local[2]' "

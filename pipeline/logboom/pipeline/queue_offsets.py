@@ -1,4 +1,4 @@
-"""Offsets of queues as Spark keeps them: the JSON of its Kafka source, `{"topic": {"0": 12}}`.
+"""Offsets of queues in the JSON of Spark's Kafka source, `{"topic": {"0": 12}}`.
 
 The same text stands in options, in checkpoints and in the progress of a query. It is written in one
 order, since Spark compares it as text.
@@ -25,7 +25,7 @@ LATEST: Final = -1
 
 
 def to_json(offsets: Mapping[TopicQueue, int]) -> dict[str, dict[str, int]]:
-    """Offsets for Spark, in order."""
+    """Return offsets for Spark, sorted."""
     found: dict[str, dict[str, int]] = {}
     for (topic, queue), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(queue)] = offset
@@ -33,7 +33,7 @@ def to_json(offsets: Mapping[TopicQueue, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(value: Any, what: str, least: int = 0) -> Offsets:
-    """Offsets out of what `to_json` made, or a user wrote; `what` names it in errors.
+    """Return the offsets in a JSON text. `what` names it in errors.
 
     Raises:
         InvalidRequest: it does not have this form, or an offset below `least`.
@@ -48,7 +48,7 @@ def from_json(value: Any, what: str, least: int = 0) -> Offsets:
 
 
 def read_offsets(text: str, option: str, least: int = EARLIEST) -> Offsets:
-    """Offsets out of an option's text.
+    """Return the offsets in an option's text.
 
     Raises:
         InvalidRequest: it is no JSON of this form.
@@ -57,7 +57,7 @@ def read_offsets(text: str, option: str, least: int = EARLIEST) -> Offsets:
 
 
 def read_queues(text: str, option: str) -> dict[str, list[int]]:
-    """Queues by topic out of `{"topic": [0, 1]}`.
+    """Return queues by topic from `{"topic": [0, 1]}`.
 
     Raises:
         InvalidRequest: it is no JSON of this form.
@@ -75,7 +75,7 @@ def read_queues(text: str, option: str) -> dict[str, list[int]]:
 
 
 def describe(place: TopicQueue) -> str:
-    """A queue in an error."""
+    """Return a queue as errors name it."""
     return f"queue {place[1]} of topic {place[0]!r}"
 
 

@@ -1,4 +1,4 @@
-"""Batches as Arrow: the row schema of Spark's Kafka source, made of a batch's columns.
+"""Batches as Arrow: the row schema of Spark's Kafka source, from a batch's columns.
 
 The buffers of values, keys and times are wrapped where they are; nothing is done per record, except
 for headers, which Spark wants as lists of structs, and only if they are asked for.
@@ -46,7 +46,7 @@ Field = tuple[str, bool]
 
 
 def arrow_schema(fields: Sequence[Field]) -> Any:
-    """The Arrow schema of some columns, in their order.
+    """Return the Arrow schema of some columns, in their order.
 
     Raises:
         InvalidRequest: there is no such column, or a column that may be null is said not to be.
@@ -81,7 +81,7 @@ def record_batches(
 
 
 class RecordBatchBuilder:
-    """Makes record batches of one queue's batches."""
+    """A builder of record batches from one queue's batches."""
 
     def __init__(self, topic: str, queue: int, fields: Sequence[Field]) -> None:
         self._schema = arrow_schema(fields)
@@ -93,7 +93,7 @@ class RecordBatchBuilder:
         self._repeated: dict[str, Any] = {}
 
     def make(self, parts: Sequence[Columns]) -> Any:
-        """One record batch of some batches."""
+        """Return one record batch of some batches."""
         rows = sum(map(len, parts))
         arrays = [self._column(name, parts, rows) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

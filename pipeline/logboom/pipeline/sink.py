@@ -1,4 +1,4 @@
-"""The writers behind `write` and `writeStream`: what Spark calls, in tasks and on the driver.
+"""The writers of `write` and `writeStream`, which Spark calls in tasks and on the driver.
 
 Exactly once: each task parks its rows (`logboom.pipeline.sink_delivery`), invisible; Spark hands the
 driver one message of each task that won, and the driver puts one decision into the name servers' log
@@ -37,7 +37,7 @@ UNPARKED: Final = ("TRANSACTION_ABORTED", "UNKNOWN_HANDLES")
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`frame.write`. It travels to the tasks, and back to the driver's commit."""
+    """The writer of `frame.write`. It is sent to the tasks and back to the driver's commit."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -50,47 +50,50 @@ class BatchWriter(DataSourceArrowWriter):
             self.unit = TransactionUnit(f"{MADE_UP}spark-write-{uuid.uuid4()}", 0)
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
-        """In a task: write its rows."""
+        """Write a task's rows, in the task."""
         return write(self.options, self.unit, self.attempt, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        """On the driver: publish what the tasks have parked."""
+        """Publish what the tasks have parked, on the driver."""
         publish(self.options, messages)
 
     def abort(self, messages: Sequence[Any]) -> None:
-        """On the driver: drop it, unless it is published."""
+        """Drop what the tasks have parked unless it is published, on the driver."""
         drop(self.options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`frame.writeStream`. It travels to the tasks; the driver makes another to commit."""
+    """The writer of `frame.writeStream`.
+
+    It is sent to the tasks; the driver commits with another one.
+    """
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self.attempt = new_attempt()
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
-        """In a task: write its rows."""
+        """Write a task's rows, in the task."""
         unit = stream_unit(self.options) if self.options.exactly_once else None
         return write(self.options, unit, self.attempt, iterator)
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name for it
-        """On the driver: publish what the tasks of a micro-batch have parked."""
+        """Publish what the tasks of a micro-batch have parked, on the driver."""
         _check_batch(messages, batchId)
         publish(self.options, messages)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803 - Spark's name for it
-        """On the driver: drop it, unless it is published."""
+        """Drop what the tasks have parked unless it is published, on the driver."""
         drop(self.options, messages)
 
 
 def new_attempt() -> int:
-    """A number that no other run of the same unit has."""
+    """Return a number that no other run of the same unit has."""
     return uuid.uuid4().int >> (128 - ATTEMPT_BITS)
 
 
 def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
-    """Put the one decision into the log, and wait until all queues have carried it out.
+    """Publish what the tasks of a unit have parked.
 
     Raises:
         TransactionError: what was parked is no longer: the write took too long.
@@ -116,7 +119,7 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
 def _joined(
     options: SinkOptions, unit: TransactionUnit, written: list[TaskCommit]
 ) -> list[ParkedHandle]:
-    """Handles that a decision can name, if there are any: of small batches there may be too many."""
+    """Return handles that fit into a decision. There may be too many of small batches."""
     parked = [
         Parked(handle, size)
         for one in written
@@ -184,7 +187,7 @@ def drop(options: SinkOptions, messages: Iterable[Any]) -> None:
 
 
 def _parked(messages: Iterable[Any]) -> tuple[TransactionUnit | None, list[Any]]:
-    """The unit, and all handles in the order of the tasks; None stands for a task that failed."""
+    """Return the unit and all handles in the order of the tasks. None stands for a failed task."""
     written = [message for message in messages if isinstance(message, TaskCommit)]
     units = {message.unit for message in written}
     if len(units) > 1:
@@ -193,7 +196,7 @@ def _parked(messages: Iterable[Any]) -> tuple[TransactionUnit | None, list[Any]]
 
 
 def _tell_closed(options: SinkOptions, unit: TransactionUnit) -> None:
-    """Say that nothing is written. Who names his writes himself may have named two alike."""
+    """Log that nothing is written, because two writes may have been given the same name."""
     text = f"write {unit.sequence} of {unit.app_id!r} was published before: nothing is written now"
     way = "with a new checkpoint" if options.version is None else "of other rows"
     name = "txnAppId" if options.version is None else "txnVersion, a higher one"

@@ -1,4 +1,4 @@
-"""What a task writes, cut into batches: routed, piled up by queue, and encoded from Arrow's buffers."""
+"""Batches of a task's rows: routed, collected by queue, and encoded from Arrow's buffers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROW_BYTES: Final = 8
 
 
 class QueueBatch(NamedTuple):
-    """A batch, and where it goes."""
+    """A batch, and its queue."""
 
     topic: str
     queue: int
@@ -38,7 +38,7 @@ class QueueBatch(NamedTuple):
 
 
 class Batcher:
-    """Makes batches of record batches; rows of a queue keep their order.
+    """A converter of record batches to batches. Rows of a queue keep their order.
 
     Args:
         queues: how many queues a topic has.
@@ -57,7 +57,7 @@ class Batcher:
         self._made = 0
 
     def batches(self, record_batches: Iterable[Any]) -> Iterator[QueueBatch]:
-        """All batches, each as soon as it is full.
+        """Yield all batches, each as soon as it is full.
 
         Raises:
             InvalidRequest: rows that cannot be written.
@@ -125,7 +125,7 @@ class Batcher:
             start = end
 
     def _queues_of(self, topic: str, count: int, rows: int, routes: dict[str, Any]) -> Any:
-        """The queue of each row, or one for all."""
+        """Return the queue of each row, or one for all."""
         alone = self._next % count
         self._next += 1
         hashes, keyless = routes.get("hash"), routes.get("keyless")
@@ -165,14 +165,14 @@ class _PendingRows:
         self.count += rows.num_rows
 
     def joined(self) -> Any:
-        """All of them as one record batch."""
+        """Return all rows as one record batch."""
         if len(self._parts) == 1:
             return self._parts[0]
         return pa.concat_batches(self._parts)
 
 
 def pieces(rows: Any, target: int) -> Iterator[Any]:
-    """Rows cut into pieces for a batch each: of at most 5/4 of `target` bytes, or of one row."""
+    """Yield rows in pieces for a batch each, of at most 5/4 of `target` bytes or of one row."""
     ends = np.arange(1, rows.num_rows + 1, dtype=np.int64) * ROW_BYTES
     for name in ("value", "key", "headers"):
         if name in rows.schema.names:
@@ -188,7 +188,7 @@ def pieces(rows: Any, target: int) -> Iterator[Any]:
 
 
 def encoded(rows: Any, now_ms: int, codec: str) -> bytes:
-    """One batch.
+    """Return one encoded batch.
 
     Raises:
         InvalidRequest: TOO_LARGE: a row that no batch holds.
@@ -217,7 +217,7 @@ def encoded(rows: Any, now_ms: int, codec: str) -> bytes:
 
 
 def _binary_views(column: Any) -> tuple[Any, Any, int]:
-    """Offsets from 0, the blob, and where it begins in it."""
+    """Return offsets from 0, the blob, and where the column begins in it."""
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
     first = int(offsets[0])

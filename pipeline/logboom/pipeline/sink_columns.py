@@ -1,4 +1,4 @@
-"""The columns that a write may have, as Kafka's sink has them, and Arrow batches brought to one form."""
+"""The columns that a write may have, as in Kafka's sink, and their normal form in Arrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 
 
 def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> None:
-    """See that a frame can be written.
+    """Check that a frame can be written.
 
     Args:
         columns: name and type, in Spark's words.
@@ -59,7 +59,7 @@ def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> N
 
 
 class Normalizer:
-    """Brings the record batches of one task to the columns that batches are made of.
+    """A converter of a task's record batches to the columns that batches are made of.
 
     These are value, key (with `bucket`: its bit of the key summary), tag, headers (as msgpack) and
     time (ms), each only if the frame has it; beside them `topic`, `partition`, `hash` and `keyless`,
@@ -71,7 +71,7 @@ class Normalizer:
         self._now_ms = now_ms
 
     def rows(self, batch: Any) -> tuple[Any, dict[str, Any]]:
-        """(columns of the messages, columns that route them).
+        """Return the columns of the messages, and the columns that route them.
 
         Raises:
             InvalidRequest: a header without a name or a value.
@@ -106,7 +106,7 @@ class Normalizer:
 
 
 def hashes_of(keys: Any) -> Any:
-    """The hash of each key of a binary column; of null that of nothing."""
+    """Return the hash of each key of a binary column. A null has the hash of an empty key."""
     _, ends, data = keys.buffers()
     offsets = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1]
     blob = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
@@ -114,7 +114,9 @@ def hashes_of(keys: Any) -> Any:
 
 
 def packed_headers(column: Any) -> Any:
-    """Headers as the wire has them: one msgpack map a message. Of equal names the last counts.
+    """Return headers in their wire form, one msgpack map per message.
+
+    Of equal names the last one counts.
 
     Raises:
         InvalidRequest: a header without a name or a value.

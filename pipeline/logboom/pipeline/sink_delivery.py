@@ -1,4 +1,4 @@
-"""What a task of a write does: park its rows for one decision, or store them at once."""
+"""The work of a task of a write: it parks its rows for one decision, or stores them at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLOSED: Final = "TRANSACTION_CLOSED"
 
 @dataclass(frozen=True, slots=True)
 class TransactionUnit:
-    """What is published all or nothing: one sequence of one application."""
+    """A unit that is published completely or not at all: one sequence of one application."""
 
     app_id: str
     sequence: int
@@ -38,7 +38,7 @@ class TransactionUnit:
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task tells the driver: where it parked, not what."""
+    """The message from a task to the driver: the positions that it parked, not their content."""
 
     unit: TransactionUnit | None
     """None: its rows are stored and nothing is left to decide."""
@@ -54,7 +54,7 @@ class TaskCommit(WriterCommitMessage):
 
 
 def stream_unit(options: SinkOptions) -> TransactionUnit:
-    """The unit of a micro-batch, as Spark tells the task that runs.
+    """Return the unit of a micro-batch from the context of the running task.
 
     Raises:
         InternalError: it does not.
@@ -107,7 +107,7 @@ def write(
 
 
 def _run() -> str:
-    """The run of the query that this task works for, be it in `foreachBatch`; "": of none."""
+    """Return the run of the query that this task works for, also in `foreachBatch`, or ""."""
     task = TaskContext.get()
     if task is None or not task.getLocalProperty(QUERY_ID):
         return ""

@@ -1,4 +1,4 @@
-"""Of queries with one `txnAppId` the newest has it: older ones are told, and write no more.
+"""Epochs of queries with the same `txnAppId`: the newest one fences the older ones.
 
 Two that live at once would have numbers alike, and each would take what the other has published for
 its own. A run of a query takes the application id over with its first write. In which epoch it did
@@ -17,7 +17,9 @@ from logboom.wire.transactions import MADE_UP
 
 @lru_cache(maxsize=1_024)
 def epoch_of(servers: str, timeout_s: float, app_id: str, run: str) -> int:
-    """The epoch in which a run of a query has an application id; the first time it takes it over.
+    """Return the epoch in which a run of a query owns an application id.
+
+    The first call takes the id over.
 
     Raises:
         TimedOut: no name server answered.

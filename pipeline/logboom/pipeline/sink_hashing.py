@@ -1,4 +1,4 @@
-"""The one hash (`logboom.wire.hashing`), of whole columns of keys: word by word, of all keys at once."""
+"""The key hash (`logboom.wire.hashing`) of whole columns: word by word, of all keys at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Words: TypeAlias = Any
 
 
 def murmur3_of(offsets: Any, data: Any) -> Words:
-    """`wire.hashing.murmur3` of many keys.
+    """Return `wire.hashing.murmur3` of many keys.
 
     Args:
         offsets: where each key begins in `data`, and where the last one ends.
@@ -51,7 +51,7 @@ def murmur3_of(offsets: Any, data: Any) -> Words:
 
 
 def buckets_of(hashes: Words) -> Any:
-    """Which of the 64 bits of a batch's key summary each key sets."""
+    """Return which of the 64 bits of a batch's key summary each key sets."""
     return (hashes % np.uint32(SLOTS) // np.uint32(_BUCKET_SLOTS)).astype(np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""The options of the sink. Read on the driver, before anything is asked of the cluster."""
+"""The options of the sink, which the driver reads before it sends any request to the cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CODECS: Final = ("none", "lz4", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a writer was asked for."""
+    """The options of a writer."""
 
     servers: str
     topic: str
@@ -53,7 +53,7 @@ class SinkOptions:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether rows wait for one decision."""
+        """True if rows wait for one decision."""
         return self.delivery == "exactly-once"
 
     @property
@@ -63,7 +63,7 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
-    """The options of a write.
+    """Return the options of a write.
 
     Raises:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.

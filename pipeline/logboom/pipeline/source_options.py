@@ -57,7 +57,7 @@ TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where reading begins or ends."""
+    """The position where reading begins or ends."""
 
     kind: Literal["earliest", "latest", "offsets", "time", "times", "group"]
     offsets: Offsets = field(default_factory=dict)
@@ -68,7 +68,7 @@ class OffsetBound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a reader was asked for."""
+    """The options of a reader."""
 
     servers: str
     topics: tuple[str, ...]
@@ -100,16 +100,16 @@ class SourceOptions:
 
     @property
     def fixed_topics(self) -> tuple[str, ...]:
-        """Topics that must exist; none with a pattern."""
+        """Topics that must exist. There are none with a pattern."""
         return self.topics or tuple(self.assigned)
 
     def wants(self, topic: str) -> bool:
-        """Whether the pattern holds of a topic: of its whole name, as in Kafka."""
+        """Return True if the pattern matches the whole name of a topic, as in Kafka."""
         return re.fullmatch(self.pattern, topic) is not None
 
 
 def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
-    """The options of a read.
+    """Return the options of a read.
 
     Raises:
         InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
@@ -153,7 +153,7 @@ def _check_batch(starting: OffsetBound, ending: OffsetBound) -> None:
 
 
 class _SourceOptionReader(SparkOptions):
-    """Options of a read."""
+    """A reader of a read's options."""
 
     def check(self, foreign: tuple[str, ...], *, stream: bool) -> None:
         """Refuse what is not known, or of the other kind of read."""
@@ -171,7 +171,7 @@ class _SourceOptionReader(SparkOptions):
         self.check_names("source", KNOWN, foreign, "a stream" if stream else "a batch read")
 
     def subscription(self) -> tuple[tuple[str, ...], str, dict[str, list[int]]]:
-        """Topics, pattern, assigned queues; one of them is not empty."""
+        """Return topics, pattern and assigned queues. One of them is not empty."""
         found = [name for name in WAYS if self.says(name)]
         if len(found) != 1:
             said = " and ".join(found) or "none of them"
@@ -194,7 +194,7 @@ class _SourceOptionReader(SparkOptions):
         return tuple(dict.fromkeys(names)), "", {}
 
     def bound(self, which: Literal["starting", "ending"], default: str) -> OffsetBound:
-        """Where to begin or end; times come before offsets, as in Kafka."""
+        """Return where to begin or end. Times take precedence over offsets, as in Kafka."""
         if time := self.text(f"{which}Timestamp"):
             if not time.isdecimal():
                 raise InvalidRequest(f"{which}Timestamp is in ms since 1970 UTC, not {time!r}")
@@ -216,7 +216,7 @@ class _SourceOptionReader(SparkOptions):
         return OffsetBound("offsets", read_offsets(text, name))
 
     def strategy(self) -> Literal["error", "latest"]:
-        """What a time without a message means."""
+        """Return the meaning of a time without a message."""
         name = "startingOffsetsByTimestampStrategy"
         return "error" if self.word(name, ("error", "latest")) == "error" else "latest"
 

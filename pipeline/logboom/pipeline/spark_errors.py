@@ -1,4 +1,4 @@
-"""Why Spark gave up, in one line: errors of ours come wrapped in tracebacks of two languages."""
+"""Spark's errors in one line, because our errors arrive wrapped in tracebacks of two languages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OURS = re.compile(r"logboom\.wire\.errors\.\w+: (.+)")
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong: in our own words if it was ours, else the first line of Spark's."""
+    """Return the reason of an error: our own text, or the first line of Spark's."""
     text = str(error)
     ours = _OURS.findall(text) or _JAVAS.findall(text)[:1]
     if ours:
@@ -21,12 +21,12 @@ def reason(error: BaseException) -> str:
 
 
 def job_failed(job: str, error: BaseException) -> LogboomError:
-    """The error of a job for its user."""
+    """Return the error of a job for its user."""
     return LogboomError(f"{job}: {reason(error)}")
 
 
 def no_session(master: str, error: BaseException) -> StartError:
-    """The error of a session that did not come to be."""
+    """Return the error of a session that could not be created."""
     where = f" at master {master!r}" if master else ""
     why = reason(error)
     if "JAVA_GATEWAY_EXITED" in str(error):

@@ -1,4 +1,4 @@
-"""Options as Spark hands them over: by name in any case, as texts."""
+"""Options as Spark passes them: with names in any case, and values as text."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class SparkOptions:
                 raise InvalidRequest(text)
 
     def says(self, name: str) -> bool:
-        """Whether an option was given, be it empty."""
+        """Return True if an option was given, even if it is empty."""
         return name.lower() in self._given
 
     def text(self, name: str) -> str:
-        """An option's text; "" if it was not said."""
+        """Return an option's text, or "" if it was not given."""
         return self._given.get(name.lower(), "").strip()
 
     def servers(self) -> str:
-        """The nodes, by whichever name."""
+        """Return the nodes, from either of the two names of the option."""
         found = [name for name in SERVERS if self.text(name)]
         if len(found) != 1:
             said = f"both {listed(found)}" if found else "none"
@@ -79,14 +79,14 @@ class SparkOptions:
         return self.text(found[0])
 
     def word(self, name: str, words: Sequence[str]) -> str:
-        """One of some words; the first if it was not said."""
+        """Return one of some words, by default the first."""
         text = self.text(name).lower() or words[0]
         if text not in words:
             raise InvalidRequest(f"{name} is {' or '.join(words)}, not {text!r}")
         return text
 
     def number(self, name: str) -> int:
-        """A number from 1; 0 if it was not said."""
+        """Return a number from 1, or 0 if it was not given."""
         text = self.text(name)
         if not text and not self.says(name):
             return 0
@@ -95,14 +95,14 @@ class SparkOptions:
         return int(text)
 
     def truth(self, name: str, *, default: bool) -> bool:
-        """true or false."""
+        """Return a truth value, written true or false."""
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
             raise InvalidRequest(f"{name} is true or false, not {text!r}")
         return default if not text else text == "true"
 
     def duration_ms(self, name: str, default: int) -> int:
-        """A duration such as 15m or 500ms."""
+        """Return a duration such as 15m or 500ms."""
         text = self.text(name)
         if not text:
             return default
@@ -113,5 +113,5 @@ class SparkOptions:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names for a message."""
+    """Return names in the form of a sentence."""
     return ", ".join(names)

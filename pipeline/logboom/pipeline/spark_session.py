@@ -1,4 +1,4 @@
-"""A Spark session that knows logboom, and clear words where Spark cannot run."""
+"""Spark sessions that know logboom, and clear errors where Spark cannot run."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ logger.known.level = error
 
 
 def check_spark() -> None:
-    """Whether Spark can run here.
+    """Check that Spark can run here.
 
     Raises:
         StartError: the extra or Java is missing; says how to get it.
@@ -79,7 +79,9 @@ def check_spark() -> None:
 def session(
     name: str = "logboom", master: str = "", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the format "logboom". It is stopped when this process ends, if not before.
+    """Return a session with the format "logboom".
+
+    It is stopped when this process ends, at the latest.
 
     Args:
         master: Spark's own words, such as "spark://host:7077"; "" is local[*], or what
@@ -128,7 +130,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
-    """What a session gets whose processes are all on this machine; nothing otherwise.
+    """Return the settings of a session whose processes are all on this machine, otherwise {}.
 
     Args:
         submitted: `spark-submit` started this process, and has its own words on the master: on a
@@ -180,7 +182,10 @@ def share_wheels(spark: SparkSession) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Teach a session the format "logboom", and to commit for `commitGroup`. Twice is harmless."""
+    """Register the format "logboom" and the listener for `commitGroup`.
+
+    Repeating it is harmless.
+    """
     # Here, since it imports PySpark.
     from logboom.pipeline.data_source import LogboomDataSource
     from logboom.pipeline.group_commit_listener import listen

@@ -1,4 +1,4 @@
-"""`spark.readStream.format("logboom")`: micro-batches of what is new.
+"""`spark.readStream.format("logboom")`: micro-batches of new messages.
 
 Spark keeps one reader for a query, in a process of its own, and asks it in turn: how far is the
 cluster, which parts are there between two offsets. A second one, elsewhere, is made only to be
@@ -40,7 +40,7 @@ second."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches on the driver, reads them in tasks."""
+    """A stream read, planned in micro-batches on the driver and executed in tasks."""
 
     def __init__(self, options: SourceOptions, fields: Sequence[Field]) -> None:
         self.options = options
@@ -56,15 +56,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookout: tuple[Client, Lookout] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name for it
-        """Where a new query begins. Asked several times before the first batch is written down, and
-        to be the same each time."""
+        """Return where a new query begins.
+
+        Spark asks several times before the first batch is recorded, and the answer has to be the
+        same each time.
+        """
         if self._initial is None:
             cluster = self._cluster()
             self._initial = cluster.start(cluster.bounds())
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name for it
-        """The options, as far as Spark has words for them."""
+        """Return the options, as far as Spark has read limits for them."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         if self.options.max_bytes:
@@ -72,14 +75,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
-        """All that is there now is read, and then no more."""
+        """Prepare to read everything that exists now, and nothing after it."""
         # Whether this is a new query, whose topics have to be there, is not known yet.
         self._target = _ends(self._cluster().bounds(lossy=not self.options.fail_on_data_loss))
 
     def latestOffset(  # noqa: N802 - Spark's name for it
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next micro-batch ends; `start` if there is nothing new after a while."""
+        """Return where the next micro-batch ends, or `start` if nothing new arrives for a while."""
         begin = from_json(start, "the checkpoint") if start is not None else {}
         ends = self._look(begin)
         if ends == begin and self._target is None and self._wait(begin, WAIT_S):
@@ -94,11 +97,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name for it
-        """How far the cluster was at the last look, for the progress of the query."""
+        """Return the latest offsets of the cluster at the last look, for the query's progress."""
         return marked(to_json(_ends(self._seen)), self.options)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-        """The parts of a micro-batch."""
+        """Return the partitions of a micro-batch."""
         begin, stop = (from_json(each, "the checkpoint") for each in (start, end))
         if begin == stop:
             return []
@@ -107,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """Record batches of one part."""
+        """Yield the record batches of a partition."""
         wanted: OffsetRange | None = partition.value
         return read(self.options, self.fields, wanted)
 
@@ -123,8 +126,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueueBounds(self._client(), self.options)
 
     def _bounds(self, known: Offsets) -> Bounds:
-        """What the queues hold, with all that were known before, unless they are gone: the client
-        may hear of a queue later than whoever wrote the checkpoint."""
+        """Return what the queues hold, including all known queues that still exist.
+
+        The client may learn of a queue later than the writer of the checkpoint.
+        """
         deadline = time.monotonic() + NEWS_S
         lossy = not self.options.fail_on_data_loss
         while True:
@@ -135,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(0.05)
 
     def _look(self, begin: Offsets) -> Offsets:
-        """Where queues end now, never before `begin`."""
+        """Return where queues end now, never before `begin`."""
         self._seen = self._bounds(begin)
         ends = _ends(self._seen)
         for place in sorted(begin.keys() - ends.keys()):
@@ -167,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Limits.
 
     def _is_too_little(self, begin: Offsets, ends: Offsets) -> bool:
-        """Whether a micro-batch waits for more (`minOffsetsPerTrigger`)."""
+        """Return True if a micro-batch waits for more (`minOffsetsPerTrigger`)."""
         options = self.options
         if not options.min_offsets or self._target is not None or ends == begin:
             return False
@@ -187,13 +192,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _first_read(self, begin: Offsets, place: TopicQueue, end: int) -> int:
-        """The first offset that is really read: what is gone makes no micro-batch larger."""
+        """Return the first offset that can be read.
+
+        Messages that no longer exist do not enlarge a micro-batch.
+        """
         first = self._seen[place][0]
         at = begin.get(place, first)
         return first if at > end else max(at, first)
 
     def _sizes(self, begin: Offsets, ends: Offsets) -> dict[TopicQueue, float]:
-        """Bytes that a message takes in the queues with a backlog, by the first batch of it."""
+        """Return the message sizes of queues with a backlog, from the first batch of it."""
         boom = self._client()
         sizes = {}
         for place, end in ends.items():

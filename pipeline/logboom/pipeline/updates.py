@@ -1,4 +1,4 @@
-"""A running aggregate as a topic: of each key its last message is how the aggregate stands now."""
+"""A running aggregate as a topic: the last message of each key is the aggregate's current value."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def publish_updates(
 
 
 def as_updates(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Rows as messages."""
+    """Return rows as messages."""
     from pyspark.sql import functions as sf
 
     from logboom.pipeline.jobs.message_frames import joined_key, json_of

@@ -1,4 +1,4 @@
-"""Starts Spark's Python workers, as `pyspark.daemon` does, and lets them acknowledge what comes at once.
+"""A daemon for Spark's Python workers, like `pyspark.daemon`, that acknowledges data at once.
 
 Java's side sends a task in small pieces and each waits until the one before is acknowledged (it does
 not set TCP_NODELAY), which Linux delays by up to 40 ms where it expects an answer to go with it. A
@@ -19,14 +19,14 @@ _run_task = daemon.worker
 
 
 def acknowledge_at_once(connection: socket.socket) -> None:
-    """Until an answer was sent over it again: so, before each task."""
+    """Acknowledge at once until an answer was sent over the connection, so before each task."""
     over_tcp = connection.family in (socket.AF_INET, socket.AF_INET6)
     if over_tcp and hasattr(socket, "TCP_QUICKACK"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def run_task(sock: socket.socket, authenticated: bool) -> int:
-    """What `pyspark.daemon` calls in a worker for each task."""
+    """Run a task in a worker, called by `pyspark.daemon`."""
     acknowledge_at_once(sock)
     code: int = _run_task(sock, authenticated)
     return code

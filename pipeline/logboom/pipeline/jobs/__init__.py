@@ -1,2 +1,5 @@
-"""The jobs of `logboom pipeline`. Each module has the pure functions, DataFrame in and DataFrame out,
-and one function that runs them over topics and reports."""
+"""The jobs of `logboom pipeline`.
+
+Each module has pure functions from DataFrame to DataFrame, and a function that runs them over
+topics and reports.
+"""

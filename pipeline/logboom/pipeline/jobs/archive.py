@@ -1,5 +1,4 @@
-"""archive: topics to Parquet, parted by topic and date, each message once; and a look whether the
-archive is whole.
+"""archive: topics to Parquet, partitioned by topic and date, each message once, and an audit.
 
 Exactly once by Spark's file sink: what a micro-batch wrote counts once it stands in the folder's
 `_spark_metadata`. So read it with Spark, or leave out files that are not listed there.
@@ -42,18 +41,21 @@ DAY_MS: Final = 86_400_000
 
 
 def archived(messages: DataFrame) -> DataFrame:
-    """Messages as they stand in an archive: with the day (UTC) of their message time."""
+    """Return messages in the form of an archive, with the UTC day of their message time."""
     return messages.select(*COLUMNS, utc_day(sf.col("timestamp")).alias("date"))
 
 
 def utc_day(time: Column) -> Column:
-    """The day of a time in UTC, in whatever zone the session is."""
+    """Return the UTC day of a time, whatever the time zone of the session."""
     return sf.date_from_unix_date(sf.floor(sf.unix_millis(time) / sf.lit(DAY_MS)).cast("int"))
 
 
 def audited(archive: DataFrame) -> DataFrame:
-    """One row a queue: first and last offset, messages, how many offsets between are missing, and
-    how many messages are there more than once. A whole archive has zeros in the last two."""
+    """Return a row per queue with its offsets and errors.
+
+    It has the first and last offset, the messages, how many offsets in between are missing, and how
+    many messages are duplicates. In a complete archive the last two are 0.
+    """
     per_offset = archive.groupBy("topic", "partition", "offset").agg(sf.count("*").alias("copies"))
     found = per_offset.groupBy("topic", "partition").agg(
         sf.min("offset").alias("first"),
@@ -73,7 +75,7 @@ def audited(archive: DataFrame) -> DataFrame:
 
 
 def gaps(archive: DataFrame) -> DataFrame:
-    """The stretches of offsets that are missing between others: topic, partition, first, last."""
+    """Return the ranges of offsets missing between others: topic, partition, first, last."""
     queue = Window.partitionBy("topic", "partition").orderBy("offset")
     before = archive.select(
         "topic", "partition", "offset", sf.lag("offset").over(queue).alias("before")
@@ -126,7 +128,7 @@ def archive(
 
 
 def compacted_among(servers: str, topics: Iterable[str]) -> set[str]:
-    """Those of some topics that are compacted now."""
+    """Return those of some topics that are compacted now."""
     admin = client(servers, TIMEOUT_MS / 1000).admin
     return {topic for topic in topics if admin.describe_topic(topic).config.compaction}
 
@@ -134,7 +136,7 @@ def compacted_among(servers: str, topics: Iterable[str]) -> set[str]:
 def audit(
     spark: SparkSession, folder: Path, run: JobReport | None = None, compacted: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """What `audited` finds in an archive; nothing in an empty one.
+    """Return what `audited` finds in an archive, which is nothing in an empty one.
 
     Args:
         run: one that has just ended: what it read must be there too. What is not counts as missing.
@@ -153,7 +155,7 @@ def audit(
 
 
 def _with_ends(rows: list[dict[str, Any]], run: JobReport) -> list[dict[str, Any]]:
-    """What an audit found, held against where a run began and ended."""
+    """Compare the result of an audit with the offsets where a run began and ended."""
     known = {(row["topic"], row["partition"]): row for row in rows}
     for topic, ends in run.offsets.items():
         for queue, end in ends.items():

@@ -1,5 +1,4 @@
-"""What a job remembers between its runs, in one JSON file that is replaced at once; and what Spark
-does, as far as it must be looked at before a stream begins."""
+"""The state that a job keeps between runs, in one JSON file, and checks of Spark's checkpoints."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ T = TypeVar("T", bound=Struct)
 
 
 class StreamState(Struct, frozen=True):
-    """Of a stream whose micro-batches we publish ourselves."""
+    """The state of a stream whose micro-batches we publish ourselves."""
 
     app_id: str
     """Whose transactions they are; their numbers are those of the micro-batches."""
 
 
 def read(folder: Path, kind: type[T]) -> T | None:
-    """What was remembered; None before the first run.
+    """Return the state, or None before the first run.
 
     Raises:
         InvalidRequest: another job's, or damaged.
@@ -52,7 +51,7 @@ def read(folder: Path, kind: type[T]) -> T | None:
 
 
 def write(folder: Path, value: Struct) -> None:
-    """Remember; on disk when it returns."""
+    """Store the state. It is on disk when this returns."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / f"{NAME}.new"
     with fresh.open("wb") as file:
@@ -68,12 +67,12 @@ def write(folder: Path, value: Struct) -> None:
 
 
 def new_app_id(job: str) -> str:
-    """A name for transactions that nobody else has."""
+    """Return a unique application id for transactions."""
     return f"{job}-{uuid.uuid4().hex}"
 
 
 def stream_app_id(folder: Path, job: str) -> str:
-    """The name of a stream's transactions: the same as long as its checkpoint is."""
+    """Return the application id of a stream, which stays the same as long as its checkpoint."""
     known = read(folder, StreamState)
     if known is None:
         known = StreamState(new_app_id(job))
@@ -82,8 +81,9 @@ def stream_app_id(folder: Path, job: str) -> str:
 
 
 def check_topics(checkpoint: Path, source: Mapping[str, str]) -> None:
-    """Whether a stream that goes on from a checkpoint still reads all that it read before. The
-    source could only say of the others that they are gone.
+    """Check that a stream that continues from a checkpoint still reads all its topics.
+
+    The source could only report that the others are gone.
 
     Args:
         source: options of the source; looked at are topics that it names.
@@ -102,8 +102,10 @@ def check_topics(checkpoint: Path, source: Mapping[str, str]) -> None:
 
 
 def check_sink(folder: Path, checkpoint: Path) -> None:
-    """Whether a checkpoint knows all that stands in a folder of Spark's file sink. The sink leaves
-    out micro-batches whose number it has, without a word: with a new checkpoint all of them.
+    """Check that a checkpoint knows everything in a folder of Spark's file sink.
+
+    The sink silently skips micro-batches whose numbers it has; with a new checkpoint these are all
+    of them.
 
     Raises:
         InvalidRequest: it does not.
@@ -117,14 +119,16 @@ def check_sink(folder: Path, checkpoint: Path) -> None:
 
 
 def _last(log: Path) -> int:
-    """The last micro-batch in one of Spark's logs; -1 if there is none."""
+    """Return the number of the last micro-batch in one of Spark's logs, or -1."""
     names = (_NUMBERED.fullmatch(path.name) for path in log.glob("*"))
     return max((int(found[1]) for found in names if found), default=-1)
 
 
 def _topics(log: Path) -> set[str]:
-    """The topics of the last micro-batch that Spark planned: below its version and settings the
-    offsets stand as the source gave them."""
+    """Return the topics of the last micro-batch that Spark planned.
+
+    In its file the offsets follow a version and the settings, as the source returned them.
+    """
     number = _last(log)
     if number < 0:
         return set()

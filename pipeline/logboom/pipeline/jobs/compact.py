@@ -1,4 +1,4 @@
-"""compact: the latest message of each key, without tombstones: as Parquet, and as a topic.
+"""compact: the latest message of each key, without tombstones, as Parquet and as a topic.
 
 A run reads what came since the last one, so that keys outlive the retention of their topic. To a
 topic it publishes the whole snapshot in one transaction; each message says in the header
@@ -39,7 +39,7 @@ SNAPSHOT_FOLDER: Final = re.compile(r"snapshot-\d{6,}")
 
 
 class CompactJobState(Struct, frozen=True):
-    """What is remembered between runs."""
+    """The state that is kept between runs."""
 
     app_id: str
     topic: str
@@ -52,7 +52,7 @@ class CompactJobState(Struct, frozen=True):
 
 
 def latest(messages: DataFrame) -> DataFrame:
-    """The last message of each key, tombstones left out; messages without a key too.
+    """Return the last message of each key, without tombstones and messages without a key.
 
     In a queue the last is that with the highest offset. A key that is in several, since queues were
     added, is where its message time is the latest.
@@ -67,18 +67,18 @@ def latest(messages: DataFrame) -> DataFrame:
 
 
 def without_tombstones(messages: DataFrame) -> DataFrame:
-    """Messages that have a value."""
+    """Return the messages that have a value."""
     return messages.where(sf.col("value").isNotNull())
 
 
 def as_snapshot(found: DataFrame, number: int) -> DataFrame:
-    """A snapshot as messages, with its number in a header."""
+    """Return a snapshot as messages, with its number in a header."""
     headers = rows.with_header(SNAPSHOT, str(number)).alias("headers")
     return found.select("key", "value", "tag", headers, "timestamp")
 
 
 def read_snapshot(spark: SparkSession, folder: Path) -> DataFrame:
-    """The last whole snapshot in a folder.
+    """Return the last complete snapshot in a folder.
 
     Raises:
         InvalidRequest: there is none yet.
@@ -148,7 +148,7 @@ def _folder(folder: Path, number: int) -> Path:
 
 
 def _planned(servers: str, topic: str, folder: Path) -> CompactJobState:
-    """What is remembered, and where the next snapshot ends."""
+    """Return the state, with the planned end of the next snapshot."""
     known = checkpoints.read(folder, CompactJobState)
     if known is None:
         known = CompactJobState(checkpoints.new_app_id("compact"), topic)

@@ -1,5 +1,4 @@
-"""Dead letters of a consumer group: why messages were given up, and back to their topics with those
-whose cause is mended.
+"""dlq and redrive: causes of a group's dead letters, and sending them back to their topics.
 
 A dead letter says in its headers where it comes from, how often it was tried, and why it failed.
 What was redriven is remembered in a checkpoint, each run of it as a transaction with a number.
@@ -38,7 +37,7 @@ _ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
 
 
 class RedriveState(Struct, frozen=True):
-    """What redriving remembers."""
+    """The state of redriving."""
 
     app_id: str
     group: str
@@ -52,7 +51,7 @@ class RedriveState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters; what is not said chooses all."""
+    """A choice of dead letters. By default it chooses all."""
 
     cause: str = ""
     """Only causes in which this regular expression is found."""
@@ -65,14 +64,17 @@ class DeadLetterFilter:
 
 
 def read_letters(spark: SparkSession, servers: str, group: str) -> DataFrame:
-    """The dead letters of a group, as messages."""
+    """Return the dead letters of a group, as messages."""
     source = {"servers": servers, "subscribe": DLQ_PREFIX + group}
     return spark.read.format("logboom").schema(rows.SCHEMA).options(**source).load()
 
 
 def opened(letters: DataFrame) -> DataFrame:
-    """Dead letters with `cause`, `attempts`, and `origin_topic`, `origin_queue`, `origin_offset`;
-    null where the header is missing."""
+    """Return dead letters with their `cause`, `attempts` and origin.
+
+    The origin is `origin_topic`, `origin_queue` and `origin_offset`. A column is null where its
+    header is missing.
+    """
     origin = rows.header(ORIGIN).cast("string")
 
     def part(number: int) -> Column:
@@ -89,7 +91,7 @@ def opened(letters: DataFrame) -> DataFrame:
 
 
 def chosen(letters: DataFrame, wanted: DeadLetterFilter) -> DataFrame:
-    """Those of opened dead letters that are wanted."""
+    """Return those opened dead letters that the filter chooses."""
     found = letters
     if wanted.cause:
         found = found.where(sf.col("cause").rlike(wanted.cause))
@@ -105,9 +107,10 @@ def chosen(letters: DataFrame, wanted: DeadLetterFilter) -> DataFrame:
 def triaged(
     letters: DataFrame, by: Sequence[str] = ("cause", "topic"), width: str = "1 hour"
 ) -> DataFrame:
-    """How many opened dead letters there are of each kind, most first: the kind, `letters`, the
-    `first` and `last` message time, most `attempts`, and one of them as `queue/offset` among the
-    dead letters.
+    """Count opened dead letters by kind, most frequent first.
+
+    A row has the kind, `letters`, the `first` and `last` message time, the most `attempts`, and a
+    sample as `queue/offset` in the dead-letter topic.
 
     Args:
         by: of `KINDS`. Numbers and ids in causes become #, so that those that differ by these alone
@@ -138,8 +141,10 @@ def triaged(
 
 
 def redriven(letters: DataFrame, topic: str = "") -> DataFrame:
-    """Opened dead letters as messages for the topics that they came from, or for one: without the
-    headers of their failures. Those that do not say where they come from need the one topic."""
+    """Return opened dead letters as messages for their topics of origin, or for one topic.
+
+    The headers of their failures are removed. Letters without an origin need the one topic.
+    """
     ours = [ATTEMPT_HEADER, ORIGIN, CAUSE]
     headers = sf.filter("headers", lambda each: ~each["key"].isin(ours))
     kept = sf.when(sf.size(headers) > 0, headers).alias("headers")
@@ -169,7 +174,7 @@ def triage(
 def open_letters(
     spark: SparkSession, servers: str, group: str, wanted: DeadLetterFilter, checkpoint: Path
 ) -> DataFrame:
-    """The chosen dead letters that were not redriven yet, as the checkpoint remembers."""
+    """Return the chosen dead letters that were not redriven yet according to the checkpoint."""
     letters = chosen(opened(read_letters(spark, servers, group)), wanted)
     state = _state(checkpoint, group)
     if not state.done:
@@ -218,8 +223,9 @@ def redrive(
 
 
 def sendable(letters: DataFrame, target: Target) -> DataFrame:
-    """Those of opened dead letters that can be sent: without a topic for all of them, those that say
-    where they come from.
+    """Return those opened dead letters that can be sent.
+
+    Without a topic for all of them, these are the letters that have an origin.
 
     Raises:
         InvalidRequest: they come from topics that do not exist (any more).
@@ -275,7 +281,7 @@ def _publish(spark: SparkSession, target: Target, group: str, checkpoint: Path) 
 
 
 def _run(checkpoint: Path, number: int) -> Path:
-    """What a run takes, or what was left of it."""
+    """Return the folder with the letters of a run."""
     rest = _rest(checkpoint, number)
     # Spark writes this file last.
     return rest if (rest / "_SUCCESS").exists() else checkpoint / f"redriven-{number:06}"

@@ -1,5 +1,7 @@
-"""The topic of a Spark Declarative Pipelines project, as its `spark-pipeline.yml` names it: what the
-project's transformations read, and where they write."""
+"""The topic of a Spark Declarative Pipelines project, as its transformations read and write it.
+
+The project's `spark-pipeline.yml` names it.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ SCHEMA: Final = "logboom.schema"
 
 
 def stream(spark: SparkSession, schema: str) -> DataFrame:
-    """The topic as a stream, from its first message on."""
+    """Return the topic as a stream from its first message."""
     options = {**_options(spark), "startingOffsets": "earliest"}
     return spark.readStream.format("logboom").schema(schema).options(**options).load()
 
 
 def table(spark: SparkSession, schema: str, topic: str = "") -> DataFrame:
-    """All that the topic, or another one, holds now."""
+    """Return everything that the topic, or another one, holds now."""
     options = _options(spark)
     if topic:
         options["subscribe"] = topic
@@ -29,12 +31,12 @@ def table(spark: SparkSession, schema: str, topic: str = "") -> DataFrame:
 
 
 def sink(spark: SparkSession, topic: str, queues: int) -> dict[str, str]:
-    """Options of a sink that writes to a topic, which is made if there is none."""
+    """Return the options of a sink that writes to a topic and creates it if it does not exist."""
     return {"servers": _said(spark, SERVERS), "topic": topic, "queues": str(queues)}
 
 
 def fields(spark: SparkSession) -> str:
-    """The fields of the JSON values."""
+    """Return the fields of the JSON values."""
     return _said(spark, SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""dedup: a topic without its doubles, to another topic.
+"""dedup: a topic without its duplicates, to another topic.
 
 A double is a message with the same key, tag, value or JSON fields as one before, by message time at
 most so much later. What comes later than that behind the newest is *late*: Spark has forgotten what
@@ -31,8 +31,9 @@ PLACE: Final = ("topic", "partition", "offset")
 def deduplicated(
     messages: DataFrame, by: Sequence[str] = ("key",), within: str = "10 minutes"
 ) -> DataFrame:
-    """The first of all messages that are alike in `by`, within a watermark. Messages that have
-    none of it are all kept.
+    """Return the first of all messages that are alike in `by`, within a watermark.
+
+    Messages that have none of it are all kept.
 
     Args:
         messages: with the columns of `messages.SCHEMA`.
@@ -57,8 +58,7 @@ def deduplicated(
 
 
 def _part(name: str) -> Column:
-    """One thing that messages are known by, as text that no other value has; null if it is not
-    there."""
+    """Return one part of a message's identity, as unambiguous text, or null if it is missing."""
     if name in OF_MESSAGE:
         return sf.hex(sf.col(name).cast("binary"))
     found = sf.get_json_object(sf.col("value").cast("string"), f"$.{name}")
@@ -66,7 +66,7 @@ def _part(name: str) -> Column:
 
 
 def in_order(messages: DataFrame) -> DataFrame:
-    """Messages of a micro-batch as they are written: in the order in which they were read."""
+    """Return messages of a micro-batch in the order in which they were read."""
     return rows.in_order(messages).select(*rows.COLUMNS)
 
 

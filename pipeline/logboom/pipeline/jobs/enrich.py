@@ -1,5 +1,4 @@
-"""enrich: the messages of a topic with more in them, to another topic: by SQL, or by looking up a
-field in a table.
+"""enrich: messages of a topic with more fields, to another topic, by SQL or by a lookup table.
 
 Each micro-batch is one transaction, so each message is enriched and written once. The order of a
 queue is kept as long as the SQL does not shuffle, which joins with small tables do not.
@@ -41,7 +40,7 @@ READERS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One field that is looked up in a table."""
+    """A field that is looked up in a table."""
 
     table: DataFrame
     field: str
@@ -56,7 +55,7 @@ class Lookup:
 def by_sql(
     messages: DataFrame, query: str, schema: str = "", tables: Mapping[str, DataFrame] | None = None
 ) -> DataFrame:
-    """What a query makes of messages, as messages (`messages.as_messages`).
+    """Return what a query makes of messages, as messages (`messages.as_messages`).
 
     Args:
         messages: with the columns of `messages.SCHEMA`; in the query they are called `messages`.
@@ -89,7 +88,7 @@ def by_sql(
 
 
 def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
-    """Messages with the fields of their JSON values as columns."""
+    """Return messages with the fields of their JSON values as columns."""
     told = rows.observed(rows.with_fields(messages, schema))
     fields = rows.field_names(schema)
     if twice := [name for name in fields if name in messages.columns]:
@@ -102,7 +101,7 @@ def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
 
 
 def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
-    """Messages whose JSON values have the columns of the table's row too.
+    """Return messages whose JSON values also have the columns of the table's row.
 
     Tombstones go on as they are. So do values that the schema does not fit (no JSON, or a field of
     another type), unless only those are wanted that the table knows. A stream counts them.
@@ -144,7 +143,7 @@ def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
 
 
 def read_table(spark: SparkSession, path: Path) -> DataFrame:
-    """A table out of a file or folder: CSV with a header, JSON lines, Parquet, ORC.
+    """Return a table from a file or folder: CSV with a header, JSON lines, Parquet, ORC.
 
     Raises:
         InvalidRequest: it is none of these, or is not there.
@@ -159,7 +158,11 @@ def read_table(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def check_unique(table: DataFrame, column: str) -> None:
-    """Raises InvalidRequest where a lookup has several rows to choose from."""
+    """Check that a lookup has at most one row for each value.
+
+    Raises:
+        InvalidRequest: there are several.
+    """
     counts = table.where(sf.col(f"`{column}`").isNotNull()).groupBy(f"`{column}`").count()
     twice = counts.where("count > 1").orderBy(column).head()
     if twice is not None:
@@ -172,7 +175,7 @@ def _list(names: object) -> str:
 
 
 def messages_of(spark: SparkSession, source: dict[str, str]) -> DataFrame:
-    """The stream that is enriched. Where to cut it makes no difference to what is written."""
+    """Return the stream to enrich. How it is cut makes no difference to what is written."""
     reader = spark.readStream.format("logboom").schema(rows.SCHEMA)
     usual = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(AT_ONCE_BYTES)}
     return reader.options(**{**usual, **source}).load()
@@ -187,8 +190,9 @@ def enrich(
     every: str = "",
     on_rows: OnRows | None = None,
 ) -> JobReport:
-    """Write what `by_sql` or `by_lookup` made of a stream: all there is now, or with `every` what
-    comes.
+    """Write what `by_sql` or `by_lookup` made of a stream.
+
+    This is everything there is now, or with `every` what arrives from now on.
 
     Args:
         source: options of the stream, to see whether the checkpoint is of it.

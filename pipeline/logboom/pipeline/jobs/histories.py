@@ -1,4 +1,4 @@
-"""audit: the histories of producers and readers against what a topic holds.
+"""audit: the histories of producers and readers, compared with the content of a topic.
 
 Histories are files of JSON arrays, one a line, as the chaos runs write them; each tells of messages
 in a row:
@@ -60,7 +60,7 @@ _NUMBERS: Final = {"queue", "first", "offset", "count", "sent_to"}
 
 
 class Histories(NamedTuple):
-    """What clients told, by kind."""
+    """What clients recorded, by kind."""
 
     sent: DataFrame
     acked: DataFrame
@@ -70,7 +70,7 @@ class Histories(NamedTuple):
 
 
 def told(lines: DataFrame) -> Histories:
-    """Histories out of lines of text (column `value`); a torn last line is left out."""
+    """Return the histories in lines of text (column `value`). A torn last line is left out."""
     parts = lines.select(sf.from_json("value", "array<string>").alias("it"))
     parts = parts.where(sf.col("it").isNotNull())
 
@@ -88,8 +88,11 @@ def _part(place: int, name: str) -> Column:
 
 
 def stored(messages: DataFrame) -> DataFrame:
-    """A topic's messages by what they say of themselves: queue, offset, producer, sent_to, number;
-    null where a value says nothing."""
+    """Return a topic's messages by what their values say.
+
+    The columns are queue, offset, producer, sent_to and number, and null where a value says
+    nothing.
+    """
     text = sf.col("value").cast("string")
 
     def part(number: int) -> Column:
@@ -105,20 +108,24 @@ def stored(messages: DataFrame) -> DataFrame:
 
 
 def singles(runs: DataFrame) -> DataFrame:
-    """Runs of messages as single messages: `n` is added to the first number and offset of each."""
+    """Return single messages from runs of messages.
+
+    `n` is added to the first number and offset of each run.
+    """
     return runs.where("count > 0").withColumn(
         "n", sf.explode(sf.sequence(sf.lit(0).cast("bigint"), sf.col("count") - 1))
     )
 
 
 def bounds_of(held: DataFrame) -> DataFrame:
-    """First and last offset of each queue, as `stored` gives them: queue, low, high."""
+    """Return the first and last offset of each queue of `stored`: queue, low, high."""
     return held.groupBy("queue").agg(sf.min("offset").alias("low"), sf.max("offset").alias("high"))
 
 
 def broken(history: Histories, held: DataFrame, bounds: DataFrame) -> DataFrame:
-    """One row for each message, or finding, that breaks a promise: `property`, `detail`. What lies
-    below the first offset of its queue is not missed: retention took it.
+    """Return a row for each message or finding that breaks a promise: `property`, `detail`.
+
+    Messages below the first offset of their queue are not missed, because retention removed them.
 
     Args:
         held: as `stored` gives.
@@ -135,7 +142,7 @@ def broken(history: Histories, held: DataFrame, bounds: DataFrame) -> DataFrame:
 
 
 def _not_there(history: Histories, held: DataFrame, bounds: DataFrame) -> DataFrame:
-    """Messages that were acknowledged or read, and do not lie where it was said."""
+    """Return messages that were acknowledged or read but are not stored at that offset."""
     acked = history.acked.select(
         sf.lit(LOST).alias("property"),
         sf.lit("acknowledged").alias("who"),
@@ -159,7 +166,7 @@ def _not_there(history: Histories, held: DataFrame, bounds: DataFrame) -> DataFr
 
 
 def _found(rows: DataFrame, name: str | Column, *columns: str) -> DataFrame:
-    """Findings, with what each of them is about."""
+    """Return findings, with a description of each."""
     told = [
         sf.concat(sf.lit(f"{column} "), sf.coalesce(sf.col(column).cast("string"), sf.lit("-")))
         for column in columns
@@ -169,7 +176,7 @@ def _found(rows: DataFrame, name: str | Column, *columns: str) -> DataFrame:
 
 
 def _misplaced(history: Histories, held: DataFrame) -> list[DataFrame]:
-    """What is stored twice, out of order, by nobody, or with gaps between."""
+    """Return messages that are duplicates, out of order or unknown, and gaps."""
     copies = held.where("number IS NOT NULL").groupBy(*MESSAGE)
     doubled = copies.agg(sf.count("*").alias("copies")).where("copies > 1")
     by_offset = Window.partitionBy("queue", "producer", "sent_to").orderBy("offset")
@@ -193,7 +200,7 @@ def _misplaced(history: Histories, held: DataFrame) -> list[DataFrame]:
 
 
 def _read(history: Histories, bounds: DataFrame) -> list[DataFrame]:
-    """Each reader had each message once, in order, and all of it."""
+    """Check that each reader had each message once, in order and completely."""
     of_reader = Window.partitionBy("who", "queue").orderBy("offset", "count")
     end = sf.col("offset") + sf.col("count")
     parts = history.read.withColumn("end", end)
@@ -209,7 +216,7 @@ def _read(history: Histories, bounds: DataFrame) -> list[DataFrame]:
 
 
 def _answered(history: Histories) -> DataFrame:
-    """Each message that was sent was acknowledged once or given up once."""
+    """Check that each message sent was either acknowledged once or given up once."""
     spans = history.acked.select("producer", "queue", "first", "count").unionByName(history.failed)
     by_first = Window.partitionBy("producer", "queue").orderBy("first", "count")
     told = spans.withColumn("before", sf.lag(sf.col("first") + sf.col("count")).over(by_first))
@@ -225,7 +232,7 @@ def _answered(history: Histories) -> DataFrame:
 
 
 def figures(history: Histories, held: DataFrame) -> dict[str, int]:
-    """How many messages were sent, acknowledged, given up, read by all readers, and are stored."""
+    """Return how many messages were sent, acknowledged, given up, read by all, and stored."""
     counts = {"sent": history.sent, "acked": history.acked, "failed": history.failed}
     parts = [
         rows.select(sf.lit(name).alias("name"), "count")
@@ -238,7 +245,7 @@ def figures(history: Histories, held: DataFrame) -> dict[str, int]:
 
 
 def summed(findings: DataFrame, samples: int = 3) -> list[dict[str, Any]]:
-    """One row for each promise: how often it was broken, and some details."""
+    """Return a row for each promise: how often it was broken, and some details."""
     counted = findings.groupBy("property").agg(
         sf.count("*").alias("broken"),
         sf.slice(sf.sort_array(sf.collect_set("detail")), 1, samples).alias("details"),
@@ -251,7 +258,7 @@ def summed(findings: DataFrame, samples: int = 3) -> list[dict[str, Any]]:
 def audit(
     spark: SparkSession, files: Sequence[str], messages: DataFrame
 ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-    """What clients told against what is stored: `figures`, and what `summed` says.
+    """Compare what clients recorded with what is stored: `figures`, and the result of `summed`.
 
     Args:
         files: of histories; folders count with all their `*.jsonl`.

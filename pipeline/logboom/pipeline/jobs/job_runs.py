@@ -1,4 +1,4 @@
-"""Running a stream to its end, or until somebody stops it, and what came of it."""
+"""Execution of a stream to its end, or until it is stopped, and its report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OnRows: TypeAlias = Callable[[int], object]
 
 @dataclass(slots=True)
 class JobReport:
-    """What a run of a job did."""
+    """The report of a job's run."""
 
     job: str
     rows: int = 0
@@ -47,7 +47,7 @@ class JobReport:
 
 
 def finished(run: JobReport, began: float) -> JobReport:
-    """The run with its time, since `began` in monotonic seconds."""
+    """Return the report with its duration since `began`, in monotonic seconds."""
     run.seconds = round(time.monotonic() - began, 3)
     run.rows_per_s = round(run.rows / run.seconds, 1) if run.seconds else 0.0
     return run
@@ -55,7 +55,7 @@ def finished(run: JobReport, began: float) -> JobReport:
 
 @contextmanager
 def interrupts() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets while the block runs, where it comes to this thread.
+    """Yield an event that Ctrl-C sets during the block, if this is the main thread.
 
     As an exception it would come in the midst of a call to the JVM, and PySpark, which raises it so,
     would cancel the micro-batch that is being written.
@@ -72,14 +72,14 @@ def interrupts() -> Iterator[threading.Event]:
 
 
 class QueryProgress:
-    """Adds up the progress of a query: Spark forgets all but the last hundred batches."""
+    """The summed progress of a query, because Spark keeps only the last hundred batches."""
 
     def __init__(self, job: str) -> None:
         self.run = JobReport(job)
         self._last_batch = -1
 
     def look(self, query: Any) -> int:
-        """Take in what is new; how many rows are done in all."""
+        """Add new progress, and return how many rows are done in total."""
         for each in query.recentProgress:
             # Idle looks have the number of the batch that is to come.
             if each.numInputRows and each.batchId > self._last_batch:
@@ -96,14 +96,14 @@ class QueryProgress:
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, int]]:
-    """Offsets as a query tells them; {} where it does not."""
+    """Return the offsets in a query's progress, or {} if it has none."""
     return (json.loads(text) if text else None) or {}
 
 
 def run_stream(
     job: str, writer: Any, *, every: str = "", on_rows: OnRows | None = None
 ) -> JobReport:
-    """Run a query: over all there is now, or in micro-batches `every` so often until Ctrl-C.
+    """Run a query over everything there is now, or in micro-batches `every` so often until Ctrl-C.
 
     Raises:
         StreamingQueryException: the query failed.
@@ -129,7 +129,7 @@ def run_stream(
 
 
 def _finish(query: Any) -> None:
-    """Wait until the micro-batch that is being written has ended, FINISH_S at most.
+    """Wait until the current micro-batch has ended, for at most FINISH_S.
 
     Where Spark cancels it, its rows may stand in the sink already, and yet be none of this run's:
     the run told nothing of them, and the next one does the micro-batch again.
@@ -145,6 +145,6 @@ def _finish(query: Any) -> None:
 
 
 def _last_looked(query: Any) -> str:
-    """When the query last began to look for rows, of those looks that have ended."""
+    """Return when the query began its last completed look for rows."""
     last = query.lastProgress
     return str(last.timestamp) if last else ""

@@ -1,5 +1,6 @@
-"""lag: how long messages take from their producer to a reader, and totals of groups' lags
-(`logboom.pipeline.lags`).
+"""lag: latencies from producers to a reader, and totals of groups' lags.
+
+The lags themselves come from `logboom.pipeline.lags`.
 
 The latency is that of a stream that does nothing else: from the message time to the moment when
 Spark has read the message. The clocks are the producer's and this machine's.
@@ -29,7 +30,7 @@ SCHEMA: Final = "timestamp timestamp"
 
 @dataclass(frozen=True, slots=True)
 class LatencySample:
-    """Latencies of one micro-batch, in ms."""
+    """The latencies of one micro-batch, in ms."""
 
     at_s: float
     """Seconds since the job began."""
@@ -41,7 +42,7 @@ class LatencySample:
 
 
 def lag_totals(lags: DataFrame) -> DataFrame:
-    """The lag of each group and topic, and of its worst queue, out of the rows of `group_lags`."""
+    """Return the lag of each group and topic, and of its worst queue, from rows of `group_lags`."""
     return (
         lags.groupBy("group", "topic")
         .agg(
@@ -54,7 +55,7 @@ def lag_totals(lags: DataFrame) -> DataFrame:
 
 
 def latencies(messages: DataFrame, now_ms: int) -> DataFrame:
-    """One row: how many messages, and percentiles of their age at `now_ms`, in ms."""
+    """Return one row: the number of messages, and percentiles of their age at `now_ms`, in ms."""
     age = sf.lit(now_ms) - sf.unix_millis("timestamp")
     told = sf.percentile_approx(age, list(SHARES), 10_000)
     return messages.agg(
@@ -70,8 +71,7 @@ def watch_latency(
     on_latency: Callable[[LatencySample], object] | None = None,
     batches: int = 0,
 ) -> list[LatencySample]:
-    """Read what comes for so many seconds, or for so many micro-batches if these are fewer; the
-    latencies of each.
+    """Read new messages for some seconds or micro-batches, and return the latencies of each batch.
 
     Raises:
         StreamingQueryException: the query failed.
@@ -118,7 +118,7 @@ def watch_latency(
 
 
 def latency_lines(found: list[LatencySample]) -> list[Line]:
-    """What a plot of latencies shows."""
+    """Return the lines of a latency plot."""
     return [
         Line(name, [(each.at_s, float(getattr(each, name))) for each in found])
         for name in ("p50", "p95", "p99")

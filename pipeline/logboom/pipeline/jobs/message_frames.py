@@ -1,4 +1,4 @@
-"""Rows as messages: what the sink takes, made of whatever a job has; and JSON values as columns."""
+"""Conversions of frames: rows to messages, as the sink takes them, and JSON values to columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ BROKEN: Final = "_broken"
 
 
 def as_messages(rows: DataFrame) -> DataFrame:
-    """Rows as the sink takes them. Columns `key`, `value`, `tag`, `headers` and `timestamp` are what
-    they say; without `value`, all others become one JSON object."""
+    """Return rows as messages.
+
+    The columns `key`, `value`, `tag`, `headers` and `timestamp` have their usual meaning. Without a
+    `value`, all other columns become one JSON object.
+    """
     given = [name for name in COLUMNS if name in rows.columns]
     if "timestamp" in given and dict(rows.dtypes)["timestamp"] != "timestamp":
         given.remove("timestamp")
@@ -45,40 +48,45 @@ def _told(rows: DataFrame, name: str) -> Column:
 
 
 def json_of(fields: Sequence[Column]) -> Column:
-    """A value: a JSON object of these columns; what is not known is null in it."""
+    """Return a JSON object of these columns as a value. Unknown values are null."""
     return sf.to_json(sf.struct(*fields), {"ignoreNullFields": "false"}).cast("binary")
 
 
 def joined_key(names: Sequence[str]) -> Column:
-    """A key of some columns, with / between them, and nothing for a null."""
+    """Return a key of some columns, separated by /. A null becomes an empty text."""
     # `concat_ws` passes over nulls: those of (x, null) and (null, x) would have one key.
     parts = (sf.coalesce(sf.col(f"`{name}`").cast("string"), sf.lit("")) for name in names)
     return sf.concat_ws("/", *parts).cast("binary")
 
 
 def with_fields(messages: DataFrame, schema: str) -> DataFrame:
-    """Messages with a column `it`, the fields of their JSON values, such as "carrier string, delay
-    double". `it._broken` is the text of what is no JSON object, or has a field of another type."""
+    """Return messages with a column `it` that has the fields of their JSON values.
+
+    The schema is such as "carrier string, delay double". `it._broken` is the text of a value that
+    is not a JSON object or has a field of another type.
+    """
     text = sf.col("value").cast("string")
     told = {"columnNameOfCorruptRecord": BROKEN}
     return messages.withColumn("it", sf.from_json(text, f"{schema}, {BROKEN} string", told))
 
 
 def is_unread() -> Column:
-    """Of messages with fields: whether there is a value, and the schema does not fit it. Of what is
-    empty or blank Spark makes nothing at all."""
+    """Return whether a message with fields has a value that does not fit the schema.
+
+    Spark returns nothing for an empty or blank value.
+    """
     return sf.col("value").isNotNull() & (
         sf.col("it").isNull() | sf.col(f"it.{BROKEN}").isNotNull()
     )
 
 
 def observed(messages: DataFrame) -> DataFrame:
-    """Messages with fields, of which a stream counts those that it could not read."""
+    """Return messages with fields, so that a stream counts those that it could not read."""
     return messages.observe(UNREAD, sf.count_if(is_unread()).alias("messages"))
 
 
 def field_names(schema: str) -> list[str]:
-    """The names of a schema's fields, without asking Spark: declarative pipelines forbid that."""
+    """Return the names of a schema's fields without Spark, as declarative pipelines require."""
     parts: list[str] = []
     depth = 0
     for token in _TOKEN.findall(schema):
@@ -93,19 +101,21 @@ def field_names(schema: str) -> list[str]:
 
 
 def in_order(messages: DataFrame) -> DataFrame:
-    """A frame that is no stream, so that a task has all of a queue it was read from, in the order of
-    its offsets. So what is written keeps the order of each key."""
+    """Return a bounded frame in which a task has all of a queue, in offset order.
+
+    This keeps the order of each key in what is written.
+    """
     parted = messages.repartition("topic", "partition")
     return parted.sortWithinPartitions("topic", "partition", "offset")
 
 
 def header(name: str) -> Column:
-    """A header's value; null where there is none."""
+    """Return a header's value, or null where it is missing."""
     return sf.get(sf.filter("headers", lambda each: each["key"] == name), sf.lit(0))["value"]
 
 
 def with_header(name: str, value: str) -> Column:
-    """The headers and one more."""
+    """Return the headers and another one."""
     more = sf.array(
         sf.struct(sf.lit(name).alias("key"), sf.lit(value).cast("binary").alias("value"))
     )

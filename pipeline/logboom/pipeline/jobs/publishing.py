@@ -1,4 +1,4 @@
-"""Writing to a topic: a stream, or one numbered batch, each message once.
+"""Writes to a topic: a stream, or one numbered batch, with each message once.
 
 A micro-batch is one transaction, named by the query and its number; a batch by a name that its job
 remembers in its checkpoint, and a number. So one that is run again after a crash is known.
@@ -21,7 +21,7 @@ FORMAT: Final = "logboom"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where messages go to."""
+    """The topic that messages are written to."""
 
     servers: str
     topic: str = ""
@@ -30,13 +30,13 @@ class Target:
     """Further options of the sink, such as compression."""
 
     def sink_options(self) -> dict[str, str]:
-        """As the sink takes them."""
+        """Return the target as options of the sink."""
         topic = {"topic": self.topic} if self.topic else {}
         return {"servers": self.servers, **topic, **self.options}
 
 
 def stream_writer(messages: DataFrame, target: Target, checkpoint: Path) -> Any:
-    """What writes a stream whose tasks have all of a queue, in order."""
+    """Return a writer of a stream whose tasks have all of a queue, in order."""
     writer = messages.writeStream.format(FORMAT).options(**target.sink_options())
     return writer.outputMode("append").option("checkpointLocation", str(checkpoint))
 
@@ -48,7 +48,7 @@ def batch_writer(
     checkpoint: Path,
     made: Callable[[DataFrame], DataFrame],
 ) -> Any:
-    """What writes a stream whose order was lost in a shuffle.
+    """Return a writer of a stream that lost its order in a shuffle.
 
     Args:
         made: messages in their order, of the rows of a micro-batch; a stream cannot be sorted.
@@ -63,14 +63,14 @@ def batch_writer(
 
 
 def write(messages: DataFrame, target: Target, app_id: str, number: int) -> None:
-    """Publish a batch in one transaction; again with the same number it is left out."""
+    """Publish a batch in one transaction. A batch with a number that was published is skipped."""
     named = {"txnAppId": app_id, "txnVersion": str(number)}
     writer = messages.write.format(FORMAT).options(**target.sink_options(), **named)
     writer.mode("append").save()
 
 
 def write_counted(messages: DataFrame, target: Target, app_id: str, number: int) -> int:
-    """Publish a batch; how many messages it has."""
+    """Publish a batch, and return how many messages it has."""
     seen = Observation()
     write(messages.observe(seen, sf.count(sf.lit(1)).alias("rows")), target, app_id, number)
     return int(seen.get["rows"])

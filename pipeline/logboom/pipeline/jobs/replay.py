@@ -42,7 +42,7 @@ SCHEMA: Final = f"{rows.SCHEMA}, date date"
 
 @dataclass(frozen=True, slots=True)
 class ReplayFilter:
-    """Which messages of an archive; what is not said selects all."""
+    """A choice of an archive's messages. By default it chooses all."""
 
     topic: str = ""
     """Only this topic of the archive."""
@@ -64,7 +64,7 @@ class ReplayFilter:
 
 
 class ReplayRange(Struct, frozen=True, array_like=True):
-    """What a piece takes of a queue of the archive: offsets from `first` below `end`."""
+    """The offsets that a piece takes from a queue of the archive: from `first` to before `end`."""
 
     topic: str
     queue: int
@@ -73,7 +73,7 @@ class ReplayRange(Struct, frozen=True, array_like=True):
 
 
 class ReplayState(Struct, frozen=True):
-    """What a replay remembers."""
+    """The state of a replay."""
 
     app_id: str
     asked: str
@@ -85,7 +85,7 @@ class ReplayState(Struct, frozen=True):
 
 
 def selected(archive: DataFrame, wanted: ReplayFilter) -> DataFrame:
-    """The messages of an archive that are wanted."""
+    """Return the messages of an archive that the filter chooses."""
     found = archive
     for condition in _conditions(wanted):
         found = found.where(condition)
@@ -120,7 +120,7 @@ def _conditions(wanted: ReplayFilter) -> list[Column]:
 
 
 def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
-    """Messages of an archive as they are sent: those of a queue one after the other, by offset.
+    """Return messages of an archive in sending order: those of a queue in offset order.
 
     Args:
         keep_queues: to the queues that they had, also those without a key.
@@ -130,7 +130,7 @@ def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
 
 
 def piece_of(chosen: DataFrame, spans: Iterable[ReplayRange]) -> DataFrame:
-    """One piece: of each queue the offsets that are its turn."""
+    """Return one piece: its range of offsets of each queue."""
     wanted = []
     for span in spans:
         offset = sf.col("offset")
@@ -140,9 +140,11 @@ def piece_of(chosen: DataFrame, spans: Iterable[ReplayRange]) -> DataFrame:
 
 
 def cut(chosen: DataFrame, most: int) -> Any:
-    """Pieces of at most about so many messages and `PIECE_BYTES`: an Arrow table of the spans of
-    each, in its order. Each piece takes its share of every queue, by what is there and not by
-    offsets: what is wanted of an archive may lie close together.
+    """Return pieces of at most about `most` messages and `PIECE_BYTES`.
+
+    The result is an Arrow table of the spans of each piece, in order. Each piece takes its share of
+    every queue by the number of messages and not by offsets, because the chosen messages of an
+    archive may lie close together.
     """
     # A message costs its bytes, or as many as each of a piece full of messages may have.
     size = sf.greatest(sf.lit(PIECE_BYTES // most), _bytes())
@@ -168,13 +170,13 @@ def cut(chosen: DataFrame, most: int) -> Any:
 
 
 def spans_of(pieces: Any, piece: int) -> list[ReplayRange]:
-    """The spans of one of the pieces."""
+    """Return the spans of one piece."""
     rows = pieces.filter(pc.equal(pieces["piece"], piece)).to_pylist()
     return [ReplayRange(row["topic"], row["partition"], row["first"], row["end"]) for row in rows]
 
 
 def _bytes() -> Column:
-    """How many bytes a message has: key, value and headers."""
+    """Return the size of a message: key, value and headers."""
     header = sf.transform(
         "headers",
         lambda each: sf.length(each["key"]) + sf.coalesce(sf.length(each["value"]), sf.lit(0)),
@@ -185,7 +187,7 @@ def _bytes() -> Column:
 
 
 def read_archive(spark: SparkSession, folder: Path) -> DataFrame:
-    """An archive that the job `archive` wrote.
+    """Return an archive that the job `archive` wrote.
 
     Raises:
         InvalidRequest: there is none.
@@ -208,7 +210,7 @@ def replay(
     keep_queues: bool = False,
     on_rows: OnRows | None = None,
 ) -> JobReport:
-    """Publish what is wanted of an archive.
+    """Publish the chosen messages of an archive.
 
     Args:
         checkpoint: the folder that records the progress, to continue after a crash; by default it
@@ -251,7 +253,7 @@ def _described(wanted: ReplayFilter) -> str:
 def _planned(
     chosen: DataFrame, asked: str, checkpoint: Path | None, rate: int
 ) -> tuple[ReplayState, Any]:
-    """As remembered, or a new one; and its pieces."""
+    """Return the stored state of a replay, or a new one, and its pieces."""
     known = checkpoints.read(checkpoint, ReplayState) if checkpoint is not None else None
     if known is not None and checkpoint is not None:
         if known.asked != asked:

@@ -1,4 +1,4 @@
-"""window: counts and measures of JSON messages by time windows, and by whatever they say.
+"""window: counts and measures of JSON messages by time windows and fields.
 
 Windows are those of a time in the message, or of the message time. A window is written once, when
 the watermark has passed its end: what comes later than that is left out.
@@ -42,7 +42,7 @@ SCHEMA: Final = "value binary, timestamp timestamp"
 
 @dataclass(frozen=True, slots=True)
 class WindowAggregation:
-    """What to count, and how."""
+    """The windows to compute, and their measures."""
 
     schema: str
     """Fields of the JSON values, as in SQL: "carrier string, delay double"."""
@@ -61,8 +61,11 @@ class WindowAggregation:
 
 
 def parsed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
-    """The fields of the values, and `event_time`. What does not fit has nulls for fields, and counts
-    if it is the message time that decides. A stream tells of how many values that is."""
+    """Return the fields of the values, and `event_time`.
+
+    The fields of a value that does not fit are null. It is still counted if the message time is the
+    event time. A stream counts such values.
+    """
     told = observed(with_fields(messages, wanted.schema))
     time = sf.col(f"it.{wanted.time}").cast("timestamp") if wanted.time else sf.col("timestamp")
     fields = (sf.col(f"it.`{name}`") for name in field_names(wanted.schema))
@@ -70,7 +73,7 @@ def parsed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
 
 
 def windowed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
-    """One row a window and group: begin, end, the fields of `by`, count, and the measures.
+    """Return a row per window and group: begin, end, the fields of `by`, count, and the measures.
 
     Raises:
         InvalidRequest: a field that the schema does not have.
@@ -95,7 +98,7 @@ def _measures(names: Sequence[str]) -> list[Column]:
 
 
 def columns(wanted: WindowAggregation) -> list[str]:
-    """The columns of windows, in their order."""
+    """Return the columns of windows, in order."""
     measures = [f"{name}_{word}" for name in wanted.measures for word in KINDS]
     return ["begin", "end", *wanted.by, "count", *measures]
 
@@ -110,7 +113,7 @@ def window(
     every: str = "",
     on_rows: OnRows | None = None,
 ) -> JobReport:
-    """Write windows to Parquet: those that are over now, or with `every` as they end.
+    """Write windows to Parquet: those that have ended now, or with `every` as they end.
 
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
@@ -134,8 +137,10 @@ def window(
 
 
 def as_values(windows: DataFrame, wanted: WindowAggregation) -> DataFrame:
-    """Windows as messages: a JSON object each, with the fields of `by` as key and the last
-    millisecond of the window as message time, so that windows of windows come out right."""
+    """Return windows as messages: JSON objects, with the fields of `by` as key.
+
+    The message time is the last millisecond of the window, so that windows of windows are correct.
+    """
     return windows.select(
         (joined_key(wanted.by) if wanted.by else sf.lit(None).cast("binary")).alias("key"),
         json_of([sf.col(f"`{name}`") for name in columns(wanted)]).alias("value"),
@@ -144,7 +149,7 @@ def as_values(windows: DataFrame, wanted: WindowAggregation) -> DataFrame:
 
 
 def outgoing(windows: DataFrame, wanted: WindowAggregation) -> DataFrame:
-    """The same of a micro-batch: those of a key follow each other by time."""
+    """Return the windows of a micro-batch as messages, those of a key ordered by time."""
     found = as_values(windows, wanted)
     return found.repartition("key").sortWithinPartitions("timestamp")
 
@@ -159,7 +164,7 @@ def window_to_topic(
     every: str = "",
     on_rows: OnRows | None = None,
 ) -> JobReport:
-    """Write windows to a topic, each once: those that are over now, or with `every` as they end.
+    """Write windows to a topic, each once: those that have ended now, or with `every` as they end.
 
     Args:
         source: options of the source; where to begin counts for a new checkpoint only.
