@@ -127,10 +127,9 @@ class UnackedTracker(ABC):
             raise InvalidRequest(f"{text}: acknowledge each message")
         if offset < self.acks.floor:
             return
-        last = consumer.held.first()
-        if last is None or offset not in consumer.held:
-            if offset not in self.acks:
-                self._out.refused.append((offset, offset + 1))
+        if offset not in consumer.held:
+            # Even if it is acknowledged: a message before it is not, and may be another's.
+            self._out.refused.append((offset, offset + 1))
             return
         for start, stop in [s for s in consumer.held.spans() if s[0] <= offset]:
             stop = min(stop, offset + 1)

@@ -78,6 +78,20 @@ def test_cumulative_acknowledgements_are_for_what_was_delivered() -> None:
         shared.ack_to("one", 0)
 
 
+def test_a_cumulative_acknowledgement_does_not_pass_what_another_holds() -> None:
+    bench = Bench(SubscriptionConfig(kind="failover"))
+    bench.append(b"a")
+    bench.append(b"b")
+    bench.append(b"c")
+    bench.attach("two", 100)
+    bench.attach("one", 100, priority=1)
+    assert bench.got["two"] == [0, 1, 2]
+    assert bench.ack("two", 2) == []
+    # The messages before it are still with "two", and may be delivered again.
+    assert bench.ack_to("one", 2) == [(2, 3)]
+    assert bench.acked.floor == 0
+
+
 def test_failover_goes_by_priority_and_then_by_name() -> None:
     bench = Bench(SubscriptionConfig(kind="failover"))
     bench.attach("b", 100, priority=1)
