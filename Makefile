@@ -48,10 +48,13 @@ chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-lead
 	@$(if $(FUZZ),.venv/bin/python -m tests.chaos.fuzz --minutes $(FUZZ),:)
 bench: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## measure, print a table, write JSON (NOSPARK=1: without Spark)
 	@.venv/bin/python -m bench $(ARGS)
-check: $(BASE) ## lint, format and types
+generate: $(BASE) ## write the client for threads anew, from the client for asyncio
+	@.venv/bin/python client/generate_blocking.py
+check: $(BASE) ## lint, format and types; is the client for threads up to date?
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
+	.venv/bin/python client/generate_blocking.py --check
 build: .build/stamp ## build the wheel into dist/, with nothing but Python
 	.build/bin/hatchling build -t wheel
 clean: ## remove dist/ and caches; .venv and the data in .logboom stay
@@ -77,4 +80,4 @@ $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
-.PHONY: help setup demo cluster stop status logs test chaos bench check build clean lock
+.PHONY: help setup demo cluster stop status logs test chaos bench generate check build clean lock

@@ -34,34 +34,44 @@ CORE_PORTIONS = {"wire", "metadata", "nodes", "client", "pipeline"}
 SKINS: dict[str, set[str]] = {
     "client": {
         "admin",
+        "admin_subscriptions",
         "aio.admin",
         "aio.admin_subscriptions",
         "aio.app",
+        "aio.app_base",
         "aio.bridge",
         "aio.client",
         "aio.consumer",
         "aio.futures",
         "aio.group_consumer",
+        "aio.lookout",
         "aio.producer",
         "aio.push_consumer",
+        "aio.positioned_reader",
+        "aio.range_reader",
+        "aio.reader",
+        "aio.subscription_consumer",
         "aio.transaction",
         "aio.transactional_sender",
-        "aio.subscription_consumer",
         "app",
+        "app_base",
+        "bridge",
         "client",
         "consumer",
-        "retry_publisher",
         "futures",
         "group_consumer",
+        "retry_publisher",
+        "groups.offsets_file",
         "io_thread",
         "lookout",
-        "groups.offsets_file",
         "producer",
         "push_consumer",
+        "positioned_reader",
+        "range_reader",
+        "reader",
+        "subscription_consumer",
         "transaction",
         "transactional_sender",
-        "range_reader",
-        "subscription_consumer",
     },
     "metadata": {"raft.journal", "server"},
     "nodes": {
@@ -173,22 +183,23 @@ ROOMS: dict[str, str] = {
         server
     """,
     "client": """
-        argument_checks core_context producer_options promise push_options
-        calls
+        argument_checks core_context producer_options promise push_options resource
+        calls send_options
         cluster delays
         results send
         flows futures
         fetch
         groups
-        group_options push subscriptions transactions
+        group_options group_ownership push subscriptions transactions
         admin_flows core subscription_options typed_values
-        admin_subscriptions io_thread subscribers
-        admin consumer lookout range_reader transactional_sender
-        transaction
-        producer
-        retry_publisher
+        io_thread subscribers
+        bridge
+        admin_subscriptions lookout range_reader reader transaction transactional_sender
+        admin positioned_reader producer
+        consumer retry_publisher
         group_consumer push_consumer subscription_consumer
         client
+        app_base
         app
         aio
     """,

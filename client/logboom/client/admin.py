@@ -1,9 +1,9 @@
-"""Administration for threads: topics, brokers, offsets, single messages."""
+# Generated from aio/admin.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""Administration: topics, brokers, groups, offsets, single messages."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,9 +22,11 @@ from logboom.client.admin_flows.open_transactions import (
     open_transactions,
 )
 from logboom.client.admin_subscriptions import SubscriptionAdmin
+from logboom.client.bridge import drive, run_in_thread
 from logboom.client.delays import Parking
 from logboom.client.fetch import message_flows
 from logboom.client.flows import Flow, changed_config
+from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.results import Message, NodeStats
 from logboom.client.transactions.half_messages import HalfOutcome, end_half
 from logboom.wire.errors import InvalidRequest
@@ -35,38 +37,20 @@ from logboom.wire.view import BrokerView, NameServerView, TopicConfig, TopicView
 T = TypeVar("T")
 
 
-def wall_ms() -> int:
-    """Milliseconds since 1970 UTC."""
-    return time.time_ns() // 1_000_000
-
-
-def read_offsets(path: Path | str) -> dict[TopicQueue, int]:
-    """The offsets in a file, as `parse_offsets` reads them.
-
-    Raises:
-        InvalidRequest: there is no such file, or it says no offsets.
-    """
-    try:
-        return parse_offsets(Path(path).read_bytes(), str(path))
-    except OSError as error:
-        raise InvalidRequest(f"{path}: {error.strerror or error}") from None
-
-
 class Admin:
     """Made by `Client.admin`. Every method waits up to the client's time-out.
 
     Reads are linearizable: they show all that was done before, by anybody.
     """
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], timeout_s: float) -> None:
-        self._drive = run
+    def __init__(self, io: IoThread, timeout_s: float) -> None:
+        self._io = io
         self._timeout_s = timeout_s
-        self.subscriptions = SubscriptionAdmin(run, timeout_s)
+        self.subscriptions = SubscriptionAdmin(io, timeout_s)
         """Subscriptions of topics."""
 
     def _run(self, flow: Flow[T]) -> T:
-        result: T = self._drive(flow)
-        return result
+        return drive(self._io, flow)
 
     def create_topic(self, name: str, queues: int = 4, replicas: int = 0, **settings: Any) -> None:
         """Create a topic.
@@ -274,7 +258,7 @@ class Admin:
             UnknownResource: no such group, topic or queue.
             InvalidRequest: not one way to say where to, or an offset that the queue does not have.
         """
-        listed = None if file is None else read_offsets(file)
+        listed = None if file is None else run_in_thread(_read_offsets, file)
         asked = ResetRequest(group, to, shift, from_group, listed, topic, queues)
         return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
 
@@ -297,3 +281,15 @@ class Admin:
     def stats(self) -> list[NodeStats]:
         """Counters of every node; of one that does not answer, why."""
         return self._run(flows.stats(self._timeout_s))
+
+
+def _read_offsets(path: Path | str) -> dict[TopicQueue, int]:
+    """Read the offsets in a file.
+
+    Raises:
+        InvalidRequest: there is no such file, or it says no offsets.
+    """
+    try:
+        return parse_offsets(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise InvalidRequest(f"{path}: {error.strerror or error}") from None

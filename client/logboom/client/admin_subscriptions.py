@@ -1,13 +1,16 @@
-"""Administration of subscriptions for threads: `boom.admin.subscriptions`."""
+# Generated from aio/admin_subscriptions.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""Administration of subscriptions: `boom.admin.subscriptions`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 from logboom.client.admin_flows import subscription_flows
 from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
+from logboom.client.bridge import drive
 from logboom.client.flows import Flow
+from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
 
 T = TypeVar("T")
@@ -16,13 +19,12 @@ T = TypeVar("T")
 class SubscriptionAdmin:
     """Subscriptions of topics: looked at, moved, ended."""
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], timeout_s: float) -> None:
-        self._drive = run
+    def __init__(self, io: IoThread, timeout_s: float) -> None:
+        self._io = io
         self._timeout_s = timeout_s
 
     def _run(self, flow: Flow[T]) -> T:
-        result: T = self._drive(flow)
-        return result
+        return drive(self._io, flow)
 
     def all(self, topic: str) -> list[QueueSubscription]:
         """All subscriptions of a topic, queue by queue."""

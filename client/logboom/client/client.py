@@ -1,4 +1,5 @@
-"""The client for threads: `connect`, and what it returns."""
+# Generated from aio/client.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""The client: `connect`, and everything that it gives out."""
 
 from __future__ import annotations
 
@@ -7,27 +8,35 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self, overload
+from functools import partial
+from typing import Any, Final, TypeVar, overload
 
-from logboom.client.admin import Admin, wall_ms
+from logboom.client.admin import Admin
+from logboom.client.bridge import begin, drive, run, stop, wait_done
 from logboom.client.calls import Connect
 from logboom.client.consumer import Consumer
 from logboom.client.fetch import message_flows
 from logboom.client.fetch.fetch_collector import check_start
 from logboom.client.fetch.message_filter import wanted_of
-from logboom.client.futures import wait
+from logboom.client.fetch.topic_selection import TopicSelection
 from logboom.client.group_consumer import GroupConsumer
 from logboom.client.group_options import check_groupless, check_whole, member_options
 from logboom.client.groups.member import COMMIT_EVERY_S, MAX_POLL_INTERVAL_MS
 from logboom.client.groups.offsets_file import store_of
-from logboom.client.io_thread import IoThread
+from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.lookout import Lookout
-from logboom.client.producer import ABANDON_S, Producer
-from logboom.client.producer_options import Begin, Isolation, ProducerOptions, reads_uncommitted
+from logboom.client.producer import Producer
+from logboom.client.producer_options import (
+    ABANDON_S,
+    Begin,
+    Isolation,
+    ProducerOptions,
+    reads_uncommitted,
+)
 from logboom.client.push_consumer import PushConsumer
 from logboom.client.push_options import PushOptions
 from logboom.client.range_reader import RANGE_BYTES, read_range
+from logboom.client.resource import Scope
 from logboom.client.results import PullResult
 from logboom.client.subscription_consumer import SubscriptionConsumer
 from logboom.client.subscription_options import subscriber_options
@@ -39,16 +48,18 @@ from logboom.client.transactions.decisions import (
     decide_handles,
     read_parked,
 )
-from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of, send_all
+from logboom.client.transactions.parked_batches import ToPark, handle_of, parks_of
 from logboom.wire.columns import Columns
 from logboom.wire.errors import InvalidRequest, StartError
 from logboom.wire.filters.filter import Filter
 from logboom.wire.messages import Acks
 from logboom.wire.sockets import check_endpoint
 
-PARK_S = 60.0
+R = TypeVar("R", Consumer, GroupConsumer, PushConsumer, SubscriptionConsumer)
+
+PARK_S: Final = 60.0
 """How long `park` tries a batch."""
-PREFETCH_BYTES = 32 * 1024 * 1024
+PREFETCH_BYTES: Final = 32 * 1024 * 1024
 """What a consumer reads ahead, all its queues together."""
 
 
@@ -60,7 +71,8 @@ def connect(
     create_topics: bool = False,
     cluster_key: bytes = b"",
 ) -> Client:
-    """Open a client; returns once a node has told of the cluster.
+    """Open a client: `boom = connect(…)` or `with connect(…) as boom`. It is open once a
+    node has told of the cluster.
 
     Args:
         endpoints: host:port of any nodes: a list, or one comma-separated string.
@@ -75,16 +87,22 @@ def connect(
         TimedOut: no node answered in time.
         Refused: UNSUPPORTED_VERSION; UNAUTHENTICATED, the cluster has another key.
     """
-    client = Client(
+    make = partial(
+        Client,
         parse_endpoints(endpoints),
         timeout_s,
         client_id,
         create_topics=create_topics,
         cluster_key=cluster_key,
     )
+    return _connected(make)
+
+
+def _connected(make: Callable[[], Client]) -> Client:
+    client = make()
     try:
         client.wait_connected()
-    # Ctrl-C too: its thread and sockets are given back. It is raised on.
+    # Ctrl-C and a cancellation too: thread and sockets are given back. It is raised on.
     except BaseException:
         client.close()
         raise
@@ -107,7 +125,7 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-class Client:
+class Client(Scope):
     """A connection to a cluster, for any number of threads. `connect` makes it."""
 
     def __init__(
@@ -130,7 +148,7 @@ class Client:
         self._lock = threading.Lock()
         self._parking: Producer | None = None
         """What `park` sends with."""
-        self.admin = Admin(self._io.drive, timeout_s)
+        self.admin = Admin(self._io, timeout_s)
         """Topics, brokers, offsets, single messages."""
 
     def wait_connected(self) -> None:
@@ -139,7 +157,7 @@ class Client:
         Raises:
             TimedOut: none did, within the client's time-out.
         """
-        self._io.run(Connect(self._timeout_s))
+        run(self._io, Connect(self._timeout_s))
 
     def producer(
         self,
@@ -254,7 +272,7 @@ class Client:
         Raises:
             GroupError: SUBSCRIPTION_MISMATCH, with the difference.
             UnknownResource: no such topic.
-            InvalidRequest: an argument or a setting that cannot be.
+            InvalidRequest: an argument or a setting is invalid.
         """
         wanted = wanted_of(tags, filter)
         if group is None:
@@ -268,21 +286,18 @@ class Client:
                 commit_every_s=commit_every_s,
                 max_poll_interval_ms=max_poll_interval_ms,
             )
-            names = [topics] if isinstance(topics, str) else list(topics)
-            made = Consumer(
-                self._io,
-                names,
+            selected = TopicSelection(
+                [topics] if isinstance(topics, str) else list(topics),
                 queues,
                 check_start(start),
                 wanted,
-                prefetch_bytes,
-                self._timeout_s,
-                create_topics=self._create_topics,
                 uncommitted=reads_uncommitted(isolation),
                 compacted=read_compacted,
             )
-            self._open.add(made)
-            return made
+            create = self._create_topics
+            return self._keep(
+                Consumer(self._io, selected, prefetch_bytes, self._timeout_s, create_topics=create)
+            )
         check_whole(read_compacted=read_compacted)
         options = member_options(
             topics,
@@ -301,15 +316,15 @@ class Client:
             settings=settings,
             call=self.consumer,
         )
-        member = GroupConsumer(
-            self._io,
-            options,
-            self._timeout_s,
-            create_topics=self._create_topics,
-            store=store_of(options, offsets_file),
+        return self._keep(
+            GroupConsumer(
+                self._io,
+                options,
+                self._timeout_s,
+                create_topics=self._create_topics,
+                store=store_of(options, offsets_file),
+            )
         )
-        self._open.add(member)
-        return member
 
     def push_consumer(
         self,
@@ -361,17 +376,17 @@ class Client:
             settings=settings,
             call=self.push_consumer,
         )
-        made = PushConsumer(
-            self._io,
-            member,
-            chosen,
-            listener,
-            self._timeout_s,
-            create_topics=self._create_topics,
-            store=store_of(member, offsets_file),
+        return self._keep(
+            PushConsumer(
+                self._io,
+                member,
+                chosen,
+                listener,
+                self._timeout_s,
+                create_topics=self._create_topics,
+                store=store_of(member, offsets_file),
+            )
         )
-        self._open.add(made)
-        return made
 
     def subscribe(
         self,
@@ -415,7 +430,7 @@ class Client:
             Refused: CONSUMER_BUSY: another has the exclusive subscription.
             GroupError: SUBSCRIPTION_MISMATCH, with the difference.
             UnknownResource: no such topic.
-            InvalidRequest: an argument or a setting that cannot be.
+            InvalidRequest: an argument or a setting is invalid.
         """
         options = subscriber_options(
             topic,
@@ -431,11 +446,16 @@ class Client:
             window=window,
             settings={"ack_timeout_s": ack_timeout, **settings},
         )
-        made = SubscriptionConsumer(
-            self._io, options, self._timeout_s, create_topics=self._create_topics
+        create = self._create_topics
+        return self._keep(
+            SubscriptionConsumer(self._io, options, self._timeout_s, create_topics=create)
         )
-        self._open.add(made)
-        return made
+
+    def _keep(self, made: R) -> R:
+        """Begin, and close it with the client."""
+        begun = begin(made)
+        self._open.add(begun)
+        return begun
 
     def pull(
         self,
@@ -467,8 +487,7 @@ class Client:
             uncommitted=reads_uncommitted(isolation),
             compacted=read_compacted,
         )
-        result: PullResult = self._io.drive(flow)
-        return result
+        return drive(self._io, flow)
 
     def park(
         self, batches: Iterable[ToPark], app_id: str, attempt: int, sequence: int = 0
@@ -488,10 +507,9 @@ class Client:
         """
         check_chosen(app_id)
         parks = parks_of(app_id, attempt, sequence)
-        parker = self._parker()
-        piles = send_all(parker.buffer, batches, parks, wall_ms())
+        piles = self._parker().send_batches(batches, parks, wall_ms())
         for pile in piles:
-            wait(pile)
+            wait_done(pile)
         return [handle_of(pile) for pile in piles]
 
     def take_over(self, app_id: str) -> tuple[int, int]:
@@ -504,7 +522,7 @@ class Client:
             InvalidRequest: it cannot be one.
             TimedOut: no name server answered.
         """
-        return self._io.drive(take_over(app_id, wall_ms(), self._timeout_s))
+        return drive(self._io, take_over(app_id, wall_ms(), self._timeout_s))
 
     def decide(
         self,
@@ -535,7 +553,7 @@ class Client:
         flow = decide_handles(
             app_id, sequence, listed, wall_ms(), self._timeout_s, commit=commit, epoch=epoch
         )
-        return self._io.drive(flow)
+        return drive(self._io, flow)
 
     def read_parked(self, handles: Sequence[ParkedHandle]) -> list[Columns]:
         """The batches that the first of some handles of one queue stand for, as many as come at once
@@ -545,7 +563,7 @@ class Client:
             TransactionError: UNKNOWN_HANDLES: the first is not parked (any more).
             Refused: UNSUPPORTED_VERSION: the queue's broker is of an older version.
         """
-        return self._io.drive(read_parked(handles, self._timeout_s))
+        return drive(self._io, read_parked(handles, self._timeout_s))
 
     def _parker(self) -> Producer:
         with self._lock:
@@ -598,15 +616,7 @@ class Client:
                     each.close(timeout_s)
                 else:
                     each.close()
-        self._io.stop()
+        stop(self._io)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(None if kind is None else ABANDON_S)
+    def _leave(self, error: BaseException | None) -> None:
+        self.close(None if error is None else ABANDON_S)

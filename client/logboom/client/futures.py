@@ -1,4 +1,8 @@
-"""Waiting for outcomes in threads: light futures of sends, and `wait` for everything else."""
+"""Waiting for outcomes in threads: light futures of sends, and `wait` for everything else.
+
+By hand in both clients: a future here costs one small object a message, and blocks its caller; those
+of `logboom.client.aio.futures` belong to an event loop.
+"""
 
 from __future__ import annotations
 
@@ -172,3 +176,13 @@ class ManyFuture:
         for pile in self._piles:
             left = None if end is None else max(0.0, end - time.monotonic())
             _wait_for(pile, "the batch", left)
+
+
+def make_future(pile: ProducerBatch, index: int) -> SendFuture:
+    """Make the future of one message of a batch."""
+    return SendFuture(pile, index)
+
+
+def make_many(piles: list[ProducerBatch]) -> ManyFuture:
+    """Make the future of whole batches."""
+    return ManyFuture(piles)

@@ -1,17 +1,18 @@
-"""The consumer of a group for threads: its queues come and go with the group's members."""
+# Generated from aio/group_consumer.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""The consumer of a group: its queues come and go with the group's members."""
 
 from __future__ import annotations
 
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from logboom.client.calls import FindTopic, MessageTime
-from logboom.client.consumer import LOOK_AGAIN_S, seek_start
+from logboom.client.bridge import run, run_in_thread
+from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
+from logboom.client.group_ownership import GroupOwnership
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import Given, GroupFetchCollector
 from logboom.client.groups.member import (
@@ -23,16 +24,17 @@ from logboom.client.groups.member import (
 )
 from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
+from logboom.client.positioned_reader import PositionedReader
+from logboom.client.reader import LOOK_AGAIN_S
 from logboom.client.results import ColumnBatch, Message
 from logboom.client.retry_publisher import RetryPublisher
-from logboom.wire.errors import ClientClosed, InvalidRequest
 
 CLOSE_S: Final = 0.0
 """Seconds that `close` waits for messages that are handed out and not acknowledged: who closes has
-stopped, unless other threads go on acknowledging."""
+stopped, unless others go on acknowledging."""
 
 
-class GroupConsumer:
+class GroupConsumer(GroupOwnership, PositionedReader):
     """Reads as a member of a group; made by `Client.consumer(…, group=…)`. One thread reads at a
     time; `ack`, `nack` and `commit` may be called by any.
 
@@ -50,78 +52,56 @@ class GroupConsumer:
         create_topics: bool,
         store: OffsetsFile | None = None,
     ) -> None:
-        self._io = io
-        self._event = threading.Event()
+        PositionedReader.__init__(self, io, timeout_s)
+        self._create_topics = create_topics
         inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
-        self._member = MemberState(options, inbox, threading.RLock(), store=store)
+        member = MemberState(options, inbox, threading.RLock(), store=store)
+        GroupOwnership.__init__(self, member)
         self._sink = RetryPublisher(io, timeout_s)
-        failures = FailedMessages(self._member, time.monotonic, self._sink)
-        self._intake = GroupFetchCollector(self._member, io.submit, failures)
-        # One that nobody holds any more must not keep its queues.
-        weakref.finalize(self, abandon, io, self._member).atexit = False
-        self._read_lock = threading.RLock()
-        self._closed = False
-        for topic in options.subscription:
-            io.run(FindTopic(topic, timeout_s, create_topics))
-        io.run(OpenMember(self._member, timeout_s))
+        failures = FailedMessages(member, time.monotonic, self._sink)
+        self._intake: GroupFetchCollector = GroupFetchCollector(member, io.submit, failures)
+        self._intake_lock = member.lock
+        # A consumer that nobody holds any longer must not keep its queues.
+        self._abandoned = weakref.finalize(self, _leave, io, member)
+        self._abandoned.atexit = False
+
+    def _open(self) -> None:
+        for topic in self._member.options.subscription:
+            run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+        run(self._io, OpenMember(self._member, self._timeout_s))
 
     # Reading.
 
-    def __iter__(self) -> Iterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
-        while not self._closed:
-            self._io.check()
-            taken = self._intake.take(1, time.monotonic())
-            if taken:
-                yield taken[0]
-            else:
-                self._wait(LOOK_AGAIN_S)
+    def _take(self, limit: int) -> list[Message]:
+        return self._intake.take(limit, time.monotonic())
 
-    def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`.
+    def _take_columns(self) -> list[ColumnBatch]:
+        return self._intake.take_columns(time.monotonic())
 
-        None is the end of the data only for who has queues (`assigned`).
-        """
-        if max_messages < 1:
-            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
-        with self._read_lock:
-            deadline = time.monotonic() + timeout_s
-            while True:
-                self._check()
-                taken = self._intake.take(max_messages, time.monotonic())
-                left = deadline - time.monotonic()
-                if not taken and left <= 0:
-                    self._intake.found_nothing(time.monotonic())
-                if taken or left <= 0:
-                    return taken
-                self._wait(min(left, LOOK_AGAIN_S))
+    def _found_nothing(self) -> None:
+        self._intake.found_nothing(time.monotonic())
 
-    def poll_columns(self, timeout_s: float = 1.0) -> list[ColumnBatch]:
-        """The batches that are here, as columns, else the first to come in `timeout_s`; acknowledge
-        them whole. A filter leaves out only batches that cannot hold a match."""
-        with self._read_lock:
-            deadline = time.monotonic() + timeout_s
-            while True:
-                self._check()
-                batches = self._intake.take_columns(time.monotonic())
-                left = deadline - time.monotonic()
-                if not batches and left <= 0:
-                    self._intake.found_nothing(time.monotonic())
-                if batches or left <= 0:
-                    return batches
-                self._wait(min(left, LOOK_AGAIN_S))
+    def _wait(self, timeout_s: float) -> None:
+        due = self._intake.due()
+        if due is not None:
+            timeout_s = min(timeout_s, max(0.0, due - time.monotonic()))
+        super()._wait(timeout_s)
+
+    def _expect(self) -> bool:
+        self._member.inbox.wanted = True
+        return bool(self._member.inbox.arrivals)
 
     # Acknowledging.
 
     def ack(self, given: Given | Iterable[Given]) -> None:
-        """Done with a message, a batch of columns, or several of them: it does not come again once
-        it is committed."""
+        """Acknowledge a message, a batch of columns, or several of them: they do not come again once
+        they are committed."""
         self._check()
         self._intake.ack(given)
 
     def nack(self, message: Message, delay_s: float | None = None, cause: str = "nack") -> None:
-        """A message failed: it comes again after `delay_s` seconds (None: as the group's retries
-        say), and goes to the dead letters after the group's `max_attempts`.
+        """Report that a message failed: it comes again after `delay_s` seconds (None: as the group's
+        retries say), and goes to the dead letters after the group's `max_attempts`.
 
         Raises:
             InvalidRequest: a negative delay.
@@ -131,7 +111,7 @@ class GroupConsumer:
         self._event.set()
 
     def reject(self, message: Message, cause: str = "rejected") -> None:
-        """A message that will never be handled: to the dead letters at once, with this cause."""
+        """Send a message that can never be handled to the dead letters, with this cause."""
         self._check()
         self._intake.reject(message, cause, time.monotonic())
         self._event.set()
@@ -142,67 +122,43 @@ class GroupConsumer:
         """Commit what is acknowledged; with `sync` it is in the group's log when this returns.
 
         Args:
-            offsets: (topic, queue) → offset: count all below as acknowledged, first.
+            offsets: (topic, queue) → offset: acknowledge everything below it first.
 
         Raises:
             GroupError: BEYOND_END, past what was read; or this member is out, or lost a queue.
             InvalidRequest: an offset below what is committed.
             TimedOut: the coordinator did not answer; it may be committed.
         """
-        self._check()
+        self.open()
         for (topic, queue), offset in (offsets or {}).items():
             self._intake.skip_to(topic, queue, offset)
         call = CommitMember(self._member)
         if sync:
-            self._io.run(call)
+            run(self._io, call)
         else:
             self._io.submit(call)
 
     # Places.
 
-    def seek(self, topic: str, queue: int, offset: int | str) -> None:
-        """Read a queue on from `offset`, or from its "first" or "last". Commits never go back."""
-        self._check()
-        self._intake.seek(topic, queue, seek_start(offset))
-
-    def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
-        """Read a queue on from the messages at or after a message time."""
-        self._check()
-        self._intake.seek(topic, queue, MessageTime(timestamp_ms))
-
-    def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message of a queue; None while it is looked up."""
-        return self._intake.position(topic, queue)
-
     def committed(self, topic: str, queue: int) -> int:
         """The committed offset of a queue of this consumer, as far as it knows."""
         return self._intake.committed(topic, queue)
 
-    def pause(self, topic: str, queue: int) -> None:
-        """Give nothing of this queue until `resume`."""
-        self._check()
-        self._intake.pause(topic, queue)
-
-    def resume(self, topic: str, queue: int) -> None:
-        """Give messages of this queue again."""
-        self._check()
-        self._intake.resume(topic, queue)
-        self._event.set()
-
     @property
     def assigned(self) -> bool:
-        """Whether this member has a queue now. It has none yet when it has just joined and all are
-        others': those of a member that died remain its own until its session ends."""
+        """True if this member has a queue now. It has none yet when it has just joined and others
+        have all: those of a member that died remain its own until its session ends."""
         with self._member.lock:
             return self._member.assigned
 
     def wait_assigned(self, timeout_s: float | None = None) -> bool:
         """Wait until this member has a queue, `timeout_s` seconds at most (None: as long as it
-        takes); whether it has one. The group's other queues may still come, and go.
+        takes), and return whether it has one. The group's other queues may still come, and go.
 
         Raises:
-            GroupError: INSTANCE_TAKEN, or why else the group does not take this member.
+            GroupError: INSTANCE_TAKEN, or another reason why the group does not take this member.
         """
+        self.open()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             self._check()
@@ -215,28 +171,9 @@ class GroupConsumer:
             self._event.wait(min(left, LOOK_AGAIN_S))
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that this member has now, its group's retries left out."""
-        return self._member.queues()
-
-    def owner_epoch(self, topic: str, queue: int) -> int:
-        """The epoch in which this member has a queue: every owner's is greater than those of all
-        before it, so that others can refuse what an owner of the past writes (a fencing token).
-
-        Raises:
-            UnknownResource: this member does not have the queue at the moment.
-        """
-        return self._member.owner_epoch(topic, queue)
-
-    @property
     def intake(self) -> GroupFetchCollector:
-        """What it was given, for a transaction's `send_offsets`."""
+        """The messages it was given, for a transaction's `send_offsets`."""
         return self._intake
-
-    @property
-    def member_id(self) -> str:
-        """This member's name in its group."""
-        return self._member.options.member_id
 
     # The end.
 
@@ -247,37 +184,16 @@ class GroupConsumer:
             return
         self._closed = True
         self._event.set()
-        if self._io.running:
-            self._io.run(CloseMember(self._member, timeout_s))
-            self._sink.close()
+        if self._opened and self._io.running:
+            run(self._io, CloseMember(self._member, timeout_s))
+            run_in_thread(self._sink.close)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _check(self) -> None:
-        self._io.check()
-        if self._closed:
-            raise ClientClosed("this consumer is closed: make another with client.consumer()")
-
-    def _wait(self, timeout: float) -> None:
-        due = self._intake.due()
-        if due is not None:
-            timeout = min(timeout, max(0.0, due - time.monotonic()))
-        self._event.clear()
-        self._member.inbox.wanted = True
-        if not self._member.inbox.arrivals:
-            self._event.wait(timeout)
+    def abandon(self) -> None:
+        """Leave the group without waiting."""
+        self._abandoned()
 
 
-def abandon(io: IoThread, member: MemberState) -> None:
+def _leave(io: IoThread, member: MemberState) -> None:
     """Let a member leave whose consumer is gone; nothing if it has left."""
     if io.running:
         io.submit(CloseMember(member, 0))

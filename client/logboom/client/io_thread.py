@@ -43,7 +43,12 @@ _RUNNING: Final[weakref.WeakSet[IoThread]] = weakref.WeakSet()
 
 def instant() -> Instant:
     """Now, by this machine's clocks."""
-    return Instant(time.monotonic(), time.time_ns() // 1_000_000)
+    return Instant(time.monotonic(), wall_ms())
+
+
+def wall_ms() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
 
 
 class IoThread:

@@ -1,3 +1,4 @@
+# Generated from aio/lookout.py by client/generate_blocking.py: do not edit, run `make generate`.
 """Waiting for news of many queues at once: one held pull at each leader.
 
 A hold stays at its leader over several waits, so that waiting again costs nothing.
@@ -5,12 +6,13 @@ A hold stays at its leader over several waits, so that waiting again costs nothi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from typing import Final
 
+from logboom.client.bridge import Event
 from logboom.client.calls import Answer, AskLeader
+from logboom.client.fetch.fetch_collector import TopicQueue
 from logboom.client.io_thread import IoThread
 from logboom.client.promise import Promise
 from logboom.wire.messages import Pull, Pulled, WireMessage
@@ -20,9 +22,6 @@ HOLD_MS: Final = 10_000
 SLACK_S: Final = 3.0
 """Seconds beyond the hold before an unanswered question is asked again."""
 
-TopicQueue = tuple[str, int]
-"""(topic, queue)."""
-
 
 class Lookout:
     """Waits until one of several queues has something new; made by `Client.lookout`. One thread
@@ -31,7 +30,7 @@ class Lookout:
     def __init__(self, io: IoThread) -> None:
         self._io = io
         self._holds: dict[TopicQueue, tuple[int, Promise[Answer]]] = {}
-        self._news = threading.Event()
+        self._news = Event()
 
     def wait(self, ends: Mapping[TopicQueue, int], timeout_s: float) -> bool:
         """Wait up to `timeout_s` for a message at or behind one of the offsets.

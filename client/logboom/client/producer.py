@@ -1,22 +1,26 @@
-"""The producer for threads."""
+"""The producer for threads.
+
+By hand in both clients: here `send` blocks its caller where it has to wait, and otherwise goes to
+the buffer without a call in between, because every call costs on the way of each message. The
+producer for asyncio keeps such a send for later, and its future is settled in the loop.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Unpack
 
 from logboom.client.argument_checks import BytesLike
 from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.futures import ManyFuture, SendFuture, wait
-from logboom.client.io_thread import IoThread
-from logboom.client.producer_options import ProducerOptions
+from logboom.client.io_thread import IoThread, wall_ms
+from logboom.client.producer_options import ABANDON_S, ProducerOptions
+from logboom.client.resource import Scope
 from logboom.client.results import Message, SendResult
-from logboom.client.send.producer_batch import TopicAccumulator
+from logboom.client.send.producer_batch import ProducerBatch, TopicAccumulator
 from logboom.client.send.send_buffer import (
     CloseProducer,
     Flush,
@@ -24,20 +28,20 @@ from logboom.client.send.send_buffer import (
     OpenTopic,
     SendBuffer,
 )
+from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.client.send_options import SendManyOptions, SendOptions
 from logboom.client.transaction import Transaction, TransactionPool
 from logboom.client.transactional_sender import TransactionalSender
+from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, TimedOut
 
-ABANDON_S = 1.0
-"""How long a producer is flushed that is left by an exception."""
-
-
-# `Producer.send` is this very function: its name is what a wrong argument is told of.
+# A wrong argument is reported by these functions, under the names that their callers know.
 SendBuffer.send.__qualname__ = "Producer.send"
+SendBuffer.send_many.__qualname__ = "Producer.send_many"
 
 
-class Producer:
+class Producer(Scope):
     """Sends messages; made by `Client.producer`. Any number of threads may share one.
 
     `send` gives messages to their queue in the order of its calls, and they are stored in that
@@ -59,17 +63,7 @@ class Producer:
         self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
 
     def send(
-        self,
-        topic: str,
-        value: BytesLike | None,
-        *,
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
-        delay_s: float | None = None,
-        deliver_at: datetime | int | None = None,
+        self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
     ) -> SendFuture:
         """Send one message; returns the future of its SendResult at once.
 
@@ -81,57 +75,38 @@ class Producer:
         is safe; the result then says where it waits, for `recall`. Each such message travels
         alone: of many, use `send_many`. RocketMQ's levels: `delay_s=delay_level(3)`.
 
+        Args:
+            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as
+                `SendOptions` says.
+
         Raises:
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
             UnknownResource: no such topic or queue.
             ClientClosed: the client or the producer was closed, or the process forked.
         """
-        return self._buffer.send(
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-            delay_s=delay_s,
-            deliver_at=deliver_at,
-        )
+        return self._buffer.send(topic, value, **options)
 
     def send_many(
         self,
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        *,
-        queue: int | None = None,
-        tags: str | Sequence[str | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-        timestamps_ms: int | Sequence[int] | None = None,
-        delay_s: float | None = None,
-        deliver_at: datetime | int | None = None,
+        **options: Unpack[SendManyOptions],
     ) -> ManyFuture:
         """Send whole columns at once; returns the future of [(queue, first offset, count)].
 
         Rows go to the given queue, else to that of their key's hash, else all to one queue (the
-        next one each time). They are cut into batches of at most `max_batch_bytes`. `delay_s`
-        and `deliver_at` are those of `send`.
+        next one each time). They are cut into batches of at most `max_batch_bytes`. With a delay
+        the offset is -1, and `parked` of the future says where the batches wait.
+
+        Args:
+            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as
+                `SendManyOptions` says.
 
         Raises:
-            As `send`; columns of unequal length are an InvalidRequest.
+            InvalidRequest: as `send`; or columns of unequal length.
         """
-        piles = self._buffer.send_many(
-            topic,
-            values,
-            keys,
-            queue=queue,
-            tags=tags,
-            headers=headers,
-            timestamps_ms=timestamps_ms,
-            delay_s=delay_s,
-            deliver_at=deliver_at,
-        )
-        return ManyFuture(piles)
+        return ManyFuture(self._buffer.send_many(topic, values, keys, **options))
 
     def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Transaction:
         """Begin a transaction: what is sent in it is published all at once for each queue, and all
@@ -179,6 +154,19 @@ class Producer:
         """What waits for acknowledgement."""
         return self._buffer
 
+    def wait_buffered(self) -> None:
+        """Do nothing: `send` has put every message into the buffer when it returns."""
+
+    def send_batches(
+        self, batches: Iterable[ToPark], parks: TransactionBatches, now_ms: int
+    ) -> list[ProducerBatch]:
+        """Put encoded batches on their queues; they wait for the decision of `parks`.
+
+        Raises:
+            LogboomError: as `Client.park`.
+        """
+        return send_all(self._buffer, batches, parks, now_ms)
+
     def recall(self, sent: SendResult | Parking) -> bool:
         """Take back what waits for its time: True if it is never delivered, False if it was
         released before. Of a `send_many` all messages of the batch are taken back.
@@ -224,16 +212,8 @@ class Producer:
             if self._io.running:
                 self._io.run(CloseProducer(self._buffer))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(None if kind is None else ABANDON_S)
+    def _leave(self, error: BaseException | None) -> None:
+        self.close(None if error is None else ABANDON_S)
 
 
 class _ProducerBuffer(SendBuffer[SendFuture]):
@@ -258,7 +238,7 @@ class _ProducerBuffer(SendBuffer[SendFuture]):
         return self.topics.get(lane.name) or self.find_topic(lane.name)
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
     def wait_for_room(self) -> None:
         self._io.check_may_wait()

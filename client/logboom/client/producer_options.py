@@ -11,6 +11,8 @@ from logboom.wire.messages import MAX_BATCH_BYTES, Acks
 
 BATCH_ROOM: Final = 4096
 """Bytes kept free below the wire's bound for a batch's head and padding."""
+ABANDON_S: Final = 1.0
+"""Seconds that a producer is flushed for when an exception leaves its `with`."""
 CODECS: Final = ("none", "lz4", "zstd")
 
 

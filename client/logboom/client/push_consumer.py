@@ -1,15 +1,18 @@
-"""The push consumer for threads: a listener that is called with the messages of a group."""
+"""The push consumer for threads: a listener that is called with the messages of a group.
+
+By hand in both clients: here listeners are run by worker threads that take their messages
+themselves, and those of the push consumer for asyncio are tasks that one task hands out.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
+from logboom.client.group_ownership import GroupOwnership
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.member import CloseMember, MemberOptions, MemberState, OpenMember
 from logboom.client.groups.offsets_file import OffsetsFile
@@ -18,11 +21,12 @@ from logboom.client.push.listener_runner import ListenerRunner
 from logboom.client.push.process_queue import cached_by_queue, lane_fetches
 from logboom.client.push.push_dispatcher import PushDispatcher
 from logboom.client.push_options import PushOptions
+from logboom.client.resource import Resource
 from logboom.client.retry_publisher import RetryPublisher
 from logboom.wire.errors import LogboomError
 
 
-class PushConsumer:
+class PushConsumer(GroupOwnership, Resource):
     """Calls a listener as a member of a group; made by `Client.push_consumer`.
 
     A message is committed when the listener returned None or True. If it raises, or returns False
@@ -44,6 +48,8 @@ class PushConsumer:
         push.validate()
         self._io = io
         self._push = push
+        self._timeout_s = timeout_s
+        self._create_topics = create_topics
         self._runner = ListenerRunner(
             listener, time.monotonic, batch=push.batch > 1, orderly=push.orderly
         )
@@ -55,13 +61,23 @@ class PushConsumer:
         self._stopped = False
 
         inbox = FetchBuffer(options.prefetch_bytes, self._ring)
-        self._member = MemberState(options, inbox, self._news, lane_fetches(push), store)
+        super().__init__(MemberState(options, inbox, self._news, lane_fetches(push), store))
         self._sink = RetryPublisher(io, timeout_s)
         failures = FailedMessages(self._member, time.monotonic, self._sink)
         self._dispatcher = PushDispatcher(self._member, push, io.submit, failures)
-        for topic in options.subscription:
-            io.run(FindTopic(topic, timeout_s, create_topics))
-        io.run(OpenMember(self._member, timeout_s))
+
+    def open(self) -> None:
+        """Find the topics, join the group and begin; `Client.push_consumer` has done it.
+
+        Raises:
+            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
+            UnknownResource: no such topic.
+        """
+        if self._threads:
+            return
+        for topic in self._member.options.subscription:
+            self._io.run(FindTopic(topic, self._timeout_s, self._create_topics))
+        self._io.run(OpenMember(self._member, self._timeout_s))
         with self._news:
             self._begin_thread()
 
@@ -118,27 +134,8 @@ class PushConsumer:
             self._news.notify()
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that this member has now, its group's retries left out."""
-        return self._member.queues()
-
-    def owner_epoch(self, topic: str, queue: int) -> int:
-        """The epoch in which this member has a queue: every owner's is greater than those of all
-        before it, so that others can refuse what an owner of the past writes (a fencing token).
-
-        Raises:
-            UnknownResource: this member does not have the queue at the moment.
-        """
-        return self._member.owner_epoch(topic, queue)
-
-    @property
-    def member_id(self) -> str:
-        """This member's name in its group."""
-        return self._member.options.member_id
-
-    @property
     def handled(self) -> int:
-        """How many messages the listener got."""
+        """Number of messages that the listener was given."""
         return self._dispatcher.handled
 
     @property
@@ -187,14 +184,3 @@ class PushConsumer:
             if self._io.running:
                 self._sink.close()
             self._closed.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

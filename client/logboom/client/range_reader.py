@@ -1,3 +1,4 @@
+# Generated from aio/range_reader.py by client/generate_blocking.py: do not edit, run `make generate`.
 """Bounded reads: what a queue holds from one offset to another, as columns, read ahead.
 
 For readers that know what they want, such as a task of a batch job: no group, no end to wait for.
@@ -5,20 +6,20 @@ For readers that know what they want, such as a task of a batch job: no group, n
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Final
 
+from logboom.client.bridge import Event, run
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import (
     CloseFetch,
     CompletedFetch,
     FetchBuffer,
     OpenFetch,
-    QueueFetch,
     WakeFetch,
 )
 from logboom.client.fetch.message_filter import surviving_slices
+from logboom.client.fetch.range_fetch import RangeFetch
 from logboom.client.flows import check_queues
 from logboom.client.io_thread import IoThread
 from logboom.wire.columns import Columns
@@ -26,51 +27,9 @@ from logboom.wire.errors import InvalidRequest, TimedOut
 from logboom.wire.view import TopicView
 
 RANGE_BYTES: Final = 16 * 1024 * 1024
-"""What a range reader reads ahead."""
-PULL_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one pull of a range asks for."""
+"""Bytes that a range reader reads ahead."""
 LOOK_AGAIN_S: Final = 1.0
-"""How often a waiting reader looks whether the client still lives."""
-
-
-class RangeFetch(QueueFetch):
-    """One queue that is read up to `stop`, and no further."""
-
-    __slots__ = ("reached", "stop")
-
-    def __init__(
-        self, topic: TopicView, queue: int, start: int, stop: int, inbox: FetchBuffer
-    ) -> None:
-        super().__init__(topic.name, queue, start, inbox, inbox.prefetch_bytes)
-        self.topic_id = topic.id
-        self.stop = stop
-        self.reached = start
-        """Offset after the last message that was put into the inbox; written by the core."""
-        # Whoever gave us `stop` has seen the queue reach it: a node that does not know it yet is
-        # waited for, it does not correct us (SAFETY Q8).
-        self.max_offset = stop
-        self.copies = True
-
-    @property
-    def full(self) -> bool:
-        """Whether no more is to be fetched now."""
-        return self.reached >= self.stop or super().full
-
-    @property
-    def wanted_messages(self) -> int:
-        """How many messages are missing."""
-        return max(1, self.stop - self.reached)
-
-    @property
-    def pull_bytes(self) -> int:
-        """More than a consumer's: nobody waits for the first message, and each pull is a way there
-        and back."""
-        return PULL_BYTES
-
-    def took(self, count: int, size: int) -> None:
-        """The core puts `count` messages of `size` bytes into the inbox."""
-        self.reached += count
-        super().took(count, size)
+"""How often a waiting reader checks that the client still runs."""
 
 
 def read_range(
@@ -90,7 +49,7 @@ def read_range(
     view = _topic_with(io, topic, queue, timeout_s)
     if start == stop:
         return
-    event = threading.Event()
+    event = Event()
     inbox = FetchBuffer(prefetch_bytes, event.set)
     fetch = RangeFetch(view, queue, start, stop, inbox)
     io.submit(OpenFetch(fetch))
@@ -108,7 +67,9 @@ def read_range(
             at = max(at, found.next_offset)
             # Copies of what compaction keeps come with gaps between them.
             fetch.reached = max(fetch.reached, at)
-            yield from (each for each in surviving_slices(found, arrival.survivors) if len(each))
+            for each in surviving_slices(found, arrival.survivors):
+                if len(each):
+                    yield each
             _make_room(io, fetch, arrival.size)
     finally:
         if io.running:
@@ -121,13 +82,13 @@ def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> Topic
     Raises:
         UnknownResource: there is no such topic or queue.
     """
-    view: TopicView = io.run(FindTopic(topic, timeout_s, queues=queue + 1))
+    view: TopicView = run(io, FindTopic(topic, timeout_s, queues=queue + 1))
     check_queues(view, [queue])
     return view
 
 
 def _next(
-    io: IoThread, fetch: RangeFetch, event: threading.Event, at: int, timeout_s: float
+    io: IoThread, fetch: RangeFetch, event: Event, at: int, timeout_s: float
 ) -> CompletedFetch:
     """The next arrival; its error is raised."""
     left = timeout_s

@@ -1,17 +1,16 @@
-"""The consumer of a subscription for threads: the broker decides what it gets."""
+# Generated from aio/subscription_consumer.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""The consumer of a subscription: the broker decides what it gets."""
 
 from __future__ import annotations
 
 import threading
-import time
 import weakref
-from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Iterable
+from typing import Final
 
-from logboom.client.admin import wall_ms
-from logboom.client.consumer import LOOK_AGAIN_S
-from logboom.client.io_thread import IoThread
+from logboom.client.bridge import drive, run, run_in_thread
+from logboom.client.io_thread import IoThread, wall_ms
+from logboom.client.reader import Reader
 from logboom.client.results import Message
 from logboom.client.retry_publisher import RetryPublisher
 from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
@@ -22,13 +21,12 @@ from logboom.client.subscriptions.subscriber_state import (
     SubscriberOptions,
     SubscriberState,
 )
-from logboom.wire.errors import ClientClosed, InvalidRequest, LogboomError
 
 CLOSE_S: Final = 5.0
 """Seconds that `close` waits for its acknowledgements to be confirmed."""
 
 
-class SubscriptionConsumer:
+class SubscriptionConsumer(Reader):
     """Reads what its subscription gives it; made by `Client.subscribe`. One thread reads at a time;
     `ack` and `nack` may be called by any.
 
@@ -36,55 +34,38 @@ class SubscriptionConsumer:
     after the subscription's `ack_timeout_s`, or when this consumer is gone.
     """
 
+    _made_by = "client.subscribe()"
+
     def __init__(
         self, io: IoThread, options: SubscriberOptions, timeout_s: float, *, create_topics: bool
     ) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
-        self._event = threading.Event()
+        super().__init__(io, timeout_s)
+        self._create_topics = create_topics
         self._options = options
         self._sink = RetryPublisher(io, timeout_s)
         self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
-        self._read_lock = threading.RLock()
-        self._closed = False
-        # One that nobody holds any more must not keep what it has.
-        weakref.finalize(self, abandon, io, self._readers.subscribers).atexit = False
-        io.drive(find_topics(options, wall_ms(), timeout_s, create=create_topics))
-        try:
-            for subscriber in self._readers.subscribers:
-                io.run(OpenSubscriber(subscriber, timeout_s))
-        except LogboomError:
-            abandon(io, self._readers.subscribers)
-            raise
+        # A consumer that nobody holds any longer must not keep what it has.
+        self._abandoned = weakref.finalize(self, _leave, io, self._readers.subscribers)
+        self._abandoned.atexit = False
 
     def _subscriber(self, options: SubscriberOptions) -> SubscriberState:
         return SubscriberState(options, self._event.set, threading.RLock())
 
+    def _open(self) -> None:
+        create = self._create_topics
+        flow = find_topics(self._options, wall_ms(), self._timeout_s, create=create)
+        drive(self._io, flow)
+        for subscriber in self._readers.subscribers:
+            run(self._io, OpenSubscriber(subscriber, self._timeout_s))
+
     # Reading.
 
-    def __iter__(self) -> Iterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
-        while not self._closed:
-            self._io.check()
-            taken = self._readers.take(1)
-            if taken:
-                yield taken[0]
-            else:
-                self._wait(LOOK_AGAIN_S)
+    def _take(self, limit: int) -> list[Message]:
+        return self._readers.take(limit)
 
-    def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
-        if max_messages < 1:
-            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
-        with self._read_lock:
-            deadline = time.monotonic() + timeout_s
-            while True:
-                self._check()
-                taken = self._readers.take(max_messages)
-                left = deadline - time.monotonic()
-                if taken or left <= 0:
-                    return taken
-                self._wait(min(left, LOOK_AGAIN_S))
+    def _expect(self) -> bool:
+        self._readers.want()
+        return self._readers.waiting
 
     # Settling.
 
@@ -139,10 +120,10 @@ class SubscriptionConsumer:
         Raises:
             TimedOut: they did not; what is not confirmed comes again.
         """
-        self._check()
+        self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
         for subscriber in self._readers.subscribers:
-            self._io.run(FlushSubscriber(subscriber, wanted))
+            run(self._io, FlushSubscriber(subscriber, wanted))
 
     def pause(self) -> None:
         """Take no more than what is on its way already, until `resume`."""
@@ -177,35 +158,17 @@ class SubscriptionConsumer:
         self._event.set()
         if self._io.running:
             # Copies on their way are waited for: what they are copies of is acknowledged then.
-            self._sink.close()
+            run_in_thread(self._sink.close)
             for subscriber in self._readers.subscribers:
-                self._io.run(CloseSubscriber(subscriber, timeout_s))
+                run(self._io, CloseSubscriber(subscriber, timeout_s))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _check(self) -> None:
-        self._io.check()
-        if self._closed:
-            raise ClientClosed("this consumer is closed: make another with client.subscribe()")
-
-    def _wait(self, timeout_s: float) -> None:
-        self._event.clear()
-        self._readers.want()
-        if not self._readers.waiting:
-            self._event.wait(timeout_s)
+    def abandon(self) -> None:
+        """Leave the subscription without waiting."""
+        self._abandoned()
 
 
-def abandon(io: IoThread, subscribers: list[SubscriberState]) -> None:
-    """Let a consumer go that nobody holds any more; nothing if it has gone."""
+def _leave(io: IoThread, subscribers: list[SubscriberState]) -> None:
+    """Let a consumer go that nobody holds any longer; nothing if it has gone."""
     if io.running:
         for subscriber in subscribers:
             io.submit(CloseSubscriber(subscriber, 0.0))

@@ -1,19 +1,23 @@
-"""Transactions for threads."""
+# Generated from aio/transaction.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""Transactions: messages that are published all at once, or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Unpack
 
-from logboom.client.admin import wall_ms
 from logboom.client.argument_checks import BytesLike
-from logboom.client.futures import ManyFuture, SendFuture
-from logboom.client.io_thread import IoThread
+from logboom.client.bridge import drive
+from logboom.client.futures import ManyFuture, SendFuture, make_future, make_many
+from logboom.client.groups.group_collector import GroupFetchCollector
+from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.producer_options import ProducerOptions
+from logboom.client.resource import Scope
 from logboom.client.send.producer_batch import ignored
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send_options import ColumnOptions, MessageOptions
 from logboom.client.transactions.applications import ApplicationIdPool, check_chosen, opened
 from logboom.client.transactions.consumed_offsets import Offsets
 from logboom.client.transactions.transaction_work import (
@@ -23,36 +27,62 @@ from logboom.client.transactions.transaction_work import (
 )
 from logboom.wire.errors import LogboomError
 
-if TYPE_CHECKING:
-    from logboom.client.group_consumer import GroupConsumer
-    from logboom.client.producer import Producer
-
 LOG = logging.getLogger("logboom.client")
 
 
-class Transaction(TransactionBase):
+class TransactionProducer(Protocol):
+    """The producer under a transaction, which sends for one at a time."""
+
+    @property
+    def buffer(self) -> SendBuffer[Any]:
+        """What waits for acknowledgement."""
+
+    def send(
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
+    ) -> SendFuture:
+        """Send one message."""
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        **options: Unpack[ColumnOptions],
+    ) -> ManyFuture:
+        """Send whole columns."""
+
+    def wait_buffered(self) -> None:
+        """Wait until all that was sent is in the buffer, or has failed."""
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end."""
+
+
+class OffsetSource(Protocol):
+    """A consumer whose offsets a transaction may commit."""
+
+    @property
+    def intake(self) -> GroupFetchCollector:
+        """The messages it was given."""
+
+
+class Transaction(TransactionBase, Scope):
     """Messages of any topics that are published all, by `commit`, or not at all; made by
     `Producer.transaction`.
 
-    Leaving a `with` commits, or aborts on an exception.
+    Leaving an `with` commits, or aborts on an exception.
     """
 
-    def __init__(self, desk: TransactionPool, inner: Producer, work: TransactionWork) -> None:
+    def __init__(
+        self, desk: TransactionPool, inner: TransactionProducer, work: TransactionWork
+    ) -> None:
         self._desk = desk
         self._inner = inner
         super().__init__(work)
         self._given_back = False
 
     def send(
-        self,
-        topic: str,
-        value: BytesLike | None,
-        *,
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
     ) -> SendFuture:
         """Send one message; nobody reads it before the commit. As `Producer.send`, but the result
         has no offset: the message gets one when it is released.
@@ -63,43 +93,23 @@ class Transaction(TransactionBase):
         """
         self._work.check_room()
         if self._work.duplicate:
-            return SendFuture(ignored(topic, queue, 1), 0)
-        return self._inner.send(
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-        )
+            return make_future(ignored(topic, options.get("queue"), 1), 0)
+        return self._inner.send(topic, value, **options)
 
     def send_many(
         self,
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        *,
-        queue: int | None = None,
-        tags: str | Sequence[str | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-        timestamps_ms: int | Sequence[int] | None = None,
+        **options: Unpack[ColumnOptions],
     ) -> ManyFuture:
         """Send whole columns; as `Producer.send_many`, and `send` here."""
         self._work.check_room()
         if self._work.duplicate:
-            return ManyFuture([ignored(topic, queue, len(values))])
-        return self._inner.send_many(
-            topic,
-            values,
-            keys,
-            queue=queue,
-            tags=tags,
-            headers=headers,
-            timestamps_ms=timestamps_ms,
-        )
+            return make_many([ignored(topic, options.get("queue"), len(values))])
+        return self._inner.send_many(topic, values, keys, **options)
 
-    def send_offsets(self, group: str | GroupConsumer, offsets: Offsets) -> None:
+    def send_offsets(self, group: str | OffsetSource, offsets: Offsets) -> None:
         """Commit offsets of a group with this transaction; do not acknowledge them otherwise.
 
         Args:
@@ -130,6 +140,7 @@ class Transaction(TransactionBase):
             LogboomError: why something could not be sent. In all other cases nothing is published.
         """
         try:
+            self._inner.wait_buffered()
             self._desk.commit(self._work)
         finally:
             self._ended()
@@ -151,16 +162,8 @@ class Transaction(TransactionBase):
             self._given_back = True
             self._desk.take_back(self._work)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def _leave(self, error: BaseException | None) -> None:
+        if error is None:
             if self._work.state != "aborted":
                 self.commit()
             return
@@ -180,7 +183,7 @@ class TransactionPool:
         io: IoThread,
         options: ProducerOptions,
         timeout_s: float,
-        make: Callable[[ProducerOptions], Producer],
+        make: Callable[[ProducerOptions], TransactionProducer],
     ) -> None:
         """`make` opens a producer that sends for one application at a time."""
         self._io = io
@@ -188,9 +191,9 @@ class TransactionPool:
         self._timeout_s = timeout_s
         self._make = make
         self._own = ApplicationIdPool(io.member_id)
-        self._idle: dict[str, Producer] = {}
+        self._idle: dict[str, TransactionProducer] = {}
         """By application id: what sent for it last, and has nothing under way."""
-        self._open: dict[int, tuple[TransactionWork, Producer]] = {}
+        self._open: dict[int, tuple[TransactionWork, TransactionProducer]] = {}
 
     def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
         """Begin a transaction; the errors are those of `Producer.transaction`."""
@@ -202,10 +205,10 @@ class TransactionPool:
             check_chosen(app_id)
             name = app_id
         application = self._io.applications.take(name)
-        inner: Producer | None = None
+        inner: TransactionProducer | None = None
         work: TransactionWork | None = None
         try:
-            self._io.drive(opened(application, wall_ms(), self._timeout_s))
+            drive(self._io, opened(application, wall_ms(), self._timeout_s))
             inner = self._idle.pop(name, None) or self._make(self._options)
             work = TransactionWork(application, sequence, inner.buffer, own=name in self._own)
             self._open[id(work)] = (work, inner)
@@ -219,11 +222,11 @@ class TransactionPool:
 
     def commit(self, work: TransactionWork) -> None:
         """As `Transaction.commit`."""
-        self._io.drive(work.commit(wall_ms(), self._options.delivery_timeout_s))
+        drive(self._io, work.commit(wall_ms(), self._options.delivery_timeout_s))
 
     def abort(self, work: TransactionWork) -> None:
         """As `Transaction.abort`."""
-        self._io.drive(work.abort(wall_ms(), self._timeout_s))
+        drive(self._io, work.abort(wall_ms(), self._timeout_s))
 
     def take_back(self, work: TransactionWork) -> None:
         """A transaction has ended; said again it changes nothing."""

@@ -1,17 +1,21 @@
-"""Half messages for threads: park, run the local transaction, tell its end; and answer checks."""
+# Generated from aio/transactional_sender.py by client/generate_blocking.py: do not edit, run `make generate`.
+"""Half messages: park, run the local transaction, report its end; and answer checks."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Callable
+from typing import Any, Final, Protocol, Unpack
 
 from logboom.client.argument_checks import BytesLike
+from logboom.client.bridge import Event, Worker, call_user, drive, get_result
 from logboom.client.delays import Parking
+from logboom.client.futures import SendFuture
 from logboom.client.io_thread import IoThread
+from logboom.client.resource import Resource
 from logboom.client.results import Message
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send_options import MessageOptions
 from logboom.client.transactions.half_check_poller import CloseChecks, HalfMessageQueue, OpenChecks
 from logboom.client.transactions.half_messages import (
     HalfSendResult,
@@ -29,39 +33,53 @@ from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
 from logboom.wire.transactions import UndecidedBatch
 
-if TYPE_CHECKING:
-    from logboom.client.producer import Producer
-
 LOG = logging.getLogger("logboom.client")
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often the thread of the checks looks whether its client still runs."""
+"""How often the answering of checks looks whether its client still runs."""
+CLOSE_S: Final = 5.0
+"""Seconds that `close` waits for a check that runs."""
 
 
-class TransactionalSender:
-    """Sends half messages; made by `Producer.transactional_sender`. Any threads may share one."""
+class HalfProducer(Protocol):
+    """The producer under a sender of half messages, which sends for it alone."""
+
+    @property
+    def buffer(self) -> SendBuffer[Any]:
+        """What waits for acknowledgement."""
+
+    def send(
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
+    ) -> SendFuture:
+        """Send one message."""
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end."""
+
+
+class TransactionalSender(Resource):
+    """Sends half messages; made by `Producer.transactional_sender`. Any number of tasks may share
+    one."""
 
     def __init__(
         self,
         io: IoThread,
-        inner: Producer,
+        inner: HalfProducer,
         group: str,
         check: Callable[[Message], object],
         timeout_s: float,
     ) -> None:
-        """`inner` sends for this one alone."""
         self._io = io
         self._inner = inner
         self._check = check
         self._timeout_s = timeout_s
         inner.buffer.parks = half_parks(group)
         inner.buffer.alone = True
-        self._event = threading.Event()
+        self._event = Event()
         self._checks = HalfMessageQueue(group, self._event.set)
         self._closed = False
         io.submit(OpenChecks(self._checks))
-        self._thread = threading.Thread(target=self._run, name="logboom-checks", daemon=True)
-        self._thread.start()
+        self._worker = Worker("logboom-checks", self._run)
 
     def send(
         self,
@@ -69,11 +87,7 @@ class TransactionalSender:
         value: BytesLike | None,
         *,
         local: Callable[[Message], object],
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
+        **options: Unpack[MessageOptions],
     ) -> HalfSendResult:
         """Park a message, run `local` with it, and publish or drop it as that says.
 
@@ -89,18 +103,10 @@ class TransactionalSender:
         """
         if self._closed:
             raise ClientClosed("this sender is closed: make another with transactional_sender()")
-        sent = self._inner.send(
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-        ).result()
-        message = message_of(sent, value, key, tag, headers)
-        resolution = resolution_of(local(message), "a local transaction")
-        return self._end(parked_of(sent), resolution)
+        sent = get_result(self._inner.send(topic, value, **options))
+        key, tag, headers = options.get("key"), options.get("tag"), options.get("headers")
+        said = call_user(local, message_of(sent, value, key, tag, headers))
+        return self._end(parked_of(sent), resolution_of(said, "a local transaction"))
 
     def _end(self, parked: Parking, resolution: Resolution) -> HalfSendResult:
         place = (parked.topic, parked.queue, resolution)
@@ -108,7 +114,8 @@ class TransactionalSender:
             return HalfSendResult(*place, "unknown", parked)
         commit = resolution is Resolution.COMMIT
         try:
-            outcome = self._io.drive(end_half(parked, commit=commit, timeout=self._timeout_s))
+            flow = end_half(parked, commit=commit, timeout=self._timeout_s)
+            outcome = drive(self._io, flow)
         except TimedOut as error:
             LOG.warning("a half message is decided later, by its check: %s", error)
             return HalfSendResult(*place, "unknown", parked)
@@ -126,15 +133,14 @@ class TransactionalSender:
 
     def _answer(self, half: UndecidedBatch, batch: Frame) -> None:
         try:
-            message = half_message(half, batch)
-            resolution = resolution_of(self._check(message), "a check")
-            self._end(place_of_half(half), resolution)
-        # The user's code may raise anything: the broker asks again, and the thread must go on.
+            said = call_user(self._check, half_message(half, batch))
+            self._end(place_of_half(half), resolution_of(said, "a check"))
+        # The user's code may raise anything: the broker asks again, and the others must be answered.
         except Exception:
             LOG.exception("the check of a half message in %s/%s failed", half.topic, half.queue)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Answer no more checks; waits up to `timeout_s` for a running one. A second call does
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Answer no more checks, and wait up to `timeout_s` for a running one. A second call does
         nothing."""
         if self._closed:
             return
@@ -143,16 +149,4 @@ class TransactionalSender:
         if self._io.running:
             self._io.submit(CloseChecks(self._checks))
             self._inner.close()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        self._worker.join(timeout_s)

@@ -23,16 +23,6 @@ PAIRS: list[tuple[type, type]] = [
     (client.SubscriptionConsumer, aio.SubscriptionConsumer),
     (client.TransactionalSender, aio.TransactionalSender),
 ]
-ASYNC_ONLY = {"open", "future_of", "hurried", "runs_of", "send_batches"}
-"""`async with` does the first, and so does `await` of what makes one; threads need no such thing.
-The others are what a transaction needs of the producer under it."""
-THREADS_ONLY = {"lookout", "read_range"}
-"""What batch jobs read with: they have a process to themselves, and nothing else to do."""
-LOOPS_OWN = {
-    ("PushConsumer", "wait"): ["timeout_s"],
-    ("TransactionalSender", "close"): ["timeout_s"],
-}
-"""Parameters that asyncio has its own way for: `asyncio.timeout`."""
 
 
 def public(kind: type) -> set[str]:
@@ -51,15 +41,14 @@ def methods() -> Iterator[tuple[str, str, Callable[..., Any], Callable[..., Any]
 
 @pytest.mark.parametrize(("threads", "loop"), PAIRS)
 def test_both_have_the_same_names(threads: type, loop: type) -> None:
-    assert public(threads) - THREADS_ONLY == public(loop) - ASYNC_ONLY
+    assert public(threads) == public(loop)
 
 
 def test_both_are_called_with_the_same_words() -> None:
     seen = 0
     for kind, name, one, other in methods():
         words = inspect.signature(one).parameters
-        left_out = LOOPS_OWN.get((kind, name), [])
-        wanted = [(w, str(words[w].default)) for w in words if w not in left_out]
+        wanted = [(word, str(p.default)) for word, p in words.items()]
         found = [(w, str(p.default)) for w, p in inspect.signature(other).parameters.items()]
         assert found == wanted, f"{kind}.{name}"
         seen += 1

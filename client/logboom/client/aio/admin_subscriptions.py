@@ -1,15 +1,18 @@
-"""Administration of subscriptions, awaited: the methods of `logboom.client`'s of the same name."""
+"""Administration of subscriptions: `boom.admin.subscriptions`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from logboom.client.admin_flows import subscription_flows
 from logboom.client.admin_flows.subscription_flows import QueueSubscription, SubscriptionReset
 from logboom.client.aio.bridge import drive
+from logboom.client.flows import Flow
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
+
+T = TypeVar("T")
 
 
 class SubscriptionAdmin:
@@ -19,13 +22,20 @@ class SubscriptionAdmin:
         self._io = io
         self._timeout_s = timeout_s
 
+    async def _run(self, flow: Flow[T]) -> T:
+        return await drive(self._io, flow)
+
     async def all(self, topic: str) -> list[QueueSubscription]:
         """All subscriptions of a topic, queue by queue."""
-        return await drive(self._io, subscription_flows.subscriptions(topic, "", self._timeout_s))
+        return await self._run(subscription_flows.subscriptions(topic, "", self._timeout_s))
 
     async def describe(self, topic: str, name: str) -> list[QueueSubscription]:
-        """One subscription, queue by queue: how far it is, and its consumers."""
-        return await drive(self._io, subscription_flows.subscriptions(topic, name, self._timeout_s))
+        """One subscription, queue by queue: how far it is, and its consumers.
+
+        Raises:
+            UnknownResource: UNKNOWN_SUBSCRIPTION.
+        """
+        return await self._run(subscription_flows.subscriptions(topic, name, self._timeout_s))
 
     async def reset(
         self,
@@ -37,9 +47,14 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Let a subscription go on from the first message, the end, or a message time in ms."""
+        """Let a subscription go on from the first message, the end, or a message time in ms: what
+        lies below counts as acknowledged, and nothing else. Only the plan, unless `dry_run` is False.
+
+        Raises:
+            Refused: CONSUMER_BUSY: it has consumers; with `force` they are cut off, and come again.
+        """
         flow = subscription_flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
-        return await drive(self._io, flow)
+        return await self._run(flow)
 
     async def skip(
         self,
@@ -51,16 +66,19 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Acknowledge the next `count` messages of each queue."""
+        """Acknowledge the next `count` messages of each queue. Only the plan, unless `dry_run` is
+        False; errors as of `reset`."""
         flow = subscription_flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
-        return await drive(self._io, flow)
+        return await self._run(flow)
 
     async def peek(self, topic: str, name: str, queue: int, count: int = 10) -> list[Message]:
         """The first messages of a queue that are not acknowledged; nothing changes by it."""
-        return await drive(
-            self._io, subscription_flows.peek(topic, name, queue, count, self._timeout_s)
-        )
+        return await self._run(subscription_flows.peek(topic, name, queue, count, self._timeout_s))
 
     async def delete(self, topic: str, name: str, *, force: bool = False) -> None:
-        """Forget a subscription with all that it acknowledged."""
-        await drive(self._io, subscription_flows.delete(topic, name, force, self._timeout_s))
+        """Forget a subscription with all that it acknowledged.
+
+        Raises:
+            Refused: CONSUMER_BUSY: it has consumers, and not `force`.
+        """
+        await self._run(subscription_flows.delete(topic, name, force, self._timeout_s))

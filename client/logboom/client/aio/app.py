@@ -1,11 +1,14 @@
-"""`logboom.client.app`, awaited: subscribers may be coroutine functions.
+"""An app for asyncio: functions that are called with the messages of groups.
 
-app = App("127.0.0.1:7711")
+    app = App("127.0.0.1:7711")
 
-@app.subscriber("orders", group="billing")
-async def charge(order: Order) -> None: …
+    @app.subscriber("orders", group="billing")
+    async def charge(order: Order) -> None: …
 
-asyncio.run(app.run())
+    asyncio.run(app.run())     # until Ctrl-C or SIGTERM
+
+It is `logboom.client.app.App`, awaited: subscribers may be coroutine functions, and `threads` are
+tasks. By hand in both clients: how it begins, and is stopped by signals.
 """
 
 from __future__ import annotations
@@ -14,114 +17,36 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final
 
-from logboom.client.aio.client import Client, connect
-from logboom.client.aio.producer import Producer, Sent
-from logboom.client.aio.push_consumer import PushConsumer
-from logboom.client.app import AGAIN_S, LOOK_S
-from logboom.client.subscribers import Subscribers
-from logboom.client.typed_values import Codec, encode_value
-from logboom.wire.errors import InvalidRequest, RetryableError
+from logboom.client.aio.app_base import AppBase
+from logboom.client.subscribers import SubscriberFunction
+from logboom.wire.errors import RetryableError
 
 LOG = logging.getLogger("logboom.client")
-F = TypeVar("F", bound=Callable[..., Any])
+LOOK_S: Final = 0.5
+"""Seconds between two looks whether the members are still in their groups."""
+AGAIN_S: Final = 1.0
+"""Seconds between two tries of an app to begin."""
 
 
-class App:
-    """Subscribers, and the client that they run on; as `logboom.client.app.App`."""
+class App(AppBase):
+    """Subscribers, async or not, and the client that they run on. Declare first, then `run` or
+    `start`."""
 
     def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
         """`endpoints` and `options` are those of `connect`; "" if `start` gets a client."""
-        self._endpoints = endpoints
-        self._options = options
-        self.subscribers = Subscribers()
-        """All that was declared."""
-        self._client: Client | None = None
-        self._own = False
-        self._producer: Producer | None = None
-        self._consumers: list[PushConsumer] = []
+        super().__init__(endpoints, **options)
         self._stopping: asyncio.Event | None = None
 
-    def subscriber(
-        self,
-        topics: str | Sequence[str],
-        *,
-        group: str,
-        codec: Codec = "json",
-        **options: Any,
-    ) -> Callable[[F], F]:
-        """Decorate a function, async or not: it is called with each message of these topics.
-
-        `codec` and `options` as in `logboom.client.app`; `threads` are tasks.
-
-        Raises:
-            InvalidRequest: nothing is known for one of its parameters.
-        """
-
-        def declare(function: F) -> F:
-            self.subscribers.add(function, topics, group, codec, options)
-            return function
-
-        return declare
-
-    def publish(self, topic: str, value: object, *, codec: Codec = "json", **options: Any) -> Sent:
-        """Send a typed value; the awaitable gives its SendResult.
-
-        Raises:
-            InvalidRequest: the app does not run, or the codec cannot write the value.
-        """
-        if self._producer is None:
-            self._producer = self.client.producer()
-        return self._producer.send(topic, encode_value(value, codec), **options)
-
-    @property
-    def client(self) -> Client:
-        """The client that the app runs on.
-
-        Raises:
-            InvalidRequest: it does not run.
-        """
-        if self._client is None:
-            raise InvalidRequest("the app does not run: await start() first, or run()")
-        return self._client
-
-    @property
-    def consumers(self) -> list[PushConsumer]:
-        """One per subscriber, in the order of their declaration."""
-        return list(self._consumers)
-
-    async def start(self, client: Client | None = None, **defaults: Any) -> None:
-        """Connect (unless there is a `client`, which stays its owner's), and join all groups.
-
-        Raises:
-            InvalidRequest: it runs already. And what `connect` and `push_consumer` raise.
-        """
+    def _prepare(self) -> None:
         self._stopping = asyncio.Event()
-        await self._begin(client, defaults)
 
-    async def _begin(self, client: Client | None, defaults: dict[str, Any]) -> None:
-        if self._client is not None:
-            raise InvalidRequest("the app runs already: close it first")
-        self._own = client is None
-        if client is None:
-            client = await connect(self._endpoints, **self._options)
-        self._client = client
-        try:
-            for each in self.subscribers.all:
-                consumer = client.push_consumer(
-                    each.topics,
-                    group=each.group,
-                    listener=each.async_listener,
-                    **{**defaults, **each.options},
-                )
-                self._consumers.append(consumer)
-                await consumer.open()
-        # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
-        except BaseException:
-            await self._hang_up()
-            raise
+    def _check_subscriber(self, declared: SubscriberFunction) -> None:
+        return
+
+    def _listener(self, subscriber: SubscriberFunction) -> Callable[..., Any]:
+        return subscriber.async_listener
 
     async def run(self) -> None:
         """Start, and go on until Ctrl-C or SIGTERM (or `stop`); then leave all groups in good order.
@@ -174,41 +99,3 @@ class App:
         """Let `run` end; from its loop, a handler's too."""
         if self._stopping is not None:
             self._stopping.set()
-
-    def check(self) -> None:
-        """
-        Raises:
-            LogboomError: why a group does not take its member any more.
-        """
-        for consumer in self._consumers:
-            if consumer.error is not None:
-                raise consumer.error
-
-    async def close(self) -> None:
-        """Leave all groups once running handlers ended, and hang up. A second call does nothing."""
-        self.stop()
-        await self._hang_up()
-
-    async def _hang_up(self) -> None:
-        client, self._client = self._client, None
-        for consumer in self._consumers:
-            await consumer.close()
-        self._consumers.clear()
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await producer.close()
-        if client is not None and self._own:
-            await client.close()
-
-    async def __aenter__(self) -> Self:
-        if self._client is None:
-            await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

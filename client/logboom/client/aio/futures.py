@@ -1,14 +1,22 @@
-"""What a `send_many` for asyncio returns."""
+"""What `send` and `send_many` return for asyncio: futures of the running loop.
+
+By hand in both clients: these are `asyncio.Future`s, which the loop settles, and those of
+`logboom.client.futures` are light objects that threads wait for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from logboom.client.aio.bridge import call_in
 from logboom.client.delays import Parking
-from logboom.client.results import Run
+from logboom.client.results import Run, SendResult
 from logboom.client.send.producer_batch import ProducerBatch
+
+SendFuture: TypeAlias = "asyncio.Future[SendResult]"
+"""The awaitable of one message."""
 
 
 class ManyFuture(asyncio.Future[list[Run]]):
@@ -27,8 +35,33 @@ class ManyFuture(asyncio.Future[list[Run]]):
         return [pile.parked for pile in self.piles if pile.parked is not None]
 
 
-def many(piles: list[ProducerBatch]) -> ManyFuture:
-    """The future of these batches, in the running loop."""
+def make_future(pile: ProducerBatch, index: int) -> SendFuture:
+    """Make the future of one message of a batch; one call into the loop settles all of a batch."""
+    loop = asyncio.get_running_loop()
+    future: SendFuture = loop.create_future()
+    if pile.attached is None:
+        pile.attached = []
+        pile.add_callback(lambda: call_in(loop, _settle, pile))
+    pile.attached.append((index, future))
+    return future
+
+
+def _settle(pile: ProducerBatch) -> None:
+    for index, future in pile.attached:
+        if future.done():
+            continue
+        if pile.error is not None:
+            future.set_exception(pile.error)
+        else:
+            first = pile.get()
+            offset = first + index if first >= 0 else -1
+            place = (pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
+            future.set_result(SendResult(*place))
+    pile.attached = None
+
+
+def make_many(piles: list[ProducerBatch]) -> ManyFuture:
+    """Make the future of whole batches, in the running loop."""
     loop = asyncio.get_running_loop()
     future = ManyFuture(loop=loop)
     future.piles = piles

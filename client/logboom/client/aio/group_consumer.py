@@ -1,21 +1,19 @@
-"""The consumer of a group for asyncio."""
+"""The consumer of a group: its queues come and go with the group's members."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from logboom.client.aio.bridge import call_in, run
-from logboom.client.calls import FindTopic, MessageTime
-from logboom.client.consumer import LOOK_AGAIN_S, seek_start
+from logboom.client.aio.bridge import run, run_in_thread
+from logboom.client.aio.positioned_reader import PositionedReader
+from logboom.client.aio.reader import LOOK_AGAIN_S
+from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer
-from logboom.client.group_consumer import CLOSE_S, abandon
+from logboom.client.group_ownership import GroupOwnership
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.group_collector import Given, GroupFetchCollector
 from logboom.client.groups.member import (
@@ -29,12 +27,20 @@ from logboom.client.groups.offsets_file import OffsetsFile
 from logboom.client.io_thread import IoThread
 from logboom.client.results import ColumnBatch, Message
 from logboom.client.retry_publisher import RetryPublisher
-from logboom.wire.errors import ClientClosed, InvalidRequest
+
+CLOSE_S: Final = 0.0
+"""Seconds that `close` waits for messages that are handed out and not acknowledged: who closes has
+stopped, unless others go on acknowledging."""
 
 
-class GroupConsumer:
-    """Reads as a member of a group; made by `Client.consumer(…, group=…)`, for one event loop. It
-    joins with `async with`, `open` or the first read; all else as the consumer for threads."""
+class GroupConsumer(GroupOwnership, PositionedReader):
+    """Reads as a member of a group; made by `Client.consumer(…, group=…)`. One task reads at a
+    time; `ack`, `nack` and `commit` may be called by any.
+
+    What is acknowledged is committed every `commit_every_s`, by `commit`, and when a queue moves
+    or the consumer closes. What is not comes again: to this consumer after `nack`, or to whoever
+    has the queue next.
+    """
 
     def __init__(
         self,
@@ -45,99 +51,66 @@ class GroupConsumer:
         create_topics: bool,
         store: OffsetsFile | None = None,
     ) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
+        PositionedReader.__init__(self, io, timeout_s)
         self._create_topics = create_topics
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-        inbox = FetchBuffer(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._member = MemberState(options, inbox, threading.RLock(), store=store)
+        inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
+        member = MemberState(options, inbox, threading.RLock(), store=store)
+        GroupOwnership.__init__(self, member)
         self._sink = RetryPublisher(io, timeout_s)
-        failures = FailedMessages(self._member, time.monotonic, self._sink)
-        self._intake = GroupFetchCollector(self._member, io.submit, failures)
-        # One that nobody holds any more must not keep its queues.
-        weakref.finalize(self, abandon, io, self._member).atexit = False
-        self._opening = asyncio.Lock()
-        self._opened = False
-        self._closed = False
+        failures = FailedMessages(member, time.monotonic, self._sink)
+        self._intake: GroupFetchCollector = GroupFetchCollector(member, io.submit, failures)
+        self._intake_lock = member.lock
+        # A consumer that nobody holds any longer must not keep its queues.
+        self._abandoned = weakref.finalize(self, _leave, io, member)
+        self._abandoned.atexit = False
 
-    async def open(self) -> None:
-        """Find the topics and join the group.
-
-        Raises:
-            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
-            UnknownResource: no such topic.
-        """
-        async with self._opening:
-            self._check()
-            if self._opened:
-                return
-            for topic in self._member.options.subscription:
-                await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
-            await run(self._io, OpenMember(self._member, self._timeout_s))
-            self._opened = True
+    async def _open(self) -> None:
+        for topic in self._member.options.subscription:
+            await run(self._io, FindTopic(topic, self._timeout_s, self._create_topics))
+        await run(self._io, OpenMember(self._member, self._timeout_s))
 
     # Reading.
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
-        await self.open()
-        while not self._closed:
-            self._io.check()
-            taken = self._intake.take(1, time.monotonic())
-            if taken:
-                yield taken[0]
-            else:
-                await self._wait(LOOK_AGAIN_S)
+    def _take(self, limit: int) -> list[Message]:
+        return self._intake.take(limit, time.monotonic())
 
-    async def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`.
+    def _take_columns(self) -> list[ColumnBatch]:
+        return self._intake.take_columns(time.monotonic())
 
-        None is the end of the data only for who has queues (`assigned`).
-        """
-        if max_messages < 1:
-            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
-        await self.open()
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._check()
-            taken = self._intake.take(max_messages, time.monotonic())
-            left = deadline - time.monotonic()
-            if not taken and left <= 0:
-                self._intake.found_nothing(time.monotonic())
-            if taken or left <= 0:
-                return taken
-            await self._wait(min(left, LOOK_AGAIN_S))
+    def _found_nothing(self) -> None:
+        self._intake.found_nothing(time.monotonic())
 
-    async def poll_columns(self, timeout_s: float = 1.0) -> list[ColumnBatch]:
-        """The batches that are here, as columns, else the first to come in `timeout_s`."""
-        await self.open()
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._check()
-            batches = self._intake.take_columns(time.monotonic())
-            left = deadline - time.monotonic()
-            if not batches and left <= 0:
-                self._intake.found_nothing(time.monotonic())
-            if batches or left <= 0:
-                return batches
-            await self._wait(min(left, LOOK_AGAIN_S))
+    async def _wait(self, timeout_s: float) -> None:
+        due = self._intake.due()
+        if due is not None:
+            timeout_s = min(timeout_s, max(0.0, due - time.monotonic()))
+        await super()._wait(timeout_s)
+
+    def _expect(self) -> bool:
+        self._member.inbox.wanted = True
+        return bool(self._member.inbox.arrivals)
 
     # Acknowledging.
 
     def ack(self, given: Given | Iterable[Given]) -> None:
-        """Done with a message, a batch of columns, or several of them."""
+        """Acknowledge a message, a batch of columns, or several of them: they do not come again once
+        they are committed."""
         self._check()
         self._intake.ack(given)
 
     def nack(self, message: Message, delay_s: float | None = None, cause: str = "nack") -> None:
-        """A message failed: it comes again after `delay_s` seconds (None: as the group says)."""
+        """Report that a message failed: it comes again after `delay_s` seconds (None: as the group's
+        retries say), and goes to the dead letters after the group's `max_attempts`.
+
+        Raises:
+            InvalidRequest: a negative delay.
+        """
         self._check()
         self._intake.nack(message, delay_s, cause, time.monotonic())
         self._event.set()
 
     def reject(self, message: Message, cause: str = "rejected") -> None:
-        """A message that will never be handled: to the dead letters at once, with this cause."""
+        """Send a message that can never be handled to the dead letters, with this cause."""
         self._check()
         self._intake.reject(message, cause, time.monotonic())
         self._event.set()
@@ -146,7 +119,15 @@ class GroupConsumer:
         self, offsets: Mapping[tuple[str, int], int] | None = None, *, sync: bool = True
     ) -> None:
         """Commit what is acknowledged; with `sync` it is in the group's log when this returns.
-        Arguments and errors are those of the consumer for threads."""
+
+        Args:
+            offsets: (topic, queue) → offset: acknowledge everything below it first.
+
+        Raises:
+            GroupError: BEYOND_END, past what was read; or this member is out, or lost a queue.
+            InvalidRequest: an offset below what is committed.
+            TimedOut: the coordinator did not answer; it may be committed.
+        """
         await self.open()
         for (topic, queue), offset in (offsets or {}).items():
             self._intake.skip_to(topic, queue, offset)
@@ -158,44 +139,24 @@ class GroupConsumer:
 
     # Places.
 
-    async def seek(self, topic: str, queue: int, offset: int | str) -> None:
-        """Read a queue on from `offset`, or from its "first" or "last". Commits never go back."""
-        await self.open()
-        self._intake.seek(topic, queue, seek_start(offset))
-
-    async def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
-        """Read a queue on from the messages at or after a message time."""
-        await self.open()
-        self._intake.seek(topic, queue, MessageTime(timestamp_ms))
-
-    def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message of a queue; None while it is looked up."""
-        return self._intake.position(topic, queue)
-
     def committed(self, topic: str, queue: int) -> int:
         """The committed offset of a queue of this consumer, as far as it knows."""
         return self._intake.committed(topic, queue)
 
-    async def pause(self, topic: str, queue: int) -> None:
-        """Give nothing of this queue until `resume`."""
-        await self.open()
-        self._intake.pause(topic, queue)
-
-    async def resume(self, topic: str, queue: int) -> None:
-        """Give messages of this queue again."""
-        await self.open()
-        self._intake.resume(topic, queue)
-        self._event.set()
-
     @property
     def assigned(self) -> bool:
-        """Whether this member has a queue now; as of the consumer for threads."""
+        """True if this member has a queue now. It has none yet when it has just joined and others
+        have all: those of a member that died remain its own until its session ends."""
         with self._member.lock:
             return self._member.assigned
 
     async def wait_assigned(self, timeout_s: float | None = None) -> bool:
         """Wait until this member has a queue, `timeout_s` seconds at most (None: as long as it
-        takes); whether it has one. Errors are those of the consumer for threads."""
+        takes), and return whether it has one. The group's other queues may still come, and go.
+
+        Raises:
+            GroupError: INSTANCE_TAKEN, or another reason why the group does not take this member.
+        """
         await self.open()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -206,33 +167,12 @@ class GroupConsumer:
             left = LOOK_AGAIN_S if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return False
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, LOOK_AGAIN_S)):
-                    await self._event.wait()
-
-    @property
-    def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that this member has now, its group's retries left out."""
-        return self._member.queues()
-
-    def owner_epoch(self, topic: str, queue: int) -> int:
-        """The epoch in which this member has a queue: every owner's is greater than those of all
-        before it, so that others can refuse what an owner of the past writes (a fencing token).
-
-        Raises:
-            UnknownResource: this member does not have the queue at the moment.
-        """
-        return self._member.owner_epoch(topic, queue)
+            await self._event.wait(min(left, LOOK_AGAIN_S))
 
     @property
     def intake(self) -> GroupFetchCollector:
-        """What it was given, for a transaction's `send_offsets`."""
+        """The messages it was given, for a transaction's `send_offsets`."""
         return self._intake
-
-    @property
-    def member_id(self) -> str:
-        """This member's name in its group."""
-        return self._member.options.member_id
 
     # The end.
 
@@ -245,32 +185,14 @@ class GroupConsumer:
         self._event.set()
         if self._opened and self._io.running:
             await run(self._io, CloseMember(self._member, timeout_s))
-            await asyncio.to_thread(self._sink.close)
+            await run_in_thread(self._sink.close)
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
+    def abandon(self) -> None:
+        """Leave the group without waiting."""
+        self._abandoned()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
-    def _check(self) -> None:
-        self._io.check()
-        if self._closed:
-            raise ClientClosed("this consumer is closed: make another with client.consumer()")
-
-    async def _wait(self, timeout_s: float) -> None:
-        due = self._intake.due()
-        if due is not None:
-            timeout_s = min(timeout_s, max(0.0, due - time.monotonic()))
-        self._event.clear()
-        self._member.inbox.wanted = True
-        if not self._member.inbox.arrivals:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._event.wait()
+def _leave(io: IoThread, member: MemberState) -> None:
+    """Let a member leave whose consumer is gone; nothing if it has left."""
+    if io.running:
+        io.submit(CloseMember(member, 0))

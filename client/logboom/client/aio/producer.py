@@ -1,4 +1,9 @@
-"""The producer for asyncio."""
+"""The producer for asyncio.
+
+By hand in both clients: here a send that cannot go at once (its topic is not known, or the buffer is
+full) waits in a queue of this producer, and its future is settled in the loop. The producer for
+threads blocks its caller instead, and its way from `send` to the buffer has no call to spare.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,19 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 
-from logboom.client.aio.bridge import awaited, call_in, run
-from logboom.client.aio.futures import ManyFuture, many
-from logboom.client.aio.transaction import TransactionContext, TransactionPool
+from logboom.client.aio.bridge import OpenContext, run, wait_done
+from logboom.client.aio.futures import ManyFuture, SendFuture, make_future, make_many
+from logboom.client.aio.resource import Scope
+from logboom.client.aio.transaction import Transaction, TransactionPool
 from logboom.client.aio.transactional_sender import TransactionalSender
 from logboom.client.argument_checks import BytesLike
 from logboom.client.delays import Parking, recall_call, was_recalled
-from logboom.client.io_thread import IoThread
-from logboom.client.producer import ABANDON_S
-from logboom.client.producer_options import ProducerOptions
+from logboom.client.io_thread import IoThread, wall_ms
+from logboom.client.producer_options import ABANDON_S, ProducerOptions
 from logboom.client.promise import Promise
 from logboom.client.results import Message, SendResult
 from logboom.client.send.producer_batch import ProducerBatch
@@ -34,32 +37,36 @@ from logboom.client.send.send_buffer import (
     SendBuffer,
 )
 from logboom.client.send.transaction_batches import TransactionBatches
+from logboom.client.send_options import SendManyOptions, SendOptions, check_options
 from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
-Sent: TypeAlias = "asyncio.Future[SendResult]"
 _Late: TypeAlias = tuple[
     str, int | None, Callable[[], "asyncio.Future[Any]"], "asyncio.Future[Any]"
 ]
 
 
-class _ProducerBuffer(SendBuffer[Sent]):
+class _ProducerBuffer(SendBuffer[SendFuture]):
     """A buffer with a clock."""
 
     def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
 
-class Producer:
-    """Sends messages; made by `Client.producer`, for one event loop."""
+class Producer(Scope):
+    """Sends messages; made by `Client.producer`. Any number of tasks of one loop may share it.
+
+    `send` gives messages to their queue in the order of its calls, and they are stored in that
+    order, each once, whatever fails on the way. It opens with `async with` or the first send.
+    """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
         self._buffer = _ProducerBuffer(
-            options, self._future, threading.Lock(), time.monotonic, io.ring
+            options, make_future, threading.Lock(), time.monotonic, io.ring
         )
         io.buffers.add(self._buffer)
         self._late: deque[_Late] = deque()
@@ -73,80 +80,96 @@ class Producer:
         self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
 
     def send(
-        self,
-        topic: str,
-        value: BytesLike | None,
-        *,
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
-        delay_s: float | None = None,
-        deliver_at: datetime | int | None = None,
-    ) -> Sent:
-        """Send one message; the awaitable gives its SendResult. As `logboom.client`'s, but where
-        that blocks for room or for a new topic, this one's awaitable takes longer."""
-        send = partial(
-            self._buffer.send,
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-            delay_s=delay_s,
-            deliver_at=deliver_at,
-        )
-        return self._now_or_late(topic, queue, send, asyncio.Future)
+        self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
+    ) -> SendFuture:
+        """Send one message, and return the awaitable of its SendResult at once.
+
+        The queue is the given one, else that of the key's hash, else one after the other by
+        batches. While more than `buffer_bytes` wait for acknowledgement, and until a new topic is
+        known, messages wait here, in order: the awaitable takes longer.
+
+        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone), nobody
+        reads the message before that time, at most 40 days ahead. It is acknowledged as soon as it
+        is safe; the result then says where it waits, for `recall`. Each such message travels
+        alone: of many, use `send_many`. RocketMQ's levels: `delay_s=delay_level(3)`.
+
+        Args:
+            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as
+                `SendOptions` says.
+
+        Raises:
+            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
+            UnknownResource: no such topic or queue.
+            ClientClosed: the client or the producer was closed, or the process forked.
+        """
+        send = partial(self._buffer.send, topic, value, **options)
+        return self._now_or_late(topic, options, send, asyncio.Future)
 
     def send_many(
         self,
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        *,
-        queue: int | None = None,
-        tags: str | Sequence[str | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-        timestamps_ms: int | Sequence[int] | None = None,
-        delay_s: float | None = None,
-        deliver_at: datetime | int | None = None,
+        **options: Unpack[SendManyOptions],
     ) -> ManyFuture:
-        """Send whole columns; the awaitable gives [(queue, first offset, count)]; the offset is -1
-        of batches that wait for a time, and its `parked` tells where."""
+        """Send whole columns, and return the awaitable of [(queue, first offset, count)] at once.
+
+        Rows go to the given queue, else to that of their key's hash, else all to one queue (the
+        next one each time). They are cut into batches of at most `max_batch_bytes`. With a delay
+        the offset is -1, and `parked` of the awaitable says where the batches wait.
+
+        Args:
+            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as
+                `SendManyOptions` says.
+
+        Raises:
+            InvalidRequest: as `send`; or columns of unequal length.
+        """
 
         def send() -> ManyFuture:
-            piles = self._buffer.send_many(
-                topic,
-                values,
-                keys,
-                queue=queue,
-                tags=tags,
-                headers=headers,
-                timestamps_ms=timestamps_ms,
-                delay_s=delay_s,
-                deliver_at=deliver_at,
-            )
-            return many(piles)
+            return make_many(self._buffer.send_many(topic, values, keys, **options))
 
-        return self._now_or_late(topic, queue, send, ManyFuture)
+        return self._now_or_late(topic, options, send, ManyFuture)
 
     def transaction(
         self, app_id: str | None = None, sequence: int | None = None
-    ) -> TransactionContext:
-        """Begin a transaction: `async with producer.transaction() as txn: txn.send(…)` commits at
-        the end, and aborts on an exception; or `txn = await producer.transaction()`. Arguments and
-        errors are those of `logboom.client`'s producer."""
+    ) -> OpenContext[Transaction]:
+        """Begin a transaction: its messages are published all at once for each queue, and all or
+        nothing across queues and topics. `async with producer.transaction() as txn: txn.send(…)`
+        commits at the end, and aborts on an exception; so does `txn = await
+        producer.transaction()` with `commit` and `abort`.
+
+        Args:
+            app_id: the application whose transaction it is; a process that begins one under the
+                same id fences all others. None: an id that this producer makes up.
+            sequence: each sequence of an application id is committed once, ever, and only ones
+                greater than all before: repeat one whose outcome is unknown, and `duplicate`
+                tells. None: the next.
+
+        Raises:
+            InvalidRequest: a transaction of this application id is open in this client; or an
+                argument is invalid.
+            Refused: FENCED, another process has taken the application id over.
+            TimedOut: no name server answered.
+        """
         self._check()
-        return TransactionContext(self._desk, app_id, sequence)
+        return OpenContext(self._desk.begin(app_id, sequence))
 
     def transactional_sender(
         self, *, group: str, check: Callable[[Message], object]
     ) -> TransactionalSender:
-        """A sender of half messages, as `logboom.client`'s producer has it; `check` may be a
-        coroutine function."""
+        """A sender of half messages (RocketMQ's transactional messages): each is published once a
+        local transaction says so.
+
+        Args:
+            group: the producer group: every sender of it may be asked about any of its messages.
+            check: called with a message whose local transaction never reported its end: "commit",
+                "rollback" or "unknown" (then it is called again, later). May be a coroutine
+                function.
+
+        Raises:
+            InvalidRequest: the name of the group is invalid.
+        """
         self._check()
         inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
         made = TransactionalSender(self._io, inner, group, check, self._timeout_s)
@@ -154,19 +177,11 @@ class Producer:
         return made
 
     @property
-    def buffer(self) -> SendBuffer[Sent]:
-        """What waits for acknowledgement."""
+    def buffer(self) -> SendBuffer[SendFuture]:
+        """The messages that wait for acknowledgement."""
         return self._buffer
 
-    def future_of(self, pile: ProducerBatch, index: int) -> Sent:
-        """The awaitable of one message of a pile."""
-        return self._future(pile, index)
-
-    def runs_of(self, piles: list[ProducerBatch]) -> ManyFuture:
-        """The awaitable of whole piles."""
-        return many(piles)
-
-    async def hurried(self) -> None:
+    async def wait_buffered(self) -> None:
         """Wait until all that was sent is in the buffer, or has failed."""
         if self._hurrying is not None:
             await asyncio.shield(self._hurrying)
@@ -180,7 +195,7 @@ class Producer:
         Raises:
             As `Client.park`.
         """
-        await self.hurried()
+        await self.wait_buffered()
         piles: list[ProducerBatch] = []
         for each in batches:
             await self._find(each[0], each[1])
@@ -189,13 +204,19 @@ class Producer:
         return piles
 
     async def recall(self, sent: SendResult | Parking) -> bool:
-        """Take back what waits for its time, as `logboom.client`'s producer does."""
+        """Take back a message that waits for its time: True if it is never delivered, False if it
+        was released before. Of a `send_many` all messages of the batch are taken back.
+
+        Raises:
+            InvalidRequest: it does not wait.
+            TimedOut: the queue's leader did not answer in time: recall it again.
+        """
         parked = sent if isinstance(sent, Parking) else sent.parked
         answer, _ = await run(self._io, recall_call(parked, self._timeout_s))
         return was_recalled(answer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is piled up now, and wait until it is acknowledged or given up.
+        """Send everything that waits here, and wait until it is acknowledged or given up.
 
         Raises:
             TimedOut: not yet, after `timeout_s` seconds.
@@ -210,7 +231,8 @@ class Producer:
             raise TimedOut(f"not all messages are acknowledged after {timeout_s} s") from None
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end; a second call does nothing."""
+        """Flush, then end; a second call does nothing. Messages that are not acknowledged after
+        `timeout_s` seconds (None: the delivery time-out) fail with ClientClosed."""
         if self._closed:
             return
         for sender in list(self._senders):
@@ -227,17 +249,11 @@ class Producer:
             if self._io.running and self._opening is not None:
                 await run(self._io, CloseProducer(self._buffer))
 
-    async def __aenter__(self) -> Self:
+    async def _enter(self) -> None:
         await self._open()
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close(None if kind is None else ABANDON_S)
+    async def _leave(self, error: BaseException | None) -> None:
+        await self.close(None if error is None else ABANDON_S)
 
     # Opening, and sends that cannot go at once.
 
@@ -248,11 +264,20 @@ class Producer:
         await asyncio.shield(self._opening)
 
     def _now_or_late(
-        self, topic: str, queue: int | None, send: Callable[[], F], kind: type[F]
+        self,
+        topic: str,
+        options: SendOptions | SendManyOptions,
+        send: Callable[[], F],
+        kind: type[F],
     ) -> F:
         self._check()
+        queue = options.get("queue")
         if not self._late and self._knows(topic, queue) and not self._buffer.full:
             return send()
+        if kind is ManyFuture:
+            check_options("Producer.send_many", options, SendManyOptions)
+        else:
+            check_options("Producer.send", options, SendOptions)
         future = kind(loop=asyncio.get_running_loop())
         self._late.append((topic, queue, send, future))
         if self._hurrying is None or self._hurrying.done():
@@ -283,6 +308,10 @@ class Producer:
                 await self._room()
                 sent = send()
             except LogboomError as error:
+                parks = self._buffer.parks
+                if parks is not None and parks.error is None:
+                    # The buffer knows nothing of this message, and the commit must fail with it.
+                    parks.error = error
                 if not future.done():
                     future.set_exception(error)
             else:
@@ -299,32 +328,7 @@ class Producer:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    await awaited(room)
-
-    @staticmethod
-    def _future(pile: ProducerBatch, index: int) -> Sent:
-        """A future of the running loop; all of a pile are settled by one call into it."""
-        loop = asyncio.get_running_loop()
-        future: Sent = loop.create_future()
-        if pile.attached is None:
-            pile.attached = []
-            pile.add_callback(lambda: call_in(loop, _settle, pile))
-        pile.attached.append((index, future))
-        return future
-
-
-def _settle(pile: ProducerBatch) -> None:
-    for index, future in pile.attached:
-        if future.done():
-            continue
-        if pile.error is not None:
-            future.set_exception(pile.error)
-        else:
-            first = pile.get()
-            offset = first + index if first >= 0 else -1
-            place = (pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
-            future.set_result(SendResult(*place))
-    pile.attached = None
+                    await wait_done(room)
 
 
 def _copy(future: asyncio.Future[Any], sent: asyncio.Future[Any]) -> None:

@@ -1,20 +1,24 @@
-"""The push consumer for asyncio: a coroutine that is called with the messages of a group."""
+"""The push consumer for asyncio: a listener that is called with the messages of a group.
+
+By hand in both clients: here listeners are tasks that one task hands out, and those of the push
+consumer for threads are run by worker threads that take their messages themselves.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from logboom.client.aio.bridge import call_in, run
+from logboom.client.aio.bridge import Event, call_user, run, run_in_thread
+from logboom.client.aio.resource import Resource
 from logboom.client.calls import FindTopic
 from logboom.client.fetch.fetch_buffer import FetchBuffer, WakeFetch
+from logboom.client.group_ownership import GroupOwnership
 from logboom.client.groups.failed_messages import FailedMessages
 from logboom.client.groups.member import CloseMember, MemberOptions, MemberState, OpenMember
 from logboom.client.groups.offsets_file import OffsetsFile
@@ -37,11 +41,14 @@ from logboom.wire.errors import ClientClosed, LogboomError
 LOG = logging.getLogger("logboom.client")
 
 
-class PushConsumer:
+class PushConsumer(GroupOwnership, Resource):
     """Calls a listener (a coroutine function, or a plain one that does not wait) as a member of a
-    group; made by `Client.push_consumer`, for one event loop. It begins with `async with` or
-    `open`; results, retries and limits are those of the push consumer for threads, with tasks in
-    their stead."""
+    group; made by `Client.push_consumer`. It begins with `async with` or `open`.
+
+    A message is committed when the listener returned None or True. If it raises, or returns False
+    or `Later(seconds)`, the message comes again, and after the group's `max_attempts` goes to the
+    dead letters.
+    """
 
     def __init__(
         self,
@@ -61,11 +68,10 @@ class PushConsumer:
         self._with_context = takes_context(listener)
         self._timeout_s = timeout_s
         self._create_topics = create_topics
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._event = Event()
         self._ended = asyncio.Event()
-        inbox = FetchBuffer(options.prefetch_bytes, lambda: call_in(self._loop, self._event.set))
-        self._member = MemberState(options, inbox, threading.RLock(), lane_fetches(push), store)
+        inbox = FetchBuffer(options.prefetch_bytes, self._event.set)
+        super().__init__(MemberState(options, inbox, threading.RLock(), lane_fetches(push), store))
         self._sink = RetryPublisher(io, timeout_s)
         failures = FailedMessages(self._member, time.monotonic, self._sink)
         self._dispatcher = PushDispatcher(self._member, push, io.submit, failures)
@@ -108,9 +114,7 @@ class PushConsumer:
             busy = len(self._tasks) >= self._push.threads
             inbox.wanted = not busy
             if busy or not inbox.arrivals:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(sleep):
-                        await self._event.wait()
+                await self._event.wait(sleep)
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -141,9 +145,7 @@ class PushConsumer:
         self, work: ListenerTask, given: object, messages: list[Message], context: tuple[Any, ...]
     ) -> None:
         try:
-            result = self._listener(given, *context)
-            if inspect.isawaitable(result):
-                result = await result
+            result = await call_user(self._listener, given, *context)
         except asyncio.CancelledError:
             for message in messages:
                 work.fail(message, 0, "cancelled")
@@ -171,27 +173,8 @@ class PushConsumer:
         self._event.set()
 
     @property
-    def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that this member has now, its group's retries left out."""
-        return self._member.queues()
-
-    def owner_epoch(self, topic: str, queue: int) -> int:
-        """The epoch in which this member has a queue: every owner's is greater than those of all
-        before it, so that others can refuse what an owner of the past writes (a fencing token).
-
-        Raises:
-            UnknownResource: this member does not have the queue at the moment.
-        """
-        return self._member.owner_epoch(topic, queue)
-
-    @property
-    def member_id(self) -> str:
-        """This member's name in its group."""
-        return self._member.options.member_id
-
-    @property
     def handled(self) -> int:
-        """How many messages the listener got."""
+        """Number of messages that the listener was given."""
         return self._dispatcher.handled
 
     @property
@@ -204,9 +187,12 @@ class PushConsumer:
         """Why the group does not take this member any more; None: it does."""
         return self._member.error
 
-    async def wait(self) -> None:
-        """Wait until the consumer is closed, by another task."""
-        await self._ended.wait()
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the consumer is closed (by another task); False after `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._ended.wait()
+        return self._ended.is_set()
 
     # The end.
 
@@ -229,16 +215,4 @@ class PushConsumer:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._io.running:
-                await asyncio.to_thread(self._sink.close)
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+                await run_in_thread(self._sink.close)

@@ -1,21 +1,17 @@
-"""The consumer of a subscription for asyncio."""
+"""The consumer of a subscription: the broker decides what it gets."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
-from typing import Self
+import weakref
+from collections.abc import Iterable
+from typing import Final
 
-from logboom.client.admin import wall_ms
-from logboom.client.aio.bridge import call_in, drive, run
-from logboom.client.consumer import LOOK_AGAIN_S
-from logboom.client.io_thread import IoThread
+from logboom.client.aio.bridge import drive, run, run_in_thread
+from logboom.client.aio.reader import Reader
+from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.results import Message
 from logboom.client.retry_publisher import RetryPublisher
-from logboom.client.subscription_consumer import CLOSE_S
 from logboom.client.subscriptions.reader_pair import ReaderPair, find_topics
 from logboom.client.subscriptions.subscriber_state import (
     CloseSubscriber,
@@ -24,94 +20,96 @@ from logboom.client.subscriptions.subscriber_state import (
     SubscriberOptions,
     SubscriberState,
 )
-from logboom.wire.errors import ClientClosed, InvalidRequest
+
+CLOSE_S: Final = 5.0
+"""Seconds that `close` waits for its acknowledgements to be confirmed."""
 
 
-class SubscriptionConsumer:
-    """Reads what its subscription gives it; made by `Client.subscribe`, for one event loop. One
-    task reads at a time. The methods are those of `logboom.client.SubscriptionConsumer`."""
+class SubscriptionConsumer(Reader):
+    """Reads what its subscription gives it; made by `Client.subscribe`. One task reads at a time;
+    `ack` and `nack` may be called by any.
+
+    What is acknowledged never comes again, whoever consumes; what is not comes again after `nack`,
+    after the subscription's `ack_timeout_s`, or when this consumer is gone.
+    """
+
+    _made_by = "client.subscribe()"
 
     def __init__(
         self, io: IoThread, options: SubscriberOptions, timeout_s: float, *, create_topics: bool
     ) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
+        super().__init__(io, timeout_s)
         self._create_topics = create_topics
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
         self._options = options
         self._sink = RetryPublisher(io, timeout_s)
         self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
-        self._opened = False
-        self._closed = False
+        # A consumer that nobody holds any longer must not keep what it has.
+        self._abandoned = weakref.finalize(self, _leave, io, self._readers.subscribers)
+        self._abandoned.atexit = False
 
     def _subscriber(self, options: SubscriberOptions) -> SubscriberState:
-        return SubscriberState(
-            options, lambda: call_in(self._loop, self._event.set), threading.RLock()
-        )
+        return SubscriberState(options, self._event.set, threading.RLock())
 
-    async def open(self) -> None:
-        """Find the topic and attach; `async with` and the first read do it too.
-
-        Raises:
-            LogboomError: what `subscribe` raises.
-        """
-        self._check()
-        if self._opened:
-            return
+    async def _open(self) -> None:
         create = self._create_topics
         flow = find_topics(self._options, wall_ms(), self._timeout_s, create=create)
         await drive(self._io, flow)
         for subscriber in self._readers.subscribers:
             await run(self._io, OpenSubscriber(subscriber, self._timeout_s))
-        self._opened = True
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
-        await self.open()
-        while not self._closed:
-            self._io.check()
-            taken = self._readers.take(1)
-            if taken:
-                yield taken[0]
-            else:
-                await self._wait(LOOK_AGAIN_S)
+    # Reading.
 
-    async def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`."""
-        if max_messages < 1:
-            raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
-        await self.open()
-        deadline = self._loop.time() + timeout_s
-        while True:
-            self._check()
-            taken = self._readers.take(max_messages)
-            left = deadline - self._loop.time()
-            if taken or left <= 0:
-                return taken
-            await self._wait(min(left, LOOK_AGAIN_S))
+    def _take(self, limit: int) -> list[Message]:
+        return self._readers.take(limit)
+
+    def _expect(self) -> bool:
+        self._readers.want()
+        return self._readers.waiting
+
+    # Settling.
 
     def ack(self, given: Message | Iterable[Message]) -> None:
-        """Done with a message, or several: they never come again, to anybody."""
+        """Done with a message, or several: they never come again, to anybody. Told to the brokers
+        within some milliseconds; `flush` waits for it.
+
+        Raises:
+            InvalidRequest: one was not delivered to this consumer, or is settled already.
+        """
         self._check()
         self._readers.ack(given)
 
     def ack_cumulative(self, message: Message) -> None:
-        """Done with a message and all before it in its queue (exclusive and failover)."""
+        """Done with a message and all before it in its queue (exclusive and failover).
+
+        Raises:
+            InvalidRequest: it was not delivered to this consumer; or the subscription is shared.
+        """
         self._check()
         self._readers.ack_cumulative(message)
 
     def nack(
         self, given: Message | Iterable[Message], delay_s: float = 60.0, *, cause: str = ""
     ) -> None:
-        """Messages are to come again, in `delay_s` seconds, to this consumer or another."""
+        """Messages are to come again, in `delay_s` seconds, to this consumer or another. Of an
+        exclusive or failover subscription, all that follow in the queue wait and come again too.
+
+        Raises:
+            InvalidRequest: one was not delivered to this consumer, or is settled; or such a delay.
+        """
         self._check()
         self._readers.nack(given, delay_s, cause)
 
     def retry(
         self, given: Message | Iterable[Message], delay_s: float | None = None, *, cause: str = ""
     ) -> None:
-        """Messages are to come again by way of the subscription's retry topic."""
+        """Messages are to come again by way of the subscription's retry topic, in `delay_s` seconds
+        (None: 10 s after the first attempt, and longer each time): their time outlasts whatever
+        happens to brokers, and holds up no other message of their keys. After `max_attempts` they
+        become dead letters. They are acknowledged once the copies are safe.
+
+        Raises:
+            InvalidRequest: the subscription has no `max_attempts`; or as `nack`.
+        """
         self._check()
         self._readers.retry(given, delay_s, cause)
 
@@ -143,44 +141,33 @@ class SubscriptionConsumer:
 
     @property
     def active(self) -> dict[int, bool]:
-        """Queue → whether this consumer is the one that gets its messages, as last heard."""
+        """Queue → whether this consumer is the one that gets its messages, as last heard (of
+        exclusive and failover; of the others always)."""
         places = self._readers.subscribers[0].places
         return {queue: place.active for queue, place in places.items()}
 
+    # The end.
+
     async def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Wait up to `timeout_s` for acknowledgements to be confirmed, and go. A second call does
-        nothing."""
+        """Wait up to `timeout_s` for acknowledgements to be confirmed, and go: what is not
+        acknowledged is delivered to others at once. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         self._event.set()
         if self._io.running:
             # Copies on their way are waited for: what they are copies of is acknowledged then.
-            await asyncio.to_thread(self._sink.close)
+            await run_in_thread(self._sink.close)
             for subscriber in self._readers.subscribers:
                 await run(self._io, CloseSubscriber(subscriber, timeout_s))
 
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
+    def abandon(self) -> None:
+        """Leave the subscription without waiting."""
+        self._abandoned()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
-    def _check(self) -> None:
-        self._io.check()
-        if self._closed:
-            raise ClientClosed("this consumer is closed: make another with client.subscribe()")
-
-    async def _wait(self, timeout_s: float) -> None:
-        self._event.clear()
-        self._readers.want()
-        if not self._readers.waiting:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._event.wait()
+def _leave(io: IoThread, subscribers: list[SubscriberState]) -> None:
+    """Let a consumer go that nobody holds any longer; nothing if it has gone."""
+    if io.running:
+        for subscriber in subscribers:
+            io.submit(CloseSubscriber(subscriber, 0.0))

@@ -1,20 +1,22 @@
-"""Transactions for asyncio."""
+"""Transactions: messages that are published all at once, or not at all."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Unpack
 
-from logboom.client.admin import wall_ms
 from logboom.client.aio.bridge import drive
+from logboom.client.aio.futures import ManyFuture, SendFuture, make_future, make_many
+from logboom.client.aio.resource import Scope
 from logboom.client.argument_checks import BytesLike
-from logboom.client.io_thread import IoThread
+from logboom.client.groups.group_collector import GroupFetchCollector
+from logboom.client.io_thread import IoThread, wall_ms
 from logboom.client.producer_options import ProducerOptions
 from logboom.client.send.producer_batch import ignored
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send_options import ColumnOptions, MessageOptions
 from logboom.client.transactions.applications import ApplicationIdPool, check_chosen, opened
 from logboom.client.transactions.consumed_offsets import Offsets
 from logboom.client.transactions.transaction_work import (
@@ -24,120 +26,143 @@ from logboom.client.transactions.transaction_work import (
 )
 from logboom.wire.errors import LogboomError
 
-if TYPE_CHECKING:
-    from logboom.client.aio.futures import ManyFuture
-    from logboom.client.aio.group_consumer import GroupConsumer
-    from logboom.client.aio.producer import Producer, Sent
-
 LOG = logging.getLogger("logboom.client")
 
 
-class Transaction(TransactionBase):
-    """As `logboom.client`'s; `commit` and `abort` are awaited."""
+class TransactionProducer(Protocol):
+    """The producer under a transaction, which sends for one at a time."""
 
-    def __init__(self, desk: TransactionPool, inner: Producer, work: TransactionWork) -> None:
-        self._desk = desk
-        self._inner = inner
-        super().__init__(work)
-        self._given_back = False
+    @property
+    def buffer(self) -> SendBuffer[Any]:
+        """What waits for acknowledgement."""
 
     def send(
-        self,
-        topic: str,
-        value: BytesLike | None,
-        *,
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
-    ) -> Sent:
-        """Send one message; nobody reads it before the commit. The awaitable need not be awaited:
-        the commit waits for all, and fails with the first that failed."""
-        self._work.check_room()
-        if self._work.duplicate:
-            return self._inner.future_of(ignored(topic, queue, 1), 0)
-        sent = self._inner.send(
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-        )
-        sent.add_done_callback(self._look)
-        return sent
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
+    ) -> SendFuture:
+        """Send one message."""
 
     def send_many(
         self,
         topic: str,
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
-        *,
-        queue: int | None = None,
-        tags: str | Sequence[str | None] | None = None,
-        headers: Sequence[Mapping[str, bytes] | None] | None = None,
-        timestamps_ms: int | Sequence[int] | None = None,
+        **options: Unpack[ColumnOptions],
     ) -> ManyFuture:
-        """Send whole columns; as `send`."""
+        """Send whole columns."""
+
+    async def wait_buffered(self) -> None:
+        """Wait until all that was sent is in the buffer, or has failed."""
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end."""
+
+
+class OffsetSource(Protocol):
+    """A consumer whose offsets a transaction may commit."""
+
+    @property
+    def intake(self) -> GroupFetchCollector:
+        """The messages it was given."""
+
+
+class Transaction(TransactionBase, Scope):
+    """Messages of any topics that are published all, by `commit`, or not at all; made by
+    `Producer.transaction`.
+
+    Leaving an `async with` commits, or aborts on an exception.
+    """
+
+    def __init__(
+        self, desk: TransactionPool, inner: TransactionProducer, work: TransactionWork
+    ) -> None:
+        self._desk = desk
+        self._inner = inner
+        super().__init__(work)
+        self._given_back = False
+
+    def send(
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
+    ) -> SendFuture:
+        """Send one message; nobody reads it before the commit. As `Producer.send`, but the result
+        has no offset: the message gets one when it is released.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it was committed or aborted.
+            InvalidRequest: as `Producer.send`; TOO_LARGE also if the transaction is.
+        """
         self._work.check_room()
         if self._work.duplicate:
-            return self._inner.runs_of([ignored(topic, queue, len(values))])
-        sent = self._inner.send_many(
-            topic,
-            values,
-            keys,
-            queue=queue,
-            tags=tags,
-            headers=headers,
-            timestamps_ms=timestamps_ms,
-        )
-        sent.add_done_callback(self._look)
-        return sent
+            return make_future(ignored(topic, options.get("queue"), 1), 0)
+        return self._inner.send(topic, value, **options)
 
-    def send_offsets(self, group: str | GroupConsumer, offsets: Offsets) -> None:
-        """Commit offsets of a group with this transaction, as `logboom.client`'s does."""
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        **options: Unpack[ColumnOptions],
+    ) -> ManyFuture:
+        """Send whole columns; as `Producer.send_many`, and `send` here."""
+        self._work.check_room()
+        if self._work.duplicate:
+            return make_many([ignored(topic, options.get("queue"), len(values))])
+        return self._inner.send_many(topic, values, keys, **options)
+
+    def send_offsets(self, group: str | OffsetSource, offsets: Offsets) -> None:
+        """Commit offsets of a group with this transaction; do not acknowledge them otherwise.
+
+        Args:
+            group: a consumer that is a member: what it was given counts only while it has the
+                queues. Or the name of a group without members.
+            offsets: the messages that this transaction has used; or (topic, queue) → the offset
+                after the last of them.
+
+        If the transaction aborts, such a consumer reads on from where its group is.
+
+        Raises:
+            GroupError: NOT_OWNER, the queue went to another member; BEYOND_END.
+            InvalidRequest: of messages: some before them are in no transaction.
+        """
         self._work.check_room()
         self._work.offsets.add(group, offsets)
 
     async def commit(self) -> None:
-        """Publish everything; done when every queue has released it. The errors are those of
-        `logboom.client.transaction.Transaction.commit`."""
+        """Publish everything; returns when every queue has released it. A second call does nothing.
+
+        Raises:
+            TransactionError: TRANSACTION_ABORTED: it took longer than the brokers wait (15 min).
+            Refused: FENCED: another producer has begun to work under this application id.
+            GroupError: what `send_offsets` named went to another member.
+            TimedOut: with a field `decided`: it is committed, and a queue is late. Without: nobody
+                answered, and it may be committed; `commit` again, or begin again with the same
+                application id and sequence, which is then a duplicate if it was.
+            LogboomError: why something could not be sent. In all other cases nothing is published.
+        """
         try:
-            await self._inner.hurried()
+            await self._inner.wait_buffered()
             await self._desk.commit(self._work)
         finally:
             await self._ended()
 
     async def abort(self) -> None:
-        """Publish nothing; the errors are those of `logboom.client`'s."""
+        """Publish nothing. A second call does nothing.
+
+        Raises:
+            TransactionError: TRANSACTION_CLOSED, it is committed.
+            TimedOut: no name server answered. What was not committed before never will be.
+        """
         try:
             await self._desk.abort(self._work)
         finally:
             await self._ended()
-
-    def _look(self, sent: asyncio.Future[Any]) -> None:
-        """One that could not even be given to the buffer (an unknown topic) spoils the commit."""
-        error = None if sent.cancelled() else sent.exception()
-        if isinstance(error, LogboomError) and self._work.parks.error is None:
-            self._work.parks.error = error
 
     async def _ended(self) -> None:
         if self._work.over and not self._given_back:
             self._given_back = True
             await self._desk.take_back(self._work)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    async def _leave(self, error: BaseException | None) -> None:
+        if error is None:
             if self._work.state != "aborted":
                 await self.commit()
             return
@@ -149,51 +174,28 @@ class Transaction(TransactionBase):
                 LOG.warning("a transaction is aborted later than now: %s", fault)
 
 
-class TransactionContext:
-    """What `Producer.transaction` returns: `await` it, or enter it with `async with`."""
-
-    def __init__(self, desk: TransactionPool, app_id: str | None, sequence: int | None) -> None:
-        self._desk = desk
-        self._asked = (app_id, sequence)
-        self._made: Transaction | None = None
-
-    def __await__(self) -> Generator[Any, None, Transaction]:
-        return self._desk.begin(*self._asked).__await__()
-
-    async def __aenter__(self) -> Transaction:
-        self._made = await self._desk.begin(*self._asked)
-        return self._made
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._made is not None:
-            await self._made.__aexit__(kind, error, trace)
-
-
 class TransactionPool:
-    """The transactions of one producer, as `logboom.client.transaction` has it."""
+    """The transactions of one producer: application ids of its own, and what sends for them."""
 
     def __init__(
         self,
         io: IoThread,
         options: ProducerOptions,
         timeout_s: float,
-        make: Callable[[ProducerOptions], Producer],
+        make: Callable[[ProducerOptions], TransactionProducer],
     ) -> None:
+        """`make` opens a producer that sends for one application at a time."""
         self._io = io
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
         self._own = ApplicationIdPool(io.member_id)
-        self._idle: dict[str, Producer] = {}
-        self._open: dict[int, tuple[TransactionWork, Producer]] = {}
+        self._idle: dict[str, TransactionProducer] = {}
+        """By application id: what sent for it last, and has nothing under way."""
+        self._open: dict[int, tuple[TransactionWork, TransactionProducer]] = {}
 
     async def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
-        """Begin a transaction."""
+        """Begin a transaction; the errors are those of `Producer.transaction`."""
         if app_id is None:
             name, gone = self._own.take(wall_ms())
             for idle in [self._idle.pop(other) for other in gone if other in self._idle]:
@@ -202,7 +204,7 @@ class TransactionPool:
             check_chosen(app_id)
             name = app_id
         application = self._io.applications.take(name)
-        inner: Producer | None = None
+        inner: TransactionProducer | None = None
         work: TransactionWork | None = None
         try:
             await drive(self._io, opened(application, wall_ms(), self._timeout_s))

@@ -1,20 +1,20 @@
-"""Half messages for asyncio: park, run the local transaction, tell its end; and answer checks."""
+"""Half messages: park, run the local transaction, report its end; and answer checks."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import inspect
 import logging
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Any, Final, Protocol, Unpack
 
-from logboom.client.aio.bridge import call_in, drive
+from logboom.client.aio.bridge import Event, Worker, call_user, drive, get_result
+from logboom.client.aio.futures import SendFuture
+from logboom.client.aio.resource import Resource
 from logboom.client.argument_checks import BytesLike
 from logboom.client.delays import Parking
 from logboom.client.io_thread import IoThread
 from logboom.client.results import Message
+from logboom.client.send.send_buffer import SendBuffer
+from logboom.client.send_options import MessageOptions
 from logboom.client.transactions.half_check_poller import CloseChecks, HalfMessageQueue, OpenChecks
 from logboom.client.transactions.half_messages import (
     HalfSendResult,
@@ -32,21 +32,40 @@ from logboom.wire.errors import ClientClosed, TimedOut
 from logboom.wire.frames import Frame
 from logboom.wire.transactions import UndecidedBatch
 
-if TYPE_CHECKING:
-    from logboom.client.aio.producer import Producer
-
 LOG = logging.getLogger("logboom.client")
 
+LOOK_AGAIN_S: Final = 1.0
+"""How often the answering of checks looks whether its client still runs."""
+CLOSE_S: Final = 5.0
+"""Seconds that `close` waits for a check that runs."""
 
-class TransactionalSender:
-    """As `logboom.client`'s; checks are answered by a task of the loop that made it."""
+
+class HalfProducer(Protocol):
+    """The producer under a sender of half messages, which sends for it alone."""
+
+    @property
+    def buffer(self) -> SendBuffer[Any]:
+        """What waits for acknowledgement."""
+
+    def send(
+        self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
+    ) -> SendFuture:
+        """Send one message."""
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end."""
+
+
+class TransactionalSender(Resource):
+    """Sends half messages; made by `Producer.transactional_sender`. Any number of tasks may share
+    one."""
 
     def __init__(
         self,
         io: IoThread,
-        inner: Producer,
+        inner: HalfProducer,
         group: str,
-        check: Callable[[Message], Any],
+        check: Callable[[Message], object],
         timeout_s: float,
     ) -> None:
         self._io = io
@@ -55,39 +74,37 @@ class TransactionalSender:
         self._timeout_s = timeout_s
         inner.buffer.parks = half_parks(group)
         inner.buffer.alone = True
-        loop = asyncio.get_running_loop()
-        self._wanted = asyncio.Event()
-        self._checks = HalfMessageQueue(group, lambda: call_in(loop, self._wanted.set))
+        self._event = Event()
+        self._checks = HalfMessageQueue(group, self._event.set)
         self._closed = False
         io.submit(OpenChecks(self._checks))
-        self._task = loop.create_task(self._run())
+        self._worker = Worker("logboom-checks", self._run)
 
     async def send(
         self,
         topic: str,
         value: BytesLike | None,
         *,
-        local: Callable[[Message], Any],
-        key: BytesLike | None = None,
-        tag: str | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        timestamp_ms: int | None = None,
-        queue: int | None = None,
+        local: Callable[[Message], object],
+        **options: Unpack[MessageOptions],
     ) -> HalfSendResult:
-        """Park a message, run `local` (a function or a coroutine function) with it, and publish or
-        drop it as that says. The errors are those of `logboom.client`'s."""
+        """Park a message, run `local` with it, and publish or drop it as that says.
+
+        Args:
+            local: the local transaction: returns "commit", "rollback" or "unknown"
+                (`Resolution`). It runs once the message is safe. If it raises, the message stays in
+                doubt, and `check` is asked; the exception goes on to the caller.
+
+        Raises:
+            InvalidRequest: as `Producer.send`; or what `local` returned is none of the three.
+            TransactionError: TRANSACTION_CLOSED: somebody decided otherwise before, e.g. a check.
+            LogboomError: the message could not be parked; `local` was not called.
+        """
         if self._closed:
             raise ClientClosed("this sender is closed: make another with transactional_sender()")
-        sent = await self._inner.send(
-            topic,
-            value,
-            key=key,
-            tag=tag,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-            queue=queue,
-        )
-        said = await _said(local, message_of(sent, value, key, tag, headers))
+        sent = await get_result(self._inner.send(topic, value, **options))
+        key, tag, headers = options.get("key"), options.get("tag"), options.get("headers")
+        said = await call_user(local, message_of(sent, value, key, tag, headers))
         return await self._end(parked_of(sent), resolution_of(said, "a local transaction"))
 
     async def _end(self, parked: Parking, resolution: Resolution) -> HalfSendResult:
@@ -107,44 +124,28 @@ class TransactionalSender:
     # Checks.
 
     async def _run(self) -> None:
-        while not self._closed:
-            await self._wanted.wait()
-            self._wanted.clear()
+        while not self._closed and self._io.running:
+            await self._event.wait(LOOK_AGAIN_S)
+            self._event.clear()
             while self._checks.arrivals and not self._closed:
                 await self._answer(*self._checks.arrivals.popleft())
 
     async def _answer(self, half: UndecidedBatch, batch: Frame) -> None:
         try:
-            said = await _said(self._check, half_message(half, batch))
+            said = await call_user(self._check, half_message(half, batch))
             await self._end(place_of_half(half), resolution_of(said, "a check"))
-        # The user's code may raise anything: the broker asks again, and the task must go on.
+        # The user's code may raise anything: the broker asks again, and the others must be answered.
         except Exception:
             LOG.exception("the check of a half message in %s/%s failed", half.topic, half.queue)
 
-    async def close(self) -> None:
-        """Answer no more checks; a running one is cancelled. A second call does nothing."""
+    async def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Answer no more checks, and wait up to `timeout_s` for a running one. A second call does
+        nothing."""
         if self._closed:
             return
         self._closed = True
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        self._event.set()
         if self._io.running:
             self._io.submit(CloseChecks(self._checks))
-        await self._inner.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-async def _said(function: Callable[[Message], Any], message: Message) -> object:
-    said = function(message)
-    return await said if inspect.isawaitable(said) else said
+            await self._inner.close()
+        await self._worker.join(timeout_s)

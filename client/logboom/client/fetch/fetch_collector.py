@@ -238,3 +238,18 @@ def check_start(start: object) -> Start:
     """
     found = start_of(start)
     return MessageTime(found) if isinstance(found, int) else found
+
+
+def seek_start(offset: int | str) -> Start:
+    """Check what `seek` is given.
+
+    Raises:
+        InvalidRequest: it is neither an offset nor the name of an end.
+    """
+    if offset == "first":
+        return "first"
+    if offset == "last":
+        return "last"
+    if type(offset) is int:
+        return offset
+    raise InvalidRequest(f'seek takes an offset, "first" or "last", not {offset!r}')

@@ -35,7 +35,7 @@ class TopicSelection:
         self._topics = list(dict.fromkeys(topics))
         self._queues = None if queues is None else sorted(set(queues))
         self._start = start
-        self._wanted = wanted
+        self.wanted = wanted
         self._uncommitted = uncommitted
         self._compacted = compacted
         self._counts: dict[str, int] = {}
@@ -68,7 +68,7 @@ class TopicSelection:
             wanted += [((name, number), "first" if read else self._start) for number in numbers]
         if wanted and not self._share:
             self._share = max(LOW_SHARE, inbox.prefetch_bytes // len(wanted))
-        tags, text = tags_of(self._wanted), text_of(self._wanted)
+        tags, text = tags_of(self.wanted), text_of(self.wanted)
         fetches = []
         for (name, number), start in wanted:
             fetch = QueueFetch(name, number, start, inbox, self._share, tags)

@@ -1,0 +1,79 @@
+"""Waiting for news of many queues at once: one held pull at each leader.
+
+A hold stays at its leader over several waits, so that waiting again costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from logboom.client.aio.bridge import Event
+from logboom.client.calls import Answer, AskLeader
+from logboom.client.fetch.fetch_collector import TopicQueue
+from logboom.client.io_thread import IoThread
+from logboom.client.promise import Promise
+from logboom.wire.messages import Pull, Pulled, WireMessage
+
+HOLD_MS: Final = 10_000
+"""How long a leader holds a question."""
+SLACK_S: Final = 3.0
+"""Seconds beyond the hold before an unanswered question is asked again."""
+
+
+class Lookout:
+    """Waits until one of several queues has something new; made by `Client.lookout`. One task
+    waits at a time."""
+
+    def __init__(self, io: IoThread) -> None:
+        self._io = io
+        self._holds: dict[TopicQueue, tuple[int, Promise[Answer]]] = {}
+        self._news = Event()
+
+    async def wait(self, ends: Mapping[TopicQueue, int], timeout_s: float) -> bool:
+        """Wait up to `timeout_s` for a message at or behind one of the offsets.
+
+        True: there is one, or a queue could not be asked and is worth a look; False: none came.
+        """
+        deadline = time.monotonic() + timeout_s
+        for place in self._holds.keys() - ends.keys():
+            del self._holds[place]
+        while True:
+            self._io.check()
+            self._news.clear()
+            if any(self._look(place, offset) for place, offset in ends.items()):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0 or not await self._news.wait(left):
+                return False
+
+    def _look(self, place: TopicQueue, offset: int) -> bool:
+        """Whether a queue has news; if not, a question is under way afterwards."""
+        known = self._holds.get(place)
+        if known is not None and known[0] == offset:
+            outcome = known[1]
+            if not outcome.done:
+                return False
+            if outcome.error is not None or _tells(outcome.get(), offset):
+                del self._holds[place]
+                return True
+        self._ask(place, offset)
+        return False
+
+    def _ask(self, place: TopicQueue, offset: int) -> None:
+        topic, queue = place
+
+        def message(left: int) -> WireMessage:
+            # One byte: of what is there, a single batch comes.
+            return Pull(0, left, topic, queue, offset, 1, min(HOLD_MS, left), 1)
+
+        call = AskLeader(topic, queue, message, HOLD_MS / 1000 + SLACK_S)
+        self._holds[place] = (offset, call.outcome)
+        call.outcome.add_callback(self._news.set)
+        self._io.submit(call)
+
+
+def _tells(answer: Answer, offset: int) -> bool:
+    message = answer[0]
+    return not isinstance(message, Pulled) or message.max_offset > offset

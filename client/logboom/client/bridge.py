@@ -1,0 +1,108 @@
+"""Waiting in threads: everything in which the two clients differ by more than `await`.
+
+By hand, because `logboom.client.aio.bridge` has the same names for event loops: one builds on
+threads and locks, the other on tasks and futures.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from threading import Event, Lock
+from threading import RLock as ReaderLock
+from typing import Any, Protocol, TypeVar
+
+from logboom.client.flows import Flow
+from logboom.client.futures import wait
+from logboom.client.io_thread import IoThread
+from logboom.client.promise import Promise
+from logboom.client.resource import Resource
+from logboom.wire.errors import LogboomError
+
+__all__ = [
+    "Event",
+    "Lock",
+    "ReaderLock",
+    "Worker",
+    "begin",
+    "call_user",
+    "drive",
+    "get_result",
+    "run",
+    "run_in_thread",
+    "stop",
+    "wait_done",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R", bound=Resource)
+
+
+class _Future(Protocol[T_co]):
+    """What `send` returns."""
+
+    def result(self) -> T_co:
+        """Wait for the result."""
+
+
+class Worker:
+    """A thread that runs beside its owner until it is stopped."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait up to `timeout_s` for its end; do nothing in the thread itself."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+
+def wait_done(outcome: Promise[Any]) -> None:
+    """Wait until an outcome is done, with a value or an error."""
+    wait(outcome)
+
+
+def get_result(future: _Future[T]) -> T:
+    """Wait for a future of a producer, and return its result."""
+    return future.result()
+
+
+def run(io: IoThread, call: Any) -> Any:
+    """Submit a call to the core, wait for its outcome, and return its value."""
+    return io.run(call)
+
+
+def drive(io: IoThread, flow: Flow[T]) -> T:
+    """Run a flow: each of its calls is waited for here."""
+    return io.drive(flow)
+
+
+def stop(io: IoThread) -> None:
+    """End the core's thread."""
+    io.stop()
+
+
+def run_in_thread(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that blocks: there is no loop here that it could hold up."""
+    return function(*args)
+
+
+def call_user(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a user's function."""
+    return function(*args)
+
+
+def begin(resource: R) -> R:
+    """Open something at once.
+
+    Raises:
+        LogboomError: it could not be opened, and keeps nothing.
+    """
+    try:
+        resource.open()
+    except LogboomError:
+        resource.abandon()
+        raise
+    return resource
