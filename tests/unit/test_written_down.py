@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
@@ -30,8 +32,9 @@ PROMISE = re.compile(r"(?<![\w.%#/-])(P\d{1,2})\b")
 HEADING = re.compile(r'^<a id="(\w+)"></a>\n### ([A-Z]\d+) \S', re.MULTILINE)
 BREAK = re.compile(r"([QRGTWP]\d+)\b.*?:", re.DOTALL)
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
-FOREIGN = {"ErrorIfExists"}
+FOREIGN = {"ErrorIfExists", "Transport"}
 """Names of other projects."""
+MAX_SHORT_TEXT = 60
 LINK = re.compile(r"\[[^\]\[]*\]\(([^)\s]+)\)")
 
 
@@ -128,10 +131,42 @@ def test_names_of_files_and_code_exist() -> None:
             found = True
             if re.fullmatch(r"[\w/-]+(?:\.py|\.c|/)", code):
                 path = f"/{code.rstrip('/')}"
+                portion = page.stem.partition("-")[0] if "/" not in code else ""
+                begin = f"/{portion}/" if portion in CODE else "/"
                 whole = f"/{code.partition('/')[0]}/logboom{path}"
-                found = whole in files or any(file.endswith(path) for file in files)
+                found = whole in files or any(
+                    file.startswith(begin) and file.endswith(path) for file in files
+                )
             elif re.fullmatch(r"[A-Z][a-z]+(?:[A-Z]\w*)+|_?[a-z]+(?:_[a-z0-9]+)+", code):
                 found = code in known
             if not found:
                 missing.add(f"{page.name}: {code}")
+    assert missing == set()
+
+
+def test_names_in_docstrings_and_comments_exist() -> None:
+    """Backticked files, dotted names, CamelCase and snake_case: as names or short texts of the code."""
+    names = {*dir(builtins), *FOREIGN}
+    prose: list[tuple[str, str]] = []
+    for path in SOURCES:
+        with path.open("rb") as file:
+            for token in tokenize.tokenize(file.readline):
+                if token.type == tokenize.NAME:
+                    names.add(token.string)
+                elif token.type in (tokenize.STRING, tokenize.COMMENT):
+                    prose.append((str(path.relative_to(ROOT)), token.string))
+                    if token.type == tokenize.STRING and len(token.string) < MAX_SHORT_TEXT:
+                        names.update(re.findall(r"\w+", token.string))
+    stems = {path.stem for path in SOURCES}
+    missing = set()
+    for where, text in prose:
+        for code in re.findall(r"`([^`\n]+)`", text):
+            if re.fullmatch(r"[\w/]+\.py", code):
+                found = any(str(path).endswith(f"/{code}") for path in SOURCES)
+            elif re.fullmatch(r"[A-Z][a-z]+\w*|_?[a-z]+(_[a-z0-9]+)+|[A-Za-z_]\w*(\.\w+)+", code):
+                found = set(code.split(".")) <= names | stems
+            else:
+                continue
+            if not found:
+                missing.add(f"{where}: {code}")
     assert missing == set()

@@ -1,6 +1,6 @@
 """Reading queues ahead of their reader: one long poll per queue at its leader.
 
-What arrives goes to the reader's `Inbox` until the queue's share of the prefetch bound is used up.
+What arrives goes to the reader's `FetchBuffer` until the queue's share of the prefetch bound is used up.
 A position only goes forward by what was read (SAFETY Q8): after a fail-over the new leader may
 not know yet how far readers were, and then we wait for it.
 """

@@ -1,6 +1,6 @@
 """One queue of a consumer of a subscription: what came and waits, what is handed out, what is settled.
 
-`Subscriber` has the lock under which all of this is touched.
+`SubscriberState` has the lock under which all of this is touched.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 | name            | is                                                                           |
 |-----------------|------------------------------------------------------------------------------|
 | `identity.json` | format, node and cluster: readable by an operator                            |
-| `db/`           | RocksDB (`store.py`); the store id is in there, so that it goes with the data |
+| `db/`           | RocksDB (`rocks_storage.py`); holds the store id, which goes with the data    |
 | `synced`        | number of the last write that was synced, written after each sync; there from |
 |                 | the beginning: a store without it cannot prove that all synced data is there  |
 | `suspect`       | present from a start that could not prove that all synced data is there, until |
@@ -28,7 +28,7 @@ from logboom.wire.validation import crc32c
 FORMAT: Final = 2
 """Version of the folder's layout and of the layouts of keys and values; a newer one is refused, an
 older one becomes this one when it is opened. 2: released batches may stand without their body
-(`borrowed.py`)."""
+(`body_references.py`)."""
 NEWEST: Final = 3
 """The newest version that is read. A folder gets 3 when a recovery of it leaves entries that stand for
 lost messages (`salvage/`), which programs that know 2 take for damage."""

@@ -3,15 +3,15 @@
 | family | key                                        | value                                      |
 |--------|--------------------------------------------|--------------------------------------------|
 | log    | topic id u32, queue u32, offset u64, side u32 | the stamped entry (`wire.batch`), or     |
-|        |                                            | what `borrowed.py` leaves of it            |
-| state  | topic id u32, queue u32, `q`               | `records.QueueRecord`                      |
-| state  | topic id u32, queue u32, `e`               | `records.encode_epochs`                    |
-| state  | topic id u32, queue u32, `b`, …            | see `borrowed.py`                          |
+|        |                                            | what `body_references.py` leaves of it     |
+| state  | topic id u32, queue u32, `q`               | `log_state.LogState`                       |
+| state  | topic id u32, queue u32, `e`               | `log_state.encode_epochs`                  |
+| state  | topic id u32, queue u32, `b`, …            | see `body_references.py`                   |
 | state  | topic id u32, queue u32, any other letter  | the broker's own                           |
 | index  | topic id u32, queue u32, letter, …         | see `index.py`                             |
-| parked | topic id u32, queue u32, letter, …         | see `parked/rows.py`, `decided_rows.py`    |
+| parked | topic id u32, queue u32, letter, …         | see `parked_rows.py`, `decision_rows.py`   |
 | cursor | topic id u32, queue u32, letter, …         | see `cursor_rows.py`                       |
-| compact | topic id u32, queue u32, letter, …        | see `compaction/rows.py`                      |
+| compact | topic id u32, queue u32, letter, …        | see `compaction_rows.py`                   |
 
 A position in a log is (offset, side): a batch of n at (o, s) moves the end to (o + n, 0), a control
 entry at (o, s) to (o, s + 1). Topic ids are never used twice.

@@ -2,18 +2,19 @@
 
 A core reads synchronously and never writes: it returns a `WriteSet` in its effects, the skin (or
 the simulation) applies it, unsynced, and later reports `Synced`. What a turn stages is not visible
-to reads of that turn. `store.py` is the RocksDB body; the simulated one loses what was not synced. Both read `log` by way of `borrowed.py`.
+to reads of that turn. `rocks_storage.py` is the RocksDB body; the simulated one
+loses what was not synced. Both read `log` by way of `body_references.py`.
 
 Families (all keys and values are bytes; key layouts stand in `keys.py`):
 
 | family  | holds                                                                              |
 |---------|------------------------------------------------------------------------------------|
 | log     | every queue's entries: batches and control entries; read they are always whole     |
-| state   | what a queue knows of its log: `records.QueueRecord`, epochs, producer windows     |
+| state   | what a queue knows of its log: `log_state.LogState`, epochs, producer windows      |
 | parked  | which batches wait, and until when, derived below the HW (Q12)                     |
 | cursor  | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`      |
 | index   | time and key index, derived below the HW (Q12)                                     |
-| compact | what is the latest of its key, derived below the HW (Q12): `compaction/rows.py`       |
+| compact | what is the latest of its key, derived below the HW (Q12): `compaction_rows.py`       |
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ Behind (topic id, queue):
 | `d`, due i64, offset u64, side u32 | nothing: what waits for a time, in the order of these times |
 | `p`, offset u64, side u32       | due i64, bytes u32, where it was parked first (offset u64,     |
 |                                 | side u32), of what waits for a decision also whose (see        |
-|                                 | `decided_rows`): all that is parked in the order of the log    |
+|                                 | `decision_rows`): all that is parked in the order of the log    |
 | `m`, offset u64, side u32       | offset u64, side u32: parked first there, it now waits here    |
 | `r`, offset u64, side u32       | nothing: parked first there, it was recalled                   |
 
-What waits for a decision has the rows of `decided_rows` besides, and no `d`. The batch itself stays
+What waits for a decision has the rows of `decision_rows` besides, and no `d`. The batch itself stays
 in the log, at its position: retention keeps what is parked.
 """
 

@@ -19,7 +19,7 @@ from logboom.wire.head import BatchHead
 from logboom.wire.messages import Pull
 
 PULL_UNITS: Final = 500_000
-"""Units of work (`wire.filters.Budget`, some 0.1 µs) that one pull may cost at the broker."""
+"""Units of work (`wire.filters.ScanBudget`, some 0.1 µs) that one pull may cost at the broker."""
 OPENED_BYTES: Final = 8 * 1024 * 1024
 """Plain bytes of a batch past which it is not opened here: that alone would hold up the loop."""
 OPENED_MESSAGES: Final = 100_000

@@ -29,7 +29,7 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.messages import Pull, Pulled
 
 SLICE_UNITS: Final = 20_000
-"""Units of work (`wire.filters.Budget`) of one scan in one turn: some two milliseconds."""
+"""Units of work (`wire.filters.ScanBudget`) of one scan in one turn: some two milliseconds."""
 SLICE_BYTES: Final = 1024 * 1024
 """Bytes of entries that one scan reads in one turn, about."""
 TURN_UNITS: Final = 40_000

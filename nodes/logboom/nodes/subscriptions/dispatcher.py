@@ -1,10 +1,9 @@
 """A dispatcher: decides which consumer of a subscription gets what of one queue.
 
 Pure: `handle(event, now)` returns what to send and what to write down. What is here is the same for
-all types of subscription: who is attached, permits, what is sent. What consumers hold, acknowledge
-and give back is in `dispatch_custody`. The types are in `dispatch_single`, `dispatch_shared` and `dispatch_keys`; `dispatchers.made` makes one.
-
-What the consumers of a subscription hold: until it is acknowledged, or comes again.
+all types of subscription: who is attached, permits, what is sent, and what consumers hold until it is
+acknowledged or delivered again. The types are in `single_active_dispatcher`, `shared_dispatcher` and
+`key_shared_dispatcher`; `active_subscription.make_dispatcher` makes one.
 """
 
 from __future__ import annotations

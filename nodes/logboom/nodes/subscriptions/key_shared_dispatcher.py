@@ -5,7 +5,7 @@ moves while its old owner holds messages of it is *draining*: what follows waits
 are acknowledged or came back. What waits is counted (`look_ahead`), so that one consumer that is
 stuck does not stop the others before that much of its own has piled up. Messages of slots that
 nobody's sticky range covers wait uncounted, as bits: they hold nobody up. All of that is in
-`dispatch_lines`; here is what is read and sent.
+`key_shared_backlog`; here is what is read and sent.
 """
 
 from __future__ import annotations
