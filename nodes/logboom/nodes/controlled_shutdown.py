@@ -5,39 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.cluster.registration import Registration
-from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica_roles import ReplicaRoles
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import CommandResult, StepDown
-from logboom.wire.routes import Routes
 
 PATIENCE: Final = 3.0
 """Seconds that handing over may take; after that the node ends all the same."""
 
 
-class ControlledShutdown:
+class ControlledShutdown(Service):
     """Follows a stop from the wish to the end."""
 
     def __init__(
-        self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        roles: ReplicaRoles,
-        registration: Registration,
-        proposals: ProposalQueue,
-        coordinating: Callable[[], int],
+        self, context: BrokerContext, roles: ReplicaRoles, coordinating: Callable[[], int]
     ) -> None:
         """`coordinating` says how many groups this broker coordinates."""
         self.wanted = False
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
         self._roles = roles
-        self._registration = registration
-        self._proposals = proposals
+        self._registration = context.registration
+        self._proposals = context.proposals
         self._coordinating = coordinating
         self._until = float("inf")
         self._asking = False
@@ -55,7 +45,7 @@ class ControlledShutdown:
         """Do what is next, if a stop is under way."""
         if not self.wanted or self._last_token is not None:
             return
-        if (self._roles.led or self._coordinating()) and turn.mono < self._until:
+        if (self._queues.led or self._coordinating()) and turn.mono < self._until:
             if self._handed_over is None:
                 self._ask(turn)
                 return
@@ -75,7 +65,7 @@ class ControlledShutdown:
         self._handed_over = result.version
         self.step(turn)
 
-    def fenced(self) -> None:
+    def fenced(self, turn: BrokerTurn) -> None:
         """The instance epoch is over, and the wish to step down with it."""
         self._asking = False
 

@@ -7,28 +7,23 @@ from typing import Final
 
 import msgspec
 
-from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compactor import Compactor
-from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.log_state import LogState
 from logboom.nodes.log.retention import RetentionPolicy, plan_removal, stage_removal
+from logboom.nodes.parking.relocation import ParkedRelocator
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.replica_roles import ReplicaRoles
 from logboom.nodes.replication.isr_keeper import IsrKeeper
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import ControlKind
-from logboom.wire.name_servers import NameServers
-from logboom.wire.routes import Routes
 
 ROUND_INTERVAL_S: Final = 0.5
 """Seconds between two rounds."""
@@ -45,49 +40,31 @@ SURELY_IDLE: Final = 3_600.0
 once that is set ahead, and whoever sends a batch again does so sooner."""
 
 
-class Maintenance:
+class Maintenance(Service):
     """Rounds over the queues."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        routes: Routes,
-        roles: ReplicaRoles,
+        context: BrokerContext,
         feeder: ReplicateHandler,
         producing: ProduceHandler,
-        damages: ReplicaRepair,
         isr: IsrKeeper,
         fetching: ReplicaFetchers,
-        links: PeerConnections,
-        servers: NameServers,
-        stats: Statistics,
-        carry: Callable[[Replica, RetentionPolicy, BrokerTurn], bool],
-        retell: Callable[[Replica, BrokerTurn], None],
-        compacting: Compactor,
+        trimmer: LogTrimmer,
     ) -> None:
-        """`carry` moves what is parked out of the way of retention, a little: whether it did.
-        `retell` tells cursors anew that are in its way."""
-        self._config = config
-        self._queues = queues
-        self._routes = routes
-        self._roles = roles
+        self._config = context.config
+        self._queues = context.queues
+        self._links = context.links
+        self._servers = context.servers
+        self._stats = context.stats
         self._feeder = feeder
         self._producing = producing
-        self._damages = damages
         self._isr = isr
         self._fetching = fetching
-        self._links = links
-        self._servers = servers
-        self._stats = stats
-        self._carry = carry
-        self._retell = retell
-        self._compacting = compacting
+        self._trimmer = trimmer
         self.next_at = float("-inf")
         """Monotonic time of the next round."""
         self._last_turn = float("inf")
-        self._retention_at = float("-inf")
-        self._to_trim: list[QueueKey] = []
         self._producers_at = float("inf")
         self._idle: dict[tuple[QueueKey, int, Position], float] = {}
         """Idle producers of a queue, with where their last batch is → since when they were found so."""
@@ -101,11 +78,15 @@ class Maintenance:
         if away > STALL_S:
             self._stats.count("absences")
             self._feeder.forgive(now, away)
-            for replica in self._roles.led.values():
+            for replica in self._queues.led.values():
                 assert replica.leading is not None
                 for progress in replica.leading.followers.values():
                     progress.forgive(now, away)
         self._last_turn = now
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return self.next_at
 
     def step(self, turn: BrokerTurn) -> None:
         """One round, if it is time."""
@@ -114,7 +95,7 @@ class Maintenance:
         self.next_at = turn.mono + ROUND_INTERVAL_S
         heard = self._feeder.heard()
         period = self._config.out_of_sync_ms / 1000
-        for replica in self._roles.led.values():
+        for replica in self._queues.led.values():
             leading = replica.leading
             assert leading is not None
             self._producing.expire(leading, turn.mono)
@@ -124,7 +105,7 @@ class Maintenance:
                     self._isr.shrink(replica, slow)
             if len(leading.isr) < len(leading.replicas):
                 self._grow(replica, leading, heard, turn.mono, period)
-        self._retain(turn)
+        self._trimmer.step(turn)
         self._expire_producers(turn)
         self._hang_up(turn)
 
@@ -146,9 +127,64 @@ class Maintenance:
     def _hang_up(self, turn: BrokerTurn) -> None:
         self._links.keep_only({*self._servers.endpoints, *self._fetching.endpoints()}, turn)
 
-    def _retain(self, turn: BrokerTurn) -> None:
-        if not self._to_trim and turn.mono >= self._retention_at:
-            self._retention_at = turn.mono + self._config.retention_check_ms / 1000
+    def _expire_producers(self, turn: BrokerTurn) -> None:
+        if self._producers_at == float("inf"):
+            self._producers_at = turn.mono + PRODUCERS_EVERY
+        if turn.mono < self._producers_at:
+            return
+        self._producers_at = turn.mono + PRODUCERS_EVERY
+        before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
+        found, self._idle = self._idle, {}
+        for replica in self._queues.led.values():
+            if replica.leading is None or not may_append(replica, replica.leading):
+                continue
+            gone: list[int] = []
+            for producer, last in replica.windows.idle(before_ms).items():
+                idle = (replica.key, producer, last)
+                self._idle[idle] = since = found.get(idle, turn.mono)
+                if turn.mono - since >= SURELY_IDLE and len(gone) < EXPIRED_AT_ONCE:
+                    gone.append(producer)
+            if gone:
+                self._forget_producers(replica, gone, turn)
+
+    def _forget_producers(self, replica: Replica, producers: list[int], turn: BrokerTurn) -> None:
+        body = msgspec.msgpack.encode(producers)
+        replica.append_control(
+            ControlKind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
+        )
+        self._queues.touch(replica)
+        self._feeder.appended(replica)
+
+
+class LogTrimmer:
+    """Retention: removes the old entries of all queues, some queues at a time."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        feeder: ReplicateHandler,
+        damages: ReplicaRepair,
+        compacting: Compactor,
+        retell: Callable[[Replica, BrokerTurn], None],
+    ) -> None:
+        """`retell` tells cursors anew that are in the way of retention."""
+        self._config = context.config
+        self._queues = context.queues
+        self._routes = context.routes
+        self._stats = context.stats
+        self._feeder = feeder
+        self._damages = damages
+        self._compacting = compacting
+        self._carrying = ParkedRelocator(context, feeder.appended)
+        self._retell = retell
+        self._at = float("-inf")
+        """When the next look begins."""
+        self._to_trim: list[QueueKey] = []
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Look through the next queues, if it is time."""
+        if not self._to_trim and turn.mono >= self._at:
+            self._at = turn.mono + self._config.retention_check_ms / 1000
             self._to_trim = list(self._queues.replicas)
         share, self._to_trim = self._to_trim[:SHARE], self._to_trim[SHARE:]
         for key in share:
@@ -185,7 +221,7 @@ class Maintenance:
                 start = Position(record.start)
                 replica.parked.trim(start, turn.writes, self._queues.storage)
                 replica.borrowing.trim(start, turn.writes, self._queues.storage)
-            carried = record is None and self._carry(replica, keep, turn)
+            carried = record is None and self._carrying.carry(replica, keep, turn)
         except DamagedEntry as error:
             self._damages.found(replica, error)
             return False
@@ -198,7 +234,7 @@ class Maintenance:
         self._queues.touch(replica)
         self._stats.count("trims")
         if replica.role == "leader":
-            self._feeder.hw_moved(replica, turn.mono)
+            self._feeder.hw_moved(replica, turn)
             self._retell(replica, turn)
         return True
 
@@ -232,34 +268,6 @@ class Maintenance:
             return None
         stage_removal(turn.writes, *replica.key, record, replica.index)
         return record
-
-    def _expire_producers(self, turn: BrokerTurn) -> None:
-        if self._producers_at == float("inf"):
-            self._producers_at = turn.mono + PRODUCERS_EVERY
-        if turn.mono < self._producers_at:
-            return
-        self._producers_at = turn.mono + PRODUCERS_EVERY
-        before_ms = turn.now.wall_ms - self._config.producer_expiry_ms
-        found, self._idle = self._idle, {}
-        for replica in self._roles.led.values():
-            if replica.leading is None or not may_append(replica, replica.leading):
-                continue
-            gone: list[int] = []
-            for producer, last in replica.windows.idle(before_ms).items():
-                idle = (replica.key, producer, last)
-                self._idle[idle] = since = found.get(idle, turn.mono)
-                if turn.mono - since >= SURELY_IDLE and len(gone) < EXPIRED_AT_ONCE:
-                    gone.append(producer)
-            if gone:
-                self._forget_producers(replica, gone, turn)
-
-    def _forget_producers(self, replica: Replica, producers: list[int], turn: BrokerTurn) -> None:
-        body = msgspec.msgpack.encode(producers)
-        replica.append_control(
-            ControlKind.PRODUCER_EXPIRY, body, turn.now.wall_ms, turn.writes, self._queues.cache
-        )
-        self._queues.touch(replica)
-        self._feeder.appended(replica)
 
 
 def may_append(replica: Replica, leading: Leadership) -> bool:

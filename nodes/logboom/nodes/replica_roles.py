@@ -6,57 +6,45 @@ Leadership is acted upon only while registered, from metadata at least as new as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
-from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
-from logboom.wire.routes import Routes
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.view import QueueView, TopicView
 
 
-class ReplicaRoles:
+class ReplicaRoles(Service):
     """Gives each replica its role."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        registration: Registration,
+        context: BrokerContext,
         producing: ProduceHandler,
         pulling: PullHandler,
         feeder: ReplicateHandler,
         fetching: ReplicaFetchers,
         damages: ReplicaRepair,
-        stats: Statistics,
-        recount: Callable[[Replica], None],
     ) -> None:
-        """`recount` is called when a queue's HW may move."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._registration = registration
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._registration = context.registration
+        self._stats = context.stats
         self._producing = producing
         self._pulling = pulling
         self._feeder = feeder
         self._fetching = fetching
         self._damages = damages
-        self._stats = stats
-        self._recount = recount
         self._swept = False
         self.closed = False
         """The node is about to end: nothing is led any more."""
-        self.led: dict[tuple[int, int], Replica] = {}
-        """What this broker leads."""
 
     @property
     def _may_follow(self) -> bool:
@@ -81,8 +69,27 @@ class ReplicaRoles:
     def resign(self, turn: BrokerTurn) -> None:
         """The instance epoch is over: nothing is led any more."""
         self._swept = False
-        for replica in list(self.led.values()):
+        for replica in list(self._queues.led.values()):
             self._none(replica, turn)
+
+    def fenced(self, turn: BrokerTurn) -> None:
+        """Lead nothing any more."""
+        self.resign(turn)
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Give the queues of changed topics their roles."""
+        self.apply(topics, turn)
+
+    def figures(self, now: float) -> Figures:
+        """Return how many replicas there are here, and how many lead."""
+        led = self._queues.led.values()
+        return {
+            "replicas": len(self._queues.replicas),
+            "leading": len(led),
+            "under_replicated": sum(
+                len(r.leading.isr) < len(r.leading.replicas) for r in led if r.leading is not None
+            ),
+        }
 
     def apply_all(self, turn: BrokerTurn) -> None:
         """Give every queue its role anew."""
@@ -162,14 +169,14 @@ class ReplicaRoles:
             # After an unclean election the windows may know of more than the log holds.
             replica.windows.cut(replica.end)
             replica.parked.rewind()
-            self.led[replica.key] = replica
+            self._queues.led[replica.key] = replica
             self._stats.count("leaderships")
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
             self._feeder.role_changed(replica, turn)
             self._pulling.role_changed(replica, turn)
         else:
             leading.take_view(view, topic.config, self._routes.version, turn.mono)
-        self._recount(replica)
+        self._queues.recount(replica)
 
     def _follow(
         self, replica: Replica, leader: str, endpoint: str, epoch: int, turn: BrokerTurn
@@ -203,7 +210,7 @@ class ReplicaRoles:
             return
         replica.leading = None
         replica.role, replica.leader = "none", None
-        self.led.pop(replica.key, None)
+        self._queues.led.pop(replica.key, None)
         self._producing.lost(replica, leading, turn)
         self._feeder.role_changed(replica, turn)
         self._pulling.role_changed(replica, turn)

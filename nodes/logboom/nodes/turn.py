@@ -1,11 +1,12 @@
-"""What one turn of the broker gathers: its time, its effects, its writes."""
+"""One turn of the broker: its time, its effects and its writes, and what takes part in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from logboom.nodes.log.storage import WriteSet
-from logboom.wire.acceptor import error_frames
+from logboom.wire.acceptor import PeerSession, error_frames
 from logboom.wire.actor import Effects, Instant, PeerAddress, Send
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame, encode
@@ -15,13 +16,15 @@ from logboom.wire.messages import WireMessage
 class BrokerTurn:
     """One call of `Broker.handle`."""
 
-    __slots__ = ("mono", "now", "out", "read", "untaken", "writes")
+    __slots__ = ("batches", "mono", "now", "out", "read", "untaken", "writes")
 
     def __init__(self, now: Instant) -> None:
         self.now = now
         self.mono = now.mono
         self.out = Effects()
         self.writes = WriteSet()
+        self.batches: Sequence[Frame] = ()
+        """The batches of the request that is being served."""
         self.read = 0
         """Bytes of batches read for pulls."""
         self.untaken: dict[PeerAddress, int] = {}
@@ -37,3 +40,44 @@ class BrokerTurn:
         """Answer request `number` with an error; 0 wants no answer."""
         if number:
             self.out.sends.append(Send(address, error_frames(number, error)))
+
+
+Handler: TypeAlias = Callable[[PeerSession, Any, BrokerTurn], None]
+"""Serves one request of a peer."""
+Figures: TypeAlias = Mapping[str, int | str]
+"""Figures of STATS by their names."""
+
+
+class Service(Protocol):
+    """A part of the broker that takes part in its turns.
+
+    The broker calls the services in one fixed order. Every method has a default that does nothing.
+    """
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of the requests that this part serves, by type."""
+        return {}
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Do what the clock says is due; called in every turn, after its events."""
+        return
+
+    def deadline(self) -> float:
+        """Return the monotonic time at which a turn is wanted; infinity if none is."""
+        return float("inf")
+
+    def fenced(self, turn: BrokerTurn) -> None:
+        """Drop everything that was under way under the instance epoch, which has ended."""
+        return
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Follow the metadata: these topics and groups changed or were removed."""
+        return
+
+    def synced(self, token: int, turn: BrokerTurn) -> None:
+        """Continue what waits for the disk: all turns up to `token` are on it."""
+        return
+
+    def figures(self, now: float) -> Figures:
+        """Return this part's figures for STATS, at a monotonic time."""
+        return {}

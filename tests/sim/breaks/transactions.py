@@ -71,7 +71,7 @@ def drops_by_its_own_clock(patch: Patch) -> None:
     """T2: a leader drops what waits too long for its decision."""
     step = DecisionExecutor.step
 
-    def nobody_asks(self: OrphanAborter, _led: Iterable[Replica], turn: BrokerTurn) -> None:
+    def nobody_asks(self: OrphanAborter, turn: BrokerTurn) -> None:
         self.next_at = turn.mono + 1.0
 
     def drops(self: DecisionExecutor, turn: BrokerTurn) -> None:

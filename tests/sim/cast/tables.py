@@ -245,7 +245,7 @@ class Tables:
             if isinstance(core, Broker):
                 replica = core.queues.by_name.get((TABLE.topic, 0))
                 if replica is not None and replica.role != "none":
-                    found.append((machine.name, replica, core.storage))
+                    found.append((machine.name, replica, core.queues.storage))
         return found
 
     def compare(self) -> None:

@@ -118,6 +118,11 @@ CONSTANTS: Final[Mapping[str, tuple[int, ...]]] = {
 }
 """Constants of modules, under the names by which these look them up."""
 MOVED: Final[Mapping[str, str]] = {
+    NODES + "broker.DECISIONS_AT_ONCE": NODES + "broker_parts.DECISIONS_AT_ONCE",
+    NODES + "broker.GROUP_COMMANDS_AT_ONCE": NODES + "groups.group_coordinator.COMMANDS_AT_ONCE",
+    NODES + "broker.INDEXED_AT_ONCE": NODES + "settlement.INDEXED_AT_ONCE",
+    NODES + "broker.LOOKED_AT_ONCE": NODES + "settlement.MAX_INDEX_CHECKS",
+    NODES + "broker.REPORTED_AT_ONCE": NODES + "replication.replica_repair.TAILS_AT_ONCE",
     NODES + "compaction.changes.MOST_THINNED": NODES + "replica.compaction_update.MOST_THINNED",
     NODES + "compaction.compacting.TURN_UNITS": NODES + "compaction.compactor.TURN_UNITS",
     NODES + "compaction.copies.PAGE_BYTES": NODES + "compaction.survivor_copies.PAGE_BYTES",

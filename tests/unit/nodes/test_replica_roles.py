@@ -110,7 +110,7 @@ def test_without_a_leader_a_queue_is_neither_led_nor_followed() -> None:
     rig.lead()
     rig.lead(2, leader=None)
     replica = rig.replica()
-    assert (replica.role, replica.leading, rig.broker.roles.led) == ("none", None, {})
+    assert (replica.role, replica.leading, rig.broker.queues.led) == ("none", None, {})
     client = rig.client()
     client.ask(produce(), [batch()])
     with pytest.raises(NotLeader):

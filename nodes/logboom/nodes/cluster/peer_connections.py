@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.errors import LogboomError
 from logboom.wire.frames import Frame
 from logboom.wire.hello import Identity
@@ -18,7 +18,7 @@ Answered: TypeAlias = Callable[[Reply, BrokerTurn], None]
 """Called once with the end of a request."""
 
 
-class PeerConnections:
+class PeerConnections(Service):
     """The sessions with other nodes; each answer is passed to the callback of its request."""
 
     def __init__(self, identity: Identity, rng: random.Random) -> None:
@@ -51,12 +51,12 @@ class PeerConnections:
         """Take frames from a node that this broker dialled."""
         self._hand_out(self._sessions.receive(endpoint, frames, turn.out, turn.mono), turn)
 
-    def tick(self, turn: BrokerTurn) -> None:
+    def step(self, turn: BrokerTurn) -> None:
         """Ping, redial and expire what is due."""
         self._hand_out(self._sessions.tick(turn.out, turn.mono), turn)
 
     def deadline(self) -> float:
-        """Time of the next `tick`; infinity if none is needed."""
+        """Return when `step` is wanted next; infinity if never."""
         wanted = self._sessions.deadline()
         return float("inf") if wanted is None else wanted
 

@@ -7,14 +7,15 @@ lives, it registers again, under a new incarnation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from logboom.nodes.cluster.lease import Lease
 from logboom.nodes.cluster.peer_connections import PeerConnections
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.config import HEARTBEAT, BrokerConfig
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.config import HEARTBEAT
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.commands import CommandResult, RegisterBroker
 from logboom.wire.messages import Heartbeat, HeartbeatGranted
 from logboom.wire.name_servers import NameServers
@@ -24,26 +25,34 @@ RETRY: Final = 0.1
 """Seconds before a heartbeat that found no raft leader is sent again."""
 
 
-class Registration:
+class RegistrationHost(Protocol):
+    """What a registration requires of its broker."""
+
+    def on_registered(self, turn: BrokerTurn) -> None:
+        """Begin to work under a new instance epoch."""
+
+    def on_fenced(self, turn: BrokerTurn) -> None:
+        """Stop all work under the instance epoch, which has ended."""
+
+    def on_version(self, version: int, turn: BrokerTurn) -> None:
+        """Take note of the metadata version that a granted heartbeat names."""
+
+    def unheard(self, now: float) -> list[str]:
+        """Return the brokers that should replicate from this one and are silent."""
+
+
+class Registration(Service):
     """Registration, heartbeats and the lease that they grant."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store_id: str,
-        suspect: bool,
-        incarnation: str,
+        command: RegisterBroker,
         links: PeerConnections,
         servers: NameServers,
         proposals: ProposalQueue,
-        on_registered: Callable[[BrokerTurn], None],
-        on_fenced: Callable[[BrokerTurn], None],
-        on_version: Callable[[int, BrokerTurn], None],
-        unheard: Callable[[float], list[str]],
+        host: RegistrationHost,
     ) -> None:
-        """`on_registered` follows each new instance epoch, `on_fenced` each loss of one;
-        `on_version` gets the metadata version that each grant names; `unheard` tells at a
-        monotonic time which brokers should replicate from this one and are silent."""
+        """`command` registers this process; each attempt numbers its incarnation, and dates it."""
         self.lease = Lease()
         self.instance_epoch = -1
         """Of this registration; -1: not registered."""
@@ -51,17 +60,11 @@ class Registration:
         """Metadata version from which on leadership may be acted upon (Q2)."""
         self.refusal = ""
         """Why the name server will not have this broker, if so."""
-        self._config = config
-        self._store_id = store_id
-        self._suspect = suspect
-        self._incarnation = incarnation
+        self._command = command
         self._links = links
         self._servers = servers
         self._proposals = proposals
-        self._on_registered = on_registered
-        self._on_fenced = on_fenced
-        self._on_version = on_version
-        self._unheard = unheard
+        self._host = host
         self._attempts = 0
         self._asking = False
         self._heartbeat_at = 0.0
@@ -87,29 +90,31 @@ class Registration:
             return float("inf") if self._registering else self._register_at
         return float("inf") if self._asking else self._heartbeat_at
 
-    def fenced(self, turn: BrokerTurn) -> None:
-        """The name server no longer knows this instance: nothing may be led any more."""
+    def end(self, turn: BrokerTurn) -> None:
+        """End the instance epoch, which the name server no longer knows, and register again."""
         if not self.registered:
             return
         self.instance_epoch = self.version = -1
         self.lease.end()
         self._proposals.drop_all()
-        self._on_fenced(turn)
+        self._host.on_fenced(turn)
         self._register_at = turn.mono
         self.step(turn)
+
+    def figures(self, now: float) -> Figures:
+        """Return whether this process is registered, and its lease."""
+        return {
+            "lease": int(self.lease.holds(now)),
+            "registered": int(self.registered),
+            "instance_epoch": self.instance_epoch,
+            "refusal": self.refusal,
+        }
 
     def _register(self, turn: BrokerTurn) -> None:
         self._attempts += 1
         self._registering = True
-        command = RegisterBroker(
-            self._config.id,
-            self._store_id,
-            f"{self._incarnation}-{self._attempts}",
-            self._config.advertise,
-            self._config.zone,
-            self._suspect,
-            turn.now.wall_ms,
-        )
+        incarnation = f"{self._command.incarnation}-{self._attempts}"
+        command = replace(self._command, incarnation=incarnation, time_ms=turn.now.wall_ms)
         self._proposals.propose(command, self._registered, turn)
 
     def _registered(self, result: CommandResult, turn: BrokerTurn) -> None:
@@ -122,16 +127,15 @@ class Registration:
         self.instance_epoch = result.value
         self.version = result.version
         self._heartbeat_at = turn.mono
-        self._on_registered(turn)
+        self._host.on_registered(turn)
         self.step(turn)
 
     def _beat(self, turn: BrokerTurn) -> None:
         self._asking = True
         sent_at, epoch = turn.mono, self.instance_epoch
         endpoint = self._servers.leader()
-        message = Heartbeat(
-            0, int(HEARTBEAT * 1000), self._config.id, epoch, self._unheard(sent_at)
-        )
+        silent = self._host.unheard(sent_at)
+        message = Heartbeat(0, int(HEARTBEAT * 1000), self._command.broker, epoch, silent)
         self._links.request(
             endpoint,
             message,
@@ -150,9 +154,9 @@ class Registration:
             self._servers.accepted(endpoint)
             self.lease.granted(sent_at, reply.message.lease_ms, reply.message.version)
             self._heartbeat_at = sent_at + HEARTBEAT
-            self._on_version(reply.message.version, turn)
+            self._host.on_version(reply.message.version, turn)
         elif reply.error is not None and reply.error.code == "FENCED":
-            self.fenced(turn)
+            self.end(turn)
         elif reply.error is not None and self._servers.refused(endpoint, reply.error):
             self._heartbeat_at = turn.mono
         else:

@@ -12,7 +12,7 @@ from typing import Final
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
 from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.disk.disk_space import SpaceGauge
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import Note
 from logboom.wire.commands import CommandResult, ReportRoom
 
@@ -22,7 +22,7 @@ RETRY_S: Final = 5.0
 """Seconds after which a report that was refused is repeated: an older name server knows none."""
 
 
-class RoomReports:
+class RoomReports(Service):
     """Reports whether this broker's disk takes writes."""
 
     def __init__(
@@ -55,6 +55,16 @@ class RoomReports:
             return
         if self._registration.registered and turn.mono >= self._retry_at:
             self._report(not self._reported, turn)
+
+    def figures(self, now: float) -> Figures:
+        """Return how much room the disk has."""
+        self._space.check(now)
+        return {
+            "free_bytes": self._space.free,
+            "disk_bytes": self._space.total,
+            "reserve_bytes": self._space.reserve,
+            "disk_full": int(self._space.full),
+        }
 
     def _wanted(self, now: float) -> bool:
         """What the name servers should know."""

@@ -7,19 +7,18 @@ be read is damage of the replica like any other (Q14).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.compaction import compaction_pass
 from logboom.nodes.compaction import survivor_copies as compact_copies
-from logboom.nodes.compaction.compaction_pass import advance_pass, limit_of
+from logboom.nodes.compaction.compaction_pass import limit_of
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
-from logboom.wire.routes import Routes
 
 TURN_UNITS: Final = 256
 """Messages that one turn takes in, about: some 20 µs each."""
@@ -27,24 +26,20 @@ PASS_INTERVAL_S: Final = 0.1
 """Seconds between two passes over a queue that keeps up: the more comes at once, the less it costs."""
 
 
-class Compactor:
+class Compactor(Service):
     """All queues of this broker whose topics are compacted."""
 
     def __init__(
         self,
-        queues: ReplicaTable,
-        routes: Routes,
-        rate: int,
-        stats: Statistics,
+        context: BrokerContext,
         found: Callable[[Replica, DamagedEntry], None],
         lacking: Callable[[Replica], None],
     ) -> None:
-        """`rate`: messages per second; `found` is told of damage, `lacking` of a queue whose copies
-        have to be fetched."""
-        self._queues = queues
-        self._routes = routes
-        self._rate = rate
-        self._stats = stats
+        """`found` is told of damage, `lacking` of a queue whose copies have to be fetched."""
+        self._queues = context.queues
+        self._routes = context.routes
+        self._rate = context.config.compaction_messages_per_s
+        self._stats = context.stats
         self._found = found
         self._lacking = lacking
         self._due: dict[QueueKey, Replica] = {}
@@ -53,15 +48,29 @@ class Compactor:
         """The last one that made copies."""
         self._copied = 0
         """Bytes of batches that it read for them."""
+        for replica in self._queues:
+            self.moved(replica)
 
     def moved(self, replica: Replica) -> None:
         """There may be more below the HW of a queue."""
         if replica.compaction.on:
             self._due[replica.key] = replica
 
+    def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
+        """There is more below the HW of a queue."""
+        self.moved(replica)
+
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """When `advance` is wanted next."""
         return self._next_at if self._due else float("inf")
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Follow what changed topics say of their compaction."""
+        self.configure(topics, turn)
+
+    def figures(self, now: float) -> Figures:
+        """Return how many queues have yet to fetch copies."""
+        return {"copies_lacking": sum(each.compaction.lacks is not None for each in self._queues)}
 
     def configure(self, names: Iterable[str], turn: BrokerTurn) -> None:
         """Topics of these names changed, or who leads them."""
@@ -84,7 +93,7 @@ class Compactor:
             compaction.settle(turn.writes)
         self.moved(replica)
 
-    def step(self, turn: BrokerTurn) -> None:
+    def advance(self, turn: BrokerTurn) -> None:
         """Go on a little, if it is time."""
         if turn.mono < self._next_at or not self._due:
             return
@@ -112,7 +121,7 @@ class Compactor:
 
     def _advance(self, replica: Replica, units: int, turn: BrokerTurn) -> int:
         try:
-            return advance_pass(replica, self._queues.storage, turn.writes, units)
+            return compaction_pass.advance_pass(replica, self._queues.storage, turn.writes, units)
         except DataDamaged as error:
             self.broken(replica, error, turn)
             return units
@@ -135,10 +144,6 @@ class Compactor:
             self._found(replica, DamagedEntry(again.text, Position(replica.start)))
             return
         self.moved(replica)
-
-    def copying(self) -> int:
-        """Queues here that have yet to fetch copies, for STATS."""
-        return sum(replica.compaction.lacks is not None for replica in self._queues)
 
     def make_room(self, replica: Replica, until: int, turn: BrokerTurn) -> int:
         """Up to where retention may remove now, of what it would remove before `until`.

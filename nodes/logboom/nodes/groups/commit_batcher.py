@@ -1,7 +1,7 @@
-"""Commits of all members and groups of a turn, gathered into one command (SAFETY G1, G3).
+"""The commits of all members and groups of one turn, gathered into one command (G1, G3).
 
-One command is under way at a time; what comes meanwhile makes up the next. Each request is answered
-with its own codes from the log.
+One command is in flight at a time. Commits that arrive meanwhile form the next one. Each request is
+answered with its own codes from the log.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from logboom.wire.errors import InvalidRequest, LogboomError
 from logboom.wire.group_commands import CommitOffsets, GroupCommits, MemberCommits, QueueCommit
 
 MOST_BYTES: Final = 54 * 1024
-"""Of one command's commits, as reckoned here; the name servers take 60 KiB."""
+"""Estimated bytes of the commits in one command. The name servers accept 60 KiB."""
 COMMIT_BYTES: Final = 48
-"""Most that a commit takes besides its ranges, and a name besides its characters."""
+"""Upper bound of the bytes of a commit without its ranges, and of a name without its characters."""
 
 Codes: TypeAlias = Callable[[list[str] | CommandResult, BrokerTurn], None]
-"""Gets a code per queue, or the result of a command that was refused."""
+"""Receives one code per queue, or the result of a command that was rejected."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,13 +42,13 @@ class _CommitPart(NamedTuple):
     member: str
     epoch: int
     first: int
-    """Place of the first of these queues in the request."""
+    """Index of the first of these queues in the request."""
     queues: Sequence[QueueCommit]
     size: int
 
 
 class CommitBatcher:
-    """What waits to be committed."""
+    """The commits that wait for a command."""
 
     def __init__(self, me: str, proposals: ProposalQueue) -> None:
         self._me = me
@@ -69,7 +69,7 @@ class CommitBatcher:
         decided: Codes,
         turn: BrokerTurn,
     ) -> None:
-        """Commit with the next command; `decided` is called once."""
+        """Commit with the next command. `decided` is called once."""
         if not queues:
             decided([], turn)
             return
@@ -83,7 +83,7 @@ class CommitBatcher:
             first += len(part)
 
     def flush(self, turn: BrokerTurn) -> None:
-        """Propose what was gathered, unless a command is under way."""
+        """Propose what was gathered, unless a command is in flight."""
         if self._under_way or not self._pieces:
             return
         size = 0
@@ -121,13 +121,13 @@ class CommitBatcher:
         self.flush(turn)
 
     def drop_all(self) -> None:
-        """Forget all that waits: this broker's instance epoch is over."""
+        """Forget all waiting commits, since the instance epoch is over."""
         self._pieces.clear()
         self._under_way = []
 
 
 def check_size(queues: Sequence[QueueCommit]) -> LogboomError | None:
-    """Why no command could hold these, or None."""
+    """Return the error for commits that no command could hold, or None."""
     longest = max((len(each.ranges) for each in queues), default=0)
     if longest <= MOST_BYTES // 4:
         return None
@@ -136,7 +136,7 @@ def check_size(queues: Sequence[QueueCommit]) -> LogboomError | None:
 
 
 def split_commits(queues: Sequence[QueueCommit]) -> list[Sequence[QueueCommit]]:
-    """Parts that fit into one command each."""
+    """Split commits into parts that fit into one command each."""
     parts: list[Sequence[QueueCommit]] = []
     first = size = 0
     for place, each in enumerate(queues):

@@ -1,4 +1,4 @@
-"""What a coordinator answers to members, and the one-line reasons why it does not."""
+"""Answers of a coordinator to members, and the errors that it gives instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from logboom.wire.routes import Routes
 def assigned(
     number: int, version: int, member: MemberView, head: GroupView, routes: Routes
 ) -> GroupAssigned:
-    """All that a member has, in answer to its heartbeat."""
+    """Return the answer to a member's heartbeat: all that it is assigned."""
     queues = [queue for queue in member.queues if queue.topic_id in routes.names]
     topics = {queue.topic_id: routes.names[queue.topic_id] for queue in queues}
     return GroupAssigned(
@@ -34,7 +34,7 @@ def assigned(
 
 
 def not_coordinator(routes: Routes, group: str, broker: str, epoch: int) -> LogboomError:
-    """NOT_COORDINATOR with who coordinates instead, as far as it is known here."""
+    """NOT_COORDINATOR, with the coordinator as far as it is known here."""
     known = routes.brokers.get(broker)
     return NotLeader(
         f"group {group!r} is coordinated by {broker or 'nobody'} in epoch {epoch}: ask there",
@@ -48,7 +48,7 @@ def not_coordinator(routes: Routes, group: str, broker: str, epoch: int) -> Logb
 
 
 def refusal_of(result: CommandResult, routes: Routes) -> LogboomError:
-    """The error of a command that the log refused."""
+    """Return the error of a command that the log rejected."""
     if result.code == "NOT_COORDINATOR":
         broker, epoch = result.fields.get("leader"), result.fields.get("epoch")
         return not_coordinator(
@@ -61,7 +61,7 @@ def refusal_of(result: CommandResult, routes: Routes) -> LogboomError:
 
 
 def no_lease() -> LogboomError:
-    """UNAVAILABLE: another broker may coordinate this group by now (Q11)."""
+    """UNAVAILABLE: the lease is over, so another broker may coordinate this group by now (Q11)."""
     return Unavailable(
         "the name servers have not been heard for 2 s: this broker coordinates no groups until "
         "they are back; consumers go on with the queues that they have"
@@ -69,22 +69,22 @@ def no_lease() -> LogboomError:
 
 
 def stale_metadata() -> LogboomError:
-    """UNAVAILABLE: the asker has heard of a newer state than this broker."""
+    """UNAVAILABLE: the sender knows a newer state than this broker."""
     return Unavailable("this broker's metadata is older than this request: ask again")
 
 
 def full() -> LogboomError:
-    """BUSY: too much waits for the raft group already."""
+    """BUSY: too many requests wait for the raft group."""
     return Unavailable("too many requests of groups wait for the name servers: ask again", "BUSY")
 
 
 def outcome_unknown() -> LogboomError:
-    """UNAVAILABLE: the outcome of a request is not known."""
+    """UNAVAILABLE: the outcome of a request is unknown."""
     return Unavailable("this broker had to register again: ask the group's coordinator again")
 
 
 def moved() -> LogboomError:
-    """NOT_COORDINATOR, found out by the log: who coordinates now is not known here yet."""
+    """NOT_COORDINATOR, reported by the log. The new coordinator is not known here yet."""
     return Unavailable("the group has another coordinator since: ask again")
 
 
@@ -95,12 +95,12 @@ def unknown_group(group: str) -> LogboomError:
 
 
 def unknown_member(group: str, member: str) -> LogboomError:
-    """UNKNOWN_MEMBER: it left, or was expired."""
+    """UNKNOWN_MEMBER: it left, or has expired."""
     text = f"{member!r} is no member of group {group!r} (any more): join again"
     return GroupError(text, "UNKNOWN_MEMBER", group=group)
 
 
 def stale_epoch(group: str, member: str, current: int, given: int) -> LogboomError:
-    """STALE_EPOCH: the member has joined again since."""
+    """STALE_EPOCH: the member has joined again in the meantime."""
     text = f"member {member!r} has joined again since, in epoch {current}, not {given}"
     return NotLeader(text, "STALE_EPOCH", group=group, epoch=current)

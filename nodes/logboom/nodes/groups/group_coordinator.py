@@ -1,9 +1,10 @@
-"""The coordinator of consumer groups: a broker's part between members and the name servers.
+"""The coordinator of consumer groups, between the members and the name servers.
 
-Members join, keep one heartbeat held, commit, release and leave here; what has to be remembered is
-proposed under the coordinator's epoch, so that a former coordinator changes nothing (SAFETY R13).
-What a member has stands in this broker's own copy of the metadata: a heartbeat is answered when
-that changes. Without its lease a broker coordinates nothing (Q11).
+Members join, hold one heartbeat, commit, release and leave here. What must be durable is proposed
+under the coordinator's epoch, so a former coordinator cannot change anything (R13). The assignment
+of a member is taken from this broker's own copy of the metadata, and its heartbeat is answered when
+that changes. A broker without a lease coordinates nothing, since another may coordinate by then
+(Q11).
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from logboom.nodes.cluster.peer_connections import PeerConnections
-from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.groups import group_answers
 from logboom.nodes.groups.coordinator_lookup import CoordinatorLookup
 from logboom.nodes.groups.member_requests import MOST_WAITING, MemberRequests
@@ -22,15 +22,17 @@ from logboom.nodes.groups.pending_joins import PendingJoins, check_size
 from logboom.nodes.groups.retry_topics import RetryTopics
 from logboom.nodes.groups.start_offsets import LeaderOffsets, StartOffsets
 from logboom.nodes.requests.holds import Hold, Holds
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
 from logboom.wire.acceptor import PeerSession
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError
 from logboom.wire.group_commands import ExpireMembers
 from logboom.wire.group_messages import (
+    GroupCommit,
     GroupHeartbeat,
     GroupJoin,
+    GroupLeave,
+    GroupRelease,
     GroupStatus,
     GroupStatusResult,
     MemberStatus,
@@ -40,51 +42,69 @@ from logboom.wire.group_view import GroupView
 LOG = logging.getLogger("logboom.nodes")
 
 STALL_S: Final = 1.5
-"""Seconds between two turns after which nobody counts as silent (R13): less than a lease."""
+"""Seconds between two turns after which no member counts as silent, since the broker's own loop had
+stalled (R13). This is less than a lease."""
+COMMANDS_AT_ONCE: Final = 16
+"""Commands of groups that are in flight to the raft leader."""
 AHEAD_S: Final = 1.0
-"""Seconds that a heartbeat waits for our copy of the metadata, if that is older than its member."""
+"""Seconds that a heartbeat waits if it knows newer metadata than this broker."""
 EXPIRED_AT_ONCE: Final = 200
 """Members in one command: some 30 KiB of names."""
 
 _Key = tuple[str, str]
 
 
-class GroupCoordinator:
-    """Serves the groups that this broker coordinates, and joins of those that do not exist yet."""
+class GroupCoordinator(Service):
+    """Serves the groups that this broker coordinates, and joins of groups that do not exist yet."""
 
-    def __init__(
-        self,
-        standing: CoordinatorLookup,
-        links: PeerConnections,
-        ends: LeaderOffsets,
-        proposals: ProposalQueue,
-        stats: Statistics,
-    ) -> None:
-        """`proposals` is the coordinator's own, so that groups never delay leaderships."""
-        self._standing = standing
-        self._proposals = proposals
-        self._stats = stats
+    def __init__(self, context: BrokerContext, ends: LeaderOffsets) -> None:
+        standing = self._standing = CoordinatorLookup(context)
+        # A queue of its own, so that groups never delay leaderships.
+        proposals = self._proposals = context.make_proposals("groups", COMMANDS_AT_ONCE)
+        stats = self._stats = context.stats
         self.sessions = MemberSessions()
         self.holds: Holds[_Key, GroupHeartbeat] = Holds()
         self._held: dict[str, dict[str, None]] = {}
-        """Group → members whose heartbeat is held."""
+        """The members of each group whose heartbeat is held."""
         self._ahead: dict[_Key, None] = {}
-        """Held for members that our copy does not know yet."""
+        """Members with a held heartbeat that this broker's metadata does not contain yet."""
         self._joins = PendingJoins(standing, proposals)
         self.requests = MemberRequests(standing, self.sessions, proposals, stats)
-        self._starts = StartOffsets(standing, links, ends, proposals, stats)
+        self._starts = StartOffsets(standing, context.links, ends, proposals, stats)
         self._topics = RetryTopics(standing.routes, proposals)
         self._last_turn = float("inf")
         self._lapsed = True
-        """Members could not be heard, or not answered: they have a full session first."""
+        """Members could not be heard or answered, so they are granted a full session first."""
 
     def __len__(self) -> int:
         return len(self.sessions.circles)
 
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of what members ask."""
+        return {
+            GroupJoin: self.join,
+            GroupHeartbeat: self.heartbeat,
+            GroupCommit: self.requests.commit,
+            GroupRelease: self.requests.release,
+            GroupLeave: self.requests.leave,
+            GroupStatus: self.status,
+        }
+
+    def figures(self, now: float) -> Figures:
+        """Return how many groups and members are coordinated."""
+        return {
+            "groups_coordinated": len(self),
+            "members_coordinated": self.sessions.members,
+            "heartbeats_held": len(self.holds),
+        }
+
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
     def returned(self, turn: BrokerTurn) -> None:
-        """Called first in each turn: after an absence everybody gets a full session (R13)."""
+        """Note a stall of the loop or a lost lease, after which members get a full session (R13).
+
+        Call this first in each turn.
+        """
         if turn.mono - self._last_turn > STALL_S:
             self._lapsed = True
         self._last_turn = turn.mono
@@ -95,7 +115,7 @@ class GroupCoordinator:
             self.sessions.grant(turn.mono)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Everything that goes by the clock."""
+        """Answer held heartbeats that are due, expire members, and continue what was proposed."""
         for key, hold in self.holds.expired(turn.mono):
             self._forget_hold(key)
             self._beat(hold, turn, ripe=True)
@@ -108,10 +128,10 @@ class GroupCoordinator:
         self._proposals.step(turn)
 
     def deadline(self) -> float:
-        """When a turn is wanted next."""
+        """Return when a turn is wanted next."""
         wanted = min(self.holds.deadline(), self._proposals.deadline())
         if self._lapsed:
-            # The next granted heartbeat makes a turn.
+            # The next granted heartbeat causes a turn.
             return wanted
         return min(
             wanted, self.sessions.deadline(), self._starts.deadline(), self._topics.deadline()
@@ -132,9 +152,9 @@ class GroupCoordinator:
 
     # ── metadata ────────────────────────────────────────────────────────────────────────────────
 
-    def changed(self, names: Sequence[str], turn: BrokerTurn) -> None:
-        """Our copy of the metadata went forward; these groups changed or went."""
-        for name in names:
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Follow changes of the groups, and wake the members that they concern."""
+        for name in groups:
             if self._standing.own(name) is None:
                 self.sessions.end(name)
                 self._starts.end(name)
@@ -147,7 +167,7 @@ class GroupCoordinator:
             self._wake(key, turn)
 
     def _take(self, name: str, turn: BrokerTurn) -> None:
-        """A group that this broker coordinates came or changed."""
+        """Follow a group that this broker coordinates."""
         known = self._standing.groups.groups[name]
         head = known.head
         self._topics.ensure(head, turn)
@@ -176,14 +196,14 @@ class GroupCoordinator:
 
     @staticmethod
     def _say(head: GroupView, before: str) -> None:
-        """Whether a group's strategy leaves queues alone, to the log."""
+        """Log whether a group's strategy leaves queues unassigned."""
         if head.fault and head.fault != before:
             LOG.warning("group %s, strategy %s: %s", head.name, head.config.strategy, head.fault)
         elif before and not head.fault:
             LOG.info("group %s: every queue has a member again", head.name)
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """This broker's instance epoch is over: what it proposed may or may not be done."""
+        """Forget all proposals of the instance epoch, whose outcome is unknown."""
         self._lapsed = True
         self._proposals.drop_all()
         self._joins.drop_all(turn)
@@ -195,7 +215,7 @@ class GroupCoordinator:
     # ── requests ────────────────────────────────────────────────────────────────────────────────
 
     def join(self, peer: PeerSession, message: GroupJoin, turn: BrokerTurn) -> None:
-        """GroupJoin."""
+        """Serve GROUPJOIN."""
         standing = self._standing
         try:
             known = standing.known(message.group)
@@ -212,14 +232,15 @@ class GroupCoordinator:
             turn.refuse(peer.address, message.id, error)
 
     def heartbeat(self, peer: PeerSession, message: GroupHeartbeat, turn: BrokerTurn) -> None:
-        """GroupHeartbeat."""
+        """Serve GROUPHEARTBEAT."""
         seat = self.sessions.heard(message.group, message.member, message.epoch, turn.mono)
         if seat is not None:
             seat.status = message.status[:MOST_STATUSES]
         key = (message.group, message.member)
         self._forget_hold(key)
         for older in self.holds.take(key):
-            # One is enough; who asks again does not await the other.
+            # One held heartbeat is enough. A member that sends another one does not wait for the
+            # first.
             if (older.address, older.message.id) != (peer.address, message.id):
                 self._beat(older, turn, ripe=True)
         wait = min(message.wait_ms, message.timeout_ms) / 1000
@@ -230,7 +251,7 @@ class GroupCoordinator:
         self._beat(Hold(peer.address, message, turn.mono + wait), turn, ripe=wait <= 0)
 
     def status(self, peer: PeerSession, message: GroupStatus, turn: BrokerTurn) -> None:
-        """GroupStatus."""
+        """Serve GROUPSTATUS."""
         known = self._standing.known(message.group)
         circle = self.sessions.circles.get(message.group)
         if circle is not None and self._standing.lease.holds(turn.mono):
@@ -251,7 +272,7 @@ class GroupCoordinator:
     # ── held heartbeats ─────────────────────────────────────────────────────────────────────────
 
     def _beat(self, hold: Hold[GroupHeartbeat], turn: BrokerTurn, *, ripe: bool) -> None:
-        """Answer a heartbeat, or hold it (on) until there is something to say."""
+        """Answer a heartbeat, or hold it until there is something new."""
         message, standing = hold.message, self._standing
         group, member, epoch = message.group, message.member, message.epoch
         error = standing.refusal(group, member, epoch, turn.mono)

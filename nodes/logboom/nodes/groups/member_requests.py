@@ -1,6 +1,6 @@
-"""What members ask to be remembered: commits, releases, leaving (SAFETY G1).
+"""Requests of members that must be durable: commits, releases and leaving (G1).
 
-Each is answered with its own codes once the log has it, never before.
+Each request is answered with its own codes once the log contains it, never before.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from logboom.wire.group_commands import LeaveGroup, QueueCommit, ReleaseQueues
 from logboom.wire.group_messages import GroupCommit, GroupCommitted, GroupLeave, GroupRelease
 
 MOST_WAITING: Final = 10_000
-"""Commands and commits that wait for the raft group; more are refused (BUSY)."""
+"""Commands and commits that may wait for the raft group. More are rejected with BUSY."""
 
 Part: TypeAlias = Sequence[QueueCommit]
 
 
 class MemberRequests:
-    """Commits, releases and farewells under way."""
+    """The commits, releases and departures in progress."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class MemberRequests:
             self._gather(message, message.queues, asker, turn)
 
     def release(self, peer: PeerSession, message: GroupRelease, turn: BrokerTurn) -> None:
-        """Last commits and release in one command."""
+        """Propose the last commits and the release in one command."""
         asker = (peer.address, message.id)
         if self._admit(asker, message, message.releases, turn):
             self._stats.count("group_releases")
@@ -61,7 +61,10 @@ class MemberRequests:
             self._release(message, split_commits(message.releases), [], asker, turn)
 
     def leave(self, peer: PeerSession, message: GroupLeave, turn: BrokerTurn) -> None:
-        """Last commits and farewell in one command; what does not fit is committed before."""
+        """Propose the last commits and the departure in one command.
+
+        Commits that do not fit go into commands before it.
+        """
         asker = (peer.address, message.id)
         if not self._admit(asker, message, message.releases, turn):
             return
@@ -75,11 +78,12 @@ class MemberRequests:
         self._gather(message, first, asker, turn, parts[-1])
 
     def flush(self, turn: BrokerTurn) -> None:
-        """At the end of a turn: commit what was gathered."""
+        """Propose the commits that the turn has gathered."""
         self._commits.flush(turn)
 
     def drop_all(self, turn: BrokerTurn) -> None:
-        """This broker's instance epoch is over: the outcome of all is unknown."""
+        """Refuse all requests in progress: the instance epoch is over, and their outcome
+        unknown."""
         askers, self._open = list(self._open), {}
         self._commits.drop_all()
         for address, number in askers:
@@ -92,7 +96,10 @@ class MemberRequests:
         of: Part,
         turn: BrokerTurn,
     ) -> bool:
-        """Refuse what cannot be proposed; whoever asks in a valid epoch is alive."""
+        """Refuse what cannot be proposed.
+
+        A member that sends a request in a valid epoch is alive.
+        """
         group, member, epoch = message.group, message.member, message.epoch
         self._sessions.heard(group, member, epoch, turn.mono)
         error = self._standing.refusal(group, member, epoch, turn.mono)
@@ -138,7 +145,7 @@ class MemberRequests:
         asker: Asker,
         turn: BrokerTurn,
     ) -> None:
-        """One part after the other; the answer has the codes of all."""
+        """Propose one part after the other, and answer with the codes of all."""
         if not parts:
             self._told(asker, codes, turn)
             return
@@ -169,13 +176,14 @@ class MemberRequests:
         self._proposals.propose(command, decided, turn)
 
     def _told(self, asker: Asker, codes: list[str] | CommandResult, turn: BrokerTurn) -> None:
-        """Answer with the log's codes, or with why there are none."""
+        """Answer with the codes of the log, or with the reason why there are none."""
         self._open.pop(asker, None)
         address, number = asker
         if isinstance(codes, CommandResult):
             turn.refuse(address, number, group_answers.refusal_of(codes, self._standing.routes))
         elif "NOT_COORDINATOR" in codes:
-            # Not the member's fault: it asks again where the group is coordinated now.
+            # This is not the member's fault: it finds the new coordinator and sends the request
+            # there.
             turn.refuse(address, number, group_answers.moved())
         else:
             turn.answer(address, GroupCommitted(number, codes))

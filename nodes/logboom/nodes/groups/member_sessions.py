@@ -1,7 +1,8 @@
-"""Who of the members is alive, as their coordinator hears them (SAFETY G2, R13); soft state.
+"""Liveness of group members, as seen by their coordinator (G2, R13). This state is not replicated.
 
-Silence for a session, or a drain beyond its limit, makes a member due to be expired. Whoever begins
-to coordinate, or could not listen for a while, grants everybody a full period first.
+A member is due to expire after a session of silence, or when it drains for too long. A coordinator
+grants every member a full period when it takes over a group, and when it could not listen for a
+while.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from logboom.wire.group_routes import KnownGroup
 from logboom.wire.group_view import GroupConfig, MemberView, OwnedQueue, QueueKey
 
 MOST_STATUSES: Final = 1024
-"""Queues of which one member's words are kept."""
+"""Queues of one member whose status is kept."""
 
 Expired: TypeAlias = dict[str, list[tuple[str, int]]]
-"""Group → (member, epoch) of those that are due."""
+"""The members of each group that are due, with their epochs."""
 
 
 @dataclass(slots=True)
@@ -28,17 +29,18 @@ class MemberSession:
 
     epoch: int
     heard: float
-    """When it was heard, or could have been, in monotonic seconds."""
+    """Monotonic time at which it was heard, or could have been."""
     due: float = float("inf")
-    """Of its entry in the heap of deadlines; infinity: it has none."""
+    """Time of its entry in the heap of deadlines; infinity if it has none."""
     draining: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    """(topic id, queue, owner epoch) → since when it has to give the queue away."""
+    """The queues that it has to give away, by topic id, queue and owner epoch, and since when."""
     status: list[QueueStatus] = field(default_factory=list)
     expiring: bool = False
     """Its expiry is proposed."""
     queues: list[OwnedQueue] = field(default_factory=list)
     leaving: bool = False
-    """It has said farewell: it does not end with what it has in its hands."""
+    """It is leaving in an orderly way, so the messages that it was processing are not counted as
+    failed."""
 
 
 @dataclass(slots=True)
@@ -46,17 +48,17 @@ class CoordinatedGroup:
     """One group that this broker coordinates."""
 
     epoch: int
-    """Of the coordinator."""
+    """The coordinator's epoch."""
     told: int
-    """Metadata version from which on members know settings and subscription."""
+    """Metadata version from which on members know the settings and the subscription."""
     config: GroupConfig
     subscribed: int
     """Version of the subscription."""
     fault: str = ""
-    """Why the strategy leaves queues alone, as last said in the log."""
+    """Why the strategy leaves queues unassigned, as last logged."""
     seats: dict[str, MemberSession] = field(default_factory=dict)
     ended: dict[QueueKey, tuple[str, int]] = field(default_factory=dict)
-    """Queue whose last owner ended without leaving → (that member, its owner epoch)."""
+    """Queues whose last owner ended without leaving, with that member and its owner epoch."""
 
 
 class MemberSessions:
@@ -68,11 +70,14 @@ class MemberSessions:
 
     @property
     def members(self) -> int:
-        """How many members are looked after."""
+        """Number of members of all groups."""
         return sum(len(circle.seats) for circle in self.circles.values())
 
     def begin(self, known: KnownGroup, now: float) -> None:
-        """Coordinate a group from now on, or in a new epoch: everybody has a full session (R13)."""
+        """Start to coordinate a group, or continue in a new epoch.
+
+        Every member gets a full session (R13).
+        """
         head = known.head
         self.circles[head.name] = CoordinatedGroup(
             head.coordinator_epoch, head.version, head.config, head.subscription_version, head.fault
@@ -81,11 +86,11 @@ class MemberSessions:
             self.seat(head.name, member, now)
 
     def end(self, group: str) -> None:
-        """Another coordinates this group, or it is gone."""
+        """Stop coordinating a group, which has another coordinator or no longer exists."""
         self.circles.pop(group, None)
 
     def configure(self, known: KnownGroup, now: float) -> None:
-        """Settings or subscription changed; members are to be told."""
+        """Follow changed settings or a changed subscription, of which members must be informed."""
         head = known.head
         circle = self.circles[head.name]
         circle.told, circle.config = head.version, head.config
@@ -94,12 +99,12 @@ class MemberSessions:
             self._schedule(head.name, circle, name, seat, now)
 
     def seat(self, group: str, member: MemberView, now: float) -> None:
-        """A member came or changed."""
+        """Follow a member that came or changed."""
         circle = self.circles[group]
         seat = circle.seats.get(member.id)
         if seat is None or seat.epoch != member.epoch:
             seat = circle.seats[member.id] = MemberSession(member.epoch, now)
-            # It was taken for dead, and was not.
+            # It was considered dead, but is alive.
             alive = [key for key, (name, _) in circle.ended.items() if name == member.id]
             for key in alive:
                 del circle.ended[key]
@@ -116,7 +121,7 @@ class MemberSessions:
         self._schedule(group, circle, member.id, seat, now)
 
     def unseat(self, group: str, member: str) -> None:
-        """A member is gone."""
+        """Remove a member that is gone."""
         circle = self.circles[group]
         seat = circle.seats.pop(member, None)
         for queue in () if seat is None else seat.queues:
@@ -127,20 +132,20 @@ class MemberSessions:
                 circle.ended[key] = (member, queue.owner_epoch)
 
     def left(self, group: str, member: str, epoch: int) -> None:
-        """A member says farewell."""
+        """Note that a member is leaving."""
         circle = self.circles.get(group)
         seat = None if circle is None else circle.seats.get(member)
         if seat is not None and seat.epoch == epoch:
             seat.leaving = True
 
     def released(self, group: str, queues: Iterable[QueueKey]) -> None:
-        """An owner gives queues away in good order."""
+        """Note that an owner releases queues in an orderly way."""
         circle = self.circles.get(group)
         for key in queues if circle is not None and circle.ended else ():
             self.circles[group].ended.pop(key, None)
 
     def ended(self, group: str, queues: Iterable[OwnedQueue]) -> list[QueueKey]:
-        """Which of these had an owner before that ended without leaving."""
+        """Return those of the given queues whose last owner ended without leaving."""
         known = self.circles[group].ended
         if not known:
             return []
@@ -148,7 +153,7 @@ class MemberSessions:
         return [key[:2] for key in keys if key[:2] in known and known[key[:2]][1] < key[2]]
 
     def heard(self, group: str, member: str, epoch: int, now: float) -> MemberSession | None:
-        """A request of a member came; None if this is not its epoch."""
+        """Note that a member is alive. Return None if the epoch is not its current one."""
         circle = self.circles.get(group)
         seat = None if circle is None else circle.seats.get(member)
         if seat is None or seat.epoch != epoch:
@@ -157,7 +162,7 @@ class MemberSessions:
         return seat
 
     def grant(self, now: float) -> None:
-        """Nobody could be heard for a while: begin anew with everybody (R13)."""
+        """Grant every member a full session, since none could be heard for a while (R13)."""
         for group, circle in self.circles.items():
             for name, seat in circle.seats.items():
                 seat.heard = now
@@ -165,7 +170,7 @@ class MemberSessions:
                 self._schedule(group, circle, name, seat, now)
 
     def spare(self, group: str, member: str, epoch: int, now: float) -> None:
-        """A member's expiry was refused: it has a full period before the next."""
+        """Give a member a full period before its next expiry, since this one was rejected."""
         circle = self.circles.get(group)
         seat = None if circle is None else circle.seats.get(member)
         if circle is not None and seat is not None and seat.epoch == epoch:
@@ -175,13 +180,13 @@ class MemberSessions:
             self._schedule(group, circle, member, seat, now)
 
     def drop_all(self) -> None:
-        """Expiries that were proposed are forgotten."""
+        """Forget the expiries that were proposed."""
         for circle in self.circles.values():
             for seat in circle.seats.values():
                 seat.expiring = False
 
     def take_due(self, now: float) -> Expired:
-        """Members that are to be expired now; each is named once."""
+        """Return the members that are to be expired now. Each is returned once."""
         found: Expired = {}
         while self._due and self._due[0][0] <= now:
             when, group, name = heapq.heappop(self._due)
@@ -200,7 +205,7 @@ class MemberSessions:
         return found
 
     def deadline(self) -> float:
-        """When `take_due` is wanted next."""
+        """Return when `take_due` is wanted next."""
         return self._due[0][0] if self._due else float("inf")
 
     @staticmethod
@@ -213,8 +218,10 @@ class MemberSessions:
     def _schedule(
         self, group: str, circle: CoordinatedGroup, name: str, seat: MemberSession, now: float
     ) -> None:
-        """Have an entry in the heap that is not after the seat's deadline; the one of each is
-        looked at when it comes up, so that being heard costs nothing."""
+        """Ensure that the heap has an entry no later than the member's deadline.
+
+        The deadline is checked again when that entry comes up, so a heartbeat costs nothing.
+        """
         wanted = max(self._deadline_of(circle, seat), now)
         if wanted < seat.due and not seat.expiring:
             seat.due = wanted

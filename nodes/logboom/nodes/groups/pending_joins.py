@@ -1,7 +1,9 @@
-"""Joining: any broker takes a join of a group that it does not know, else only its coordinator.
+"""Joins of groups.
 
-A join goes through the log. It is answered once this broker's own copy has it, so that the first
-heartbeat finds its member here.
+Any broker accepts the join of a group that it does not know; otherwise only the coordinator does.
+
+A join goes through the log. It is answered once this broker's own copy of the metadata contains it,
+so that the first heartbeat finds its member here.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ from logboom.wire.group_commands import JoinGroup
 from logboom.wire.group_messages import GroupJoin, GroupJoined
 
 MOST_BYTES: Final = 48 * 1024
-"""Of the names and filters of one join."""
+"""Bytes of the names and filters of one join."""
 FIRST_SUBSCRIPTION: Final = 1
-"""Version of the subscription with which a group is made."""
+"""Version of the subscription with which a group is created."""
 
 Asker: TypeAlias = tuple[PeerAddress, int]
-"""(who asked, number of the request)."""
+"""(address of the sender, number of the request)."""
 
 
 class _JoinKey(NamedTuple):
@@ -46,7 +48,7 @@ class _PendingJoin:
 
 
 class PendingJoins:
-    """Joins under way."""
+    """The joins that are not answered yet."""
 
     def __init__(self, standing: CoordinatorLookup, proposals: ProposalQueue) -> None:
         self._standing = standing
@@ -59,10 +61,10 @@ class PendingJoins:
     def join(
         self, asker: Asker, message: GroupJoin, client_id: str, epoch: int, turn: BrokerTurn
     ) -> None:
-        """Propose a join under the coordinator's `epoch` (0: the group is not known).
+        """Propose a join under the coordinator's `epoch`, which is 0 if the group is not known.
 
         Raises:
-            InvalidFilter: points at the character; field `topic`.
+            InvalidFilter: a filter cannot be parsed; the error names the character and the `topic`.
             InvalidRequest: TOO_LARGE.
         """
         subscription = _canonical(message.subscription)
@@ -76,7 +78,7 @@ class PendingJoins:
         )
         known = self._joining.get(key)
         if known is not None and known.command.coordinator_epoch == epoch:
-            # Sent again: one member epoch is enough.
+            # The same join was sent again: one member epoch is enough.
             if asker not in known.askers:
                 known.askers.append(asker)
             return
@@ -107,7 +109,7 @@ class PendingJoins:
             self._end(key, joining)
             self._refuse(joining, group_answers.refusal_of(result, self._standing.routes), turn)
         elif not command.coordinator_epoch:
-            # The group is this member's own work, whoever coordinates it.
+            # This join created the group, whoever coordinates it.
             self._end(key, joining)
             self._welcome(
                 joining,
@@ -118,7 +120,7 @@ class PendingJoins:
             self._settle(key, joining, result, turn)
 
     def moved(self, turn: BrokerTurn) -> None:
-        """Our copy of the metadata went forward."""
+        """Follow the metadata, and answer the joins that it contains now."""
         for key, joining in list(self._joining.items()):
             if joining.result is not None:
                 self._settle(key, joining, joining.result, turn)
@@ -126,7 +128,7 @@ class PendingJoins:
     def _settle(
         self, key: _JoinKey, joining: _PendingJoin, result: CommandResult, turn: BrokerTurn
     ) -> None:
-        """Answer if our copy has the join, or what came after it."""
+        """Answer if this broker's metadata contains the join, or a later change of the member."""
         standing = self._standing
         if standing.groups.version < result.version:
             return
@@ -141,14 +143,15 @@ class PendingJoins:
             return
         member = known.members.get(key.member)
         if member is None or member.epoch != result.value:
-            # It left, was expired or joined once more; whoever still waits here joins again.
+            # The member left, expired or joined once more. A client that still waits here must join
+            # again.
             self._refuse(joining, group_answers.stale_metadata(), turn)
             return
         answer = GroupJoined(0, member.epoch, head.config, member.subscription_version)
         self._welcome(joining, answer, turn)
 
     def drop_all(self, turn: BrokerTurn) -> None:
-        """Forget all: this broker's instance epoch is over."""
+        """Forget all joins, since the instance epoch is over."""
         joinings, self._joining = list(self._joining.values()), {}
         for joining in joinings:
             self._refuse(joining, group_answers.outcome_unknown(), turn)
@@ -170,7 +173,7 @@ class PendingJoins:
 
 
 def check_size(message: GroupJoin) -> None:
-    """See that a join fits into a command.
+    """Check that a join fits into one command.
 
     Raises:
         InvalidRequest: TOO_LARGE.
@@ -188,10 +191,10 @@ def check_size(message: GroupJoin) -> None:
 
 
 def _canonical(subscription: dict[str, str]) -> dict[str, str]:
-    """The same filters always as the same texts, in one order.
+    """Return the same texts, in one order, for the same filters.
 
     Raises:
-        InvalidFilter: one cannot be read; field `topic`.
+        InvalidFilter: a filter cannot be parsed; field `topic`.
     """
     found: dict[str, str] = {}
     for topic in sorted(subscription):

@@ -1,7 +1,7 @@
-"""The topics of a group itself: its retries and its dead letters.
+"""The retry and dead letter topics of groups.
 
-They are made when their group is first seen, as any topic is placed, with one queue each. A topic
-that a client may not make is there before the first message fails.
+They are created when their group is first seen, are placed like any topic, and have one queue each.
+A topic that clients may not create therefore exists before the first message fails.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
 
 RETRY_DELAY_S: Final = 1.0
-"""Seconds before a topic that could not be made is tried again: too few brokers, say."""
+"""Seconds before a failed creation is repeated, for example with too few brokers."""
 UNDER_WAY: Final = float("inf")
 CONFIG: Final = TopicConfig(max_message_bytes=MAX_BATCH_BYTES)
-"""What the topics of the group take is bounded there, and a copy has more headers."""
+"""The size limit is the largest possible, since the source topics limit message sizes and a copy
+has additional headers."""
 
 
 class RetryTopics:
-    """Makes what is missing."""
+    """Creates the missing retry and dead letter topics."""
 
     def __init__(self, routes: Routes, proposals: ProposalQueue) -> None:
         self._routes = routes
         self._proposals = proposals
         self._missing: dict[str, float] = {}
-        """Topic → when it is tried again, or `UNDER_WAY`."""
+        """The missing topics, and when their creation is repeated, or `UNDER_WAY`."""
 
     def ensure(self, head: GroupView, turn: BrokerTurn) -> None:
-        """A group that this broker coordinates came or changed."""
+        """Create the missing topics of a group that this broker coordinates."""
         if head.config.mode != "clustering":
             return
         for topic in (RETRY_PREFIX + head.name, DLQ_PREFIX + head.name):
@@ -42,12 +43,12 @@ class RetryTopics:
                 self._make(topic, turn)
 
     def end(self, group: str) -> None:
-        """Another broker coordinates the group, or it is gone."""
+        """Forget a group that this broker no longer coordinates."""
         self._missing.pop(RETRY_PREFIX + group, None)
         self._missing.pop(DLQ_PREFIX + group, None)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Try again what could not be made."""
+        """Repeat the creations that failed."""
         for topic in [t for t, at in self._missing.items() if at <= turn.mono]:
             if topic in self._routes.topics:
                 del self._missing[topic]
@@ -55,7 +56,7 @@ class RetryTopics:
                 self._make(topic, turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         return min(self._missing.values(), default=float("inf"))
 
     def _make(self, topic: str, turn: BrokerTurn) -> None:
@@ -66,10 +67,10 @@ class RetryTopics:
         )
 
     def _made(self, topic: str, result: CommandResult, turn: BrokerTurn) -> None:
-        # Also after a success it is looked at once more: our copy may be behind.
+        # It is checked once more after a success too, since this broker's metadata may be behind.
         if topic in self._missing:
             self._missing[topic] = turn.mono + RETRY_DELAY_S
 
     def drop_all(self, turn: BrokerTurn) -> None:
-        """What was proposed is forgotten: this broker's instance epoch is over."""
+        """Forget all proposals, since the instance epoch is over."""
         self._missing = dict.fromkeys(self._missing, turn.mono + RETRY_DELAY_S)

@@ -1,8 +1,9 @@
-"""Where a group starts in queues that it never had, asked of the queues' leaders.
+"""Start offsets of groups in queues that they never had, requested from the leaders of the queues.
 
-A group that starts at the end, or at a time, gets no queue before its coordinator has said where
-(SetStart). Only a leader that knows its queue's end answers (SAFETY Q8, Q11), so this is tried until
-it does. Who says it first wins: it does no harm to say it twice.
+A group that starts at the end, or at a time, gets no queue before its coordinator has proposed a
+start offset (SetStart). Only a leader that knows the end of its queue answers (Q8, Q11), so the
+coordinator asks until one does. The first start offset in the log wins, so proposing it twice does
+no harm.
 """
 
 from __future__ import annotations
@@ -29,32 +30,40 @@ ASKED_AT_ONCE: Final = 64
 SAID_AT_ONCE: Final = 1_000
 """Queues in one SetStart."""
 ANSWER_WITHIN: Final = 2.0
-"""Seconds that a leader gets to answer."""
+"""Seconds in which a leader must answer."""
 PAUSE_FIRST: Final = 0.1
 PAUSE_LAST: Final = 2.0
 
 
 class LeaderOffsets(Protocol):
-    """What this broker knows of queues that it leads itself."""
+    """Offsets of queues that this broker leads itself."""
 
     def end_of(self, topic: str, queue: int, topic_id: int, turn: BrokerTurn) -> int:
-        """The queue's HW. Raises: LogboomError, if it must not be told."""
+        """Return the queue's HW.
+
+        Raises:
+            LogboomError: this broker may not tell it now.
+        """
 
     def offset_at(
         self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
     ) -> int:
-        """The first message at or after a time, or the HW. Raises: as `end_of`."""
+        """Return the offset of the first message at or after a time, or the HW.
+
+        Raises:
+            LogboomError: this broker may not tell it now.
+        """
 
 
 @dataclass(slots=True)
 class _PendingStart:
     attempts: int = 0
     asked: bool = False
-    """It is on its way: at the leader, or in a SetStart."""
+    """A request to the leader, or a SetStart, is in progress."""
 
 
 class StartOffsets:
-    """The queues without a start of all groups that this broker coordinates."""
+    """The queues without a start offset of all groups that this broker coordinates."""
 
     def __init__(
         self,
@@ -76,7 +85,7 @@ class StartOffsets:
         self._found: dict[str, list[tuple[int, int, int]]] = {}
 
     def update(self, head: GroupView, now: float) -> None:
-        """A group that this broker coordinates changed."""
+        """Follow a group that this broker coordinates."""
         if not head.unstarted:
             self._wanted.pop(head.name, None)
             return
@@ -89,12 +98,12 @@ class StartOffsets:
                 heapq.heappush(self._due, (now, head.name, key))
 
     def end(self, group: str) -> None:
-        """This broker does not coordinate the group any more."""
+        """Forget a group that this broker no longer coordinates."""
         self._wanted.pop(group, None)
         self._found.pop(group, None)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Ask about queues that are due, and say what was found."""
+        """Ask about the queues that are due, and propose the start offsets that were found."""
         left = ASKED_AT_ONCE
         while left and self._due and self._due[0][0] <= turn.mono:
             _, group, key = heapq.heappop(self._due)
@@ -108,7 +117,7 @@ class StartOffsets:
         self._say(turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         if self._found:
             return float("-inf")
         return self._due[0][0] if self._due else float("inf")
@@ -186,7 +195,7 @@ class StartOffsets:
     def _said(
         self, group: str, part: list[tuple[int, int, int]], _result: CommandResult, turn: BrokerTurn
     ) -> None:
-        """If it was refused, or our copy still lacks it after a while, it is said again."""
+        """Ask again later if the proposal was rejected, or if the metadata still lacks it."""
         wanted = self._wanted.get(group, {})
         for topic_id, queue, _ in part:
             each = wanted.get((topic_id, queue))
@@ -195,7 +204,7 @@ class StartOffsets:
                 self._again(group, (topic_id, queue), each, turn)
 
     def drop_all(self, now: float) -> None:
-        """What was proposed is forgotten: ask again about everything."""
+        """Forget all proposals, and ask again about every queue."""
         self._found.clear()
         for group, wanted in self._wanted.items():
             for key, each in wanted.items():

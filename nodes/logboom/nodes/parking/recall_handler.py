@@ -1,54 +1,60 @@
-"""RECALL at a leader: take a parked batch back before it is released."""
+"""RECALL at a leader: takes a parked batch back before it is released."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.replica import parked_rows
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.requests.produce_handler import ProduceHandler
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import InvalidRequest, LogboomError, Unavailable
 from logboom.wire.head import ControlKind
 from logboom.wire.parking import Recall, Recalled, encode_recalled
-from logboom.wire.routes import Routes
 
 
-class RecallHandler:
-    """Takes recalls and answers them once they lie below the HW."""
+class RecallHandler(Service):
+    """Serves RECALL, and answers once the recall is committed."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
+        context: BrokerContext,
         producing: ProduceHandler,
         refusal: Callable[[Replica], LogboomError],
-        stats: Statistics,
+        appended: Callable[[Replica], None],
     ) -> None:
-        """`refusal` says what is told of a damaged queue."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+        """Create a handler.
+
+        Args:
+            refusal: makes the error for a damaged queue.
+            appended: is called when a queue's log grew.
+        """
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._stats = context.stats
         self._producing = producing
         self._refusal = refusal
-        self._stats = stats
+        self._appended = appended
 
-    def recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> Replica | None:
-        """Append a RECALLED entry; the replica whose log grew, or None."""
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of RECALL."""
+        return {Recall: self.recall}
+
+    def recall(self, peer: PeerSession, message: Recall, turn: BrokerTurn) -> None:
+        """Append a RECALLED entry, and answer once it is committed."""
         try:
-            return self._recall(address, message, turn)
+            self._recall(peer.address, message, turn)
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
-            return None
+            turn.refuse(peer.address, message.id, error)
 
-    def _recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> Replica | None:
+    def _recall(self, address: PeerAddress, message: Recall, turn: BrokerTurn) -> None:
         replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
             raise Unavailable(self._refusal(replica).text)
@@ -57,7 +63,7 @@ class RecallHandler:
         self._check_time(place, replica)
         if place is None or place in leading.releasing:
             turn.answer(address, Recalled(message.id, self._was_recalled(replica, at)))
-            return None
+            return
         self._producing.check_acks("all", leading, turn.mono)
         after = replica.append_control(
             ControlKind.RECALLED,
@@ -74,19 +80,21 @@ class RecallHandler:
             after, address, message.id, 0, 0, deadline, reply=Recalled(message.id, True)
         )
         self._producing.wait(replica, leading, waiting, "all", turn)
-        return replica
+        self._appended(replica)
 
     def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
-        """Where the batch stands now that was parked there first; None: nowhere.
+        """Return the current position of the batch that was first parked at `at`.
+
+        None if it is no longer parked.
 
         Raises:
-            InvalidRequest: the log does not reach there.
-            Unavailable: it is not certain yet.
+            InvalidRequest: the log does not reach this position.
+            Unavailable: the answer is not certain yet.
         """
         if at >= replica.end or min(at) < 0 or at.side > LAST_SIDE:
             text = f"nothing is parked at {at.offset}.{at.side} of {replica.topic}/{replica.queue}"
             raise InvalidRequest(f"{text}: give the position that the send was answered with")
-        # An earlier leader may have released what this one still finds parked.
+        # An earlier leader may have released a batch that is still parked here.
         if at >= replica.applied or replica.applied < leading.election_end:
             raise Unavailable("what is parked is not in sync yet: ask again", "BUSY")
         place = parked_rows.place_of(self._queues.storage, replica.parked.ids, at)
@@ -95,7 +103,11 @@ class RecallHandler:
         return place
 
     def _check_time(self, place: Position | None, replica: Replica) -> None:
-        """Raises InvalidRequest: it waits for no time, but for a decision."""
+        """Check that the batch waits for a time.
+
+        Raises:
+            InvalidRequest: it waits for a decision.
+        """
         ids, storage = replica.parked.ids, self._queues.storage
         standing = parked_rows.standing_at(storage, ids, place) if place is not None else None
         if standing is not None and standing.waits is not None:

@@ -1,18 +1,18 @@
-"""The leader's part of what is parked: it releases what is due, and takes recalls.
+"""Release of parked batches that are due, by the leader of their queue.
 
-To release, the leader appends the parked batch to the same queue's log, naming the parked entry;
-the apply that sees this below the HW ends the parking: once, whatever crashes. A leader releases
-only after its HW reached its end at election: before, an earlier leader may have released what is
-still parked here.
+To release a batch, the leader appends it to the same queue's log, naming the parked entry. The
+parking ends when that entry is applied below the HW, so it ends exactly once, whatever crashes. A
+leader releases only after its HW has reached its log end at election, since an earlier leader may
+have released a batch that is still parked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
-from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position, log_key
 from logboom.nodes.replica import parked_rows
 from logboom.nodes.replica.entry_reader import DamagedEntry
@@ -20,8 +20,7 @@ from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.parked_queue import ApplyResult
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import Instant
 from logboom.wire.batch import control_view, peek, release, validate_batch
 from logboom.wire.errors import DamagedBatch, DataDamaged
@@ -30,17 +29,17 @@ from logboom.wire.parking import parked_body
 
 BATCHES_AT_ONCE: Final = 256
 BYTES_AT_ONCE: Final = 2 * 1024 * 1024
-"""What one turn releases."""
+"""Bytes that one turn releases."""
 MAX_IN_FLIGHT: Final = 2048
-"""Released batches of a queue that may lie above its HW."""
+"""Released batches of a queue that may be above its HW."""
 PAUSE_MS: Final = 100
-"""Before a queue that cannot release is looked at again, if nothing moves before."""
+"""Milliseconds before a queue that cannot release is tried again, unless something moves before."""
 LOOKED_AT_ONCE: Final = 64
 """Queues that one turn looks at."""
 
 
 class ReleaseBudget:
-    """What a turn may still release."""
+    """Batches and bytes that the turn may still release."""
 
     __slots__ = ("batches", "size")
 
@@ -50,35 +49,40 @@ class ReleaseBudget:
 
     @property
     def spent(self) -> bool:
-        """The rest waits for the next turn."""
+        """True if the rest must wait for the next turn."""
         return self.batches <= 0 or self.size <= 0
 
 
-class ReleaseScheduler:
-    """Releases of all queues that this broker leads, in the order of their due times."""
+class ReleaseScheduler(Service):
+    """Releases the batches of all queues that this broker leads, in order of their due times."""
 
     def __init__(
         self,
-        queues: ReplicaTable,
-        space: SpaceGauge,
-        stats: Statistics,
+        context: BrokerContext,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
-        """`appended` is called when a queue's log grew; `on_damage` when a parked batch could not
-        be read."""
-        self._queues = queues
-        self._space = space
-        self._stats = stats
+        """Create a scheduler.
+
+        Args:
+            appended: is called when a queue's log grew.
+            on_damage: is called when a parked batch cannot be read.
+        """
+        self._queues = context.queues
+        self._space = context.space
+        self._stats = context.stats
         self._appended = appended
         self._on_damage = on_damage
         self._heap: list[tuple[int, QueueKey]] = []
         self._armed: dict[QueueKey, int] = {}
-        """When each queue is looked at next, ms since 1970; other heap items are void."""
+        """When each queue is looked at next, in ms since 1970. Other items of the heap are void."""
         self._now = Instant(float("-inf"), 0)
 
     def arm(self, replica: Replica) -> None:
-        """Something may be due: a parking was applied, the HW moved, or a leadership began."""
+        """Schedule a queue in which something may be due.
+
+        A parking was applied, the HW moved, or a leadership began.
+        """
         if replica.leading is not None and replica.parked.next_due_ms is not None:
             self._look_at(replica.key, replica.parked.next_due_ms)
 
@@ -87,10 +91,16 @@ class ReleaseScheduler:
             self._armed[key] = at_ms
             heappush(self._heap, (at_ms, key))
 
-    def oldest_due_ms(self, led: Iterable[Replica]) -> int:
-        """The earliest due time of what is parked in these queues, for STATS; 0 of none."""
+    def figures(self, now: float) -> Figures:
+        """Return the figures of the batches parked in the queues that are led here."""
+        led = self._queues.led.values()
         due = [first for replica in led if (first := self._oldest(replica)) is not None]
-        return min(due, default=0)
+        return {
+            "parked": sum(replica.parked.count for replica in led),
+            "parked_bytes": sum(replica.parked.size for replica in led),
+            "parked_oldest_due_ms": min(due, default=0),
+            "undecided": sum(replica.parked.undecided for replica in led),
+        }
 
     def _oldest(self, replica: Replica) -> int | None:
         ids = replica.parked.ids
@@ -102,11 +112,11 @@ class ReleaseScheduler:
         try:
             row = next(scan, None)
         except DataDamaged:
-            return None  # whoever next needs the row deals with it
+            return None  # the next use of the row handles the damage
         return None if row is None else parked_rows.read_due(row[0])[0]
 
     def applied(self, replica: Replica, applied: ApplyResult) -> None:
-        """The HW passed what ended parkings of a queue."""
+        """Follow the HW, which passed the ends of parkings."""
         leading = replica.leading
         if leading is not None and applied.ended:
             leading.releasing.difference_update(applied.ended)
@@ -115,14 +125,14 @@ class ReleaseScheduler:
         self.arm(replica)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         if not self._heap:
             return float("inf")
-        # Whole milliseconds are cut off: by then the clock says at least the due time.
+        # Whole milliseconds are cut off, so that the clock has reached the due time by then.
         return self._now.mono + max(0, self._heap[0][0] - self._now.wall_ms) / 1000
 
     def step(self, turn: BrokerTurn) -> None:
-        """Release what is due, as far as one turn may; before anything of the turn is applied."""
+        """Release what is due, within the turn's limits and before the turn applies anything."""
         self._now = turn.now
         room = ReleaseBudget()
         looked = 0
@@ -147,7 +157,7 @@ class ReleaseScheduler:
     def _release(
         self, replica: Replica, leading: Leadership, room: ReleaseBudget, turn: BrokerTurn
     ) -> int | None:
-        """Release what is due of one queue; when to look at it again."""
+        """Release the due batches of one queue. Return when to look at it again."""
         parked = replica.parked
         if parked.next_due_ms is None:
             return None
@@ -192,7 +202,7 @@ class ReleaseScheduler:
         room.size -= size
 
     def release(self, replica: Replica, leading: Leadership, at: Position, turn: BrokerTurn) -> int:
-        """Append a parked batch as one that can be read; its bytes.
+        """Append a parked batch as a readable one, and return its size.
 
         Raises:
             Damaged: its entry cannot be read.
@@ -211,9 +221,9 @@ class ReleaseScheduler:
 
 
 def is_certain(replica: Replica, leading: Leadership) -> bool:
-    """Whether what is parked here is parked indeed, and entries may be appended.
+    """True if the batches parked here are certainly still parked, and entries may be appended.
 
-    An earlier leader may have ended any parking up to our end at election.
+    An earlier leader may have ended any parking up to our log end at election.
     """
     return (
         replica.damage is None
@@ -223,10 +233,12 @@ def is_certain(replica: Replica, leading: Leadership) -> bool:
 
 
 def parked_entry(replica: Replica, queues: ReplicaTable, at: Position) -> bytes:
-    """The PARKED entry at a position, checked; what lies in memory was when it came.
+    """Return the PARKED entry at a position.
+
+    It is checked if it is read from disk. An entry in memory was checked when it arrived.
 
     Raises:
-        Damaged: there is none, or it cannot be read.
+        Damaged: there is no such entry, or it cannot be read.
     """
     held = replica.tail.get(at)
     try:

@@ -1,9 +1,10 @@
-"""What is parked long is carried to the log's end, so that retention can go on behind it.
+"""Relocation of parked batches to the end of the log, which lets retention continue.
 
-The log's start never passes a parked batch. Where one holds up retention, and at least half of the
-log is not parked, the leader appends the oldest anew: each entry names the place that it takes, and
-where the batch was parked first, which is what recalls it. So a queue's log holds at most twice what
-is parked in it, and what its retention asks for.
+The log start never passes a parked batch. If one blocks retention, and at least half of the log is
+not parked, the leader appends the oldest parked batches again. Each new entry names the position
+that it replaces, and the position at which the batch was first parked, by which it is recalled. A
+queue's log therefore holds at most twice the size of its parked batches, plus what its retention
+keeps.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.log.retention import RetentionPolicy
 from logboom.nodes.parking.release_scheduler import is_certain, parked_entry
 from logboom.nodes.replica import parked_rows
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.batch import control_view, peek
 from logboom.wire.head import ControlKind
@@ -25,29 +25,28 @@ from logboom.wire.parking import encode_parked, parked_body
 
 BATCHES_AT_ONCE: Final = 256
 BYTES_AT_ONCE: Final = 1024 * 1024
-"""What one call carries."""
+"""Bytes that one call relocates."""
 GARBAGE: Final = 2
-"""The log is at least so many times as large as what is parked in it, before any is carried."""
+"""The log must be at least this many times as large as its parked batches before any is
+relocated."""
 
 
 class ParkedRelocator:
-    """Carries parked batches of the queues that this broker leads."""
+    """Relocates parked batches of the queues that this broker leads."""
 
-    def __init__(
-        self,
-        queues: ReplicaTable,
-        stats: Statistics,
-        appended: Callable[[Replica], None],
-    ) -> None:
-        """`appended` is called when a queue's log grew."""
-        self._queues = queues
-        self._stats = stats
+    def __init__(self, context: BrokerContext, appended: Callable[[Replica], None]) -> None:
+        """Create a relocator; `appended` is called when a queue's log grew."""
+        self._queues = context.queues
+        self._stats = context.stats
         self._appended = appended
 
     def carry(self, replica: Replica, keep: RetentionPolicy, turn: BrokerTurn) -> bool:
-        """Carry some, if the oldest holds up retention; whether any is on its way.
+        """Relocate some batches if the oldest one blocks retention.
 
-        Called where messages lie behind the log's start. Also with a full disk: it makes room.
+        Return True if any relocation is in progress.
+
+        Call this only where there are messages between the log start and the oldest parked batch.
+        It also runs when the disk is full, since it frees space.
 
         Raises:
             Damaged: a parked batch cannot be read.
@@ -59,12 +58,12 @@ class ParkedRelocator:
         if leading.carrying:
             return True
         if parked.release is not None or leading.decided > parked.done:
-            return False  # what a decision names stays where it is, and what it drops goes
+            return False  # a decision names these positions, and removes the batches that it drops
         if replica.size < GARBAGE * parked.size or not is_certain(replica, leading):
             return False
         under_way = leading.releasing | leading.recalling
         carried = size = 0
-        # One scan from the first on: what is carried goes to the end, and its row with it.
+        # One scan from the first row on. A relocated batch moves to the end, and its row with it.
         scan = parked_rows.placed_from(self._queues.storage, parked.ids, Position(0))
         for at, standing in scan:
             if not carried and at.offset > replica.start:
@@ -101,7 +100,7 @@ class ParkedRelocator:
 
 
 def _expired(replica: Replica, append_time_ms: int, keep: RetentionPolicy, wall_ms: int) -> bool:
-    """Whether retention would remove an entry, were it not parked."""
+    """True if retention would remove the entry if it were not parked."""
     if keep.max_age_ms is not None and append_time_ms < wall_ms - keep.max_age_ms:
         return True
     if keep.max_bytes is None:

@@ -1,12 +1,13 @@
-"""What waits in one queue: derived from the entries below the HW, the same on every replica (Q12).
+"""The parked batches of one queue, derived from the entries below the HW.
 
-An append only notes what an entry parks, releases, recalls or decides; `apply` later turns what
-lies below the HW into rows of family `parked`, in the same write as the position that it came to. A
-cut undoes nothing of it. Batches stay in the log: the rows say where.
+They are equal on all replicas (Q12). An append only notes what an entry parks, releases, recalls or
+decides. Later, `apply` turns what is below the HW into rows of the family `parked`, in the same
+write as the position that it reached. Truncating the log therefore undoes none of it. The batches
+themselves stay in the log, and the rows say where they are.
 
-A DECIDED entry drops what its decision ends and does not list. What it lists is released right
-behind, maybe over several turns: until all of that lies below the HW, readers see nothing from the
-entry on.
+A DECIDED entry drops the batches that its decision ends and does not list. The batches that it
+lists are released right after it, possibly over several turns. Until all of them are below the HW,
+readers see nothing from the DECIDED entry on.
 """
 
 from __future__ import annotations
@@ -26,41 +27,41 @@ from logboom.wire.transactions import DecidedBody, decided_body
 APPLIED_AT_ONCE: Final = 4096
 """Entries that one turn applies to a queue."""
 DROPPED_AT_ONCE: Final = 1024
-"""Batches that one turn drops for a decision; it may end any number of them."""
+"""Batches that one turn drops for a decision. One decision may end any number of them."""
 
 
 class _ParkedChange(NamedTuple):
-    """One entry that parks a batch, or ends a parking."""
+    """One entry that parks a batch or ends a parking."""
 
     at: Position
     kind: ControlKind
-    """PARKED, RECALLED, DECIDED, or MESSAGES: released."""
+    """PARKED, RECALLED, DECIDED, or MESSAGES for a release."""
     subject: Position
-    """Where the parked batch stands."""
+    """Position of the parked batch."""
     due_ms: int
     size: int = 0
-    """Bytes of a PARKED entry."""
+    """Size of a PARKED entry."""
     carried: tuple[Position, Position] | None = None
-    """Of one that was parked before: where first, and where last."""
+    """For a relocated batch: where it was first parked, and where it was last."""
     waits: DecisionWait | None = None
-    """Of a PARKED entry: whose decision it waits for; None: for its time."""
+    """For a PARKED entry: the decision that it waits for. None if it waits for its due time."""
     decided: DecidedBody | None = None
-    """What a DECIDED entry holds."""
+    """Content of a DECIDED entry."""
 
 
 class ApplyResult(NamedTuple):
-    """What an `apply` did."""
+    """Result of one call of `apply`."""
 
     reach: Position
-    """Everything before is applied."""
+    """Everything before this position is applied."""
     more: bool
-    """There is more below the HW."""
+    """There is more to apply below the HW."""
     changed: bool
     """Rows were staged."""
     ended: list[Position]
-    """Where nothing is parked any more."""
+    """Positions at which nothing is parked any longer."""
     decided: bool
-    """Decisions were carried out: readers may see more."""
+    """Decisions were carried out, so readers may see more."""
 
 
 class ParkedQueue:
@@ -69,29 +70,29 @@ class ParkedQueue:
     def __init__(self, topic_id: int, queue: int) -> None:
         self.ids = (topic_id, queue)
         self.count = 0
-        """Batches that wait, below the HW."""
+        """Parked batches below the HW."""
         self.size = 0
         """Bytes of their entries in the log."""
         self.recalled = 0
-        """Recalls that are remembered."""
+        """Number of recalls that are remembered."""
         self.cursor = parked_rows.first_due(self.ids)
-        """Key from which the leader of this epoch still has to look for what is due."""
+        """Key from which the leader of this epoch still has to search for due batches."""
         self.next_due_ms: int | None = None
-        """Nothing at or behind the cursor is due before; None: nothing is there."""
+        """No batch at or after the cursor is due before this time. None if there is no batch."""
         self.undecided = 0
-        """Batches that wait for a decision, below the HW."""
+        """Batches below the HW that wait for a decision."""
         self.done = 0
-        """Number of the last decision that was carried out, below the HW."""
+        """Number of the last decision that was carried out below the HW."""
         self.release: OpenRelease | None = None
-        """A release that has begun and is not complete, below the HW."""
+        """A release that has begun and is not complete below the HW."""
         self._reached = DecisionProgress()
-        """What was written down of these three."""
+        """The last three values as last written."""
         self._noted: deque[_ParkedChange] = deque()
         self._releases: deque[Position] = deque()
-        """Where the noted DECIDED entries stand that release something."""
+        """Positions of the noted DECIDED entries that release something."""
 
     def load(self, storage: Storage) -> None:
-        """Take up what the store holds.
+        """Load the state from the store.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -102,22 +103,25 @@ class ParkedQueue:
         self.rewind()
 
     def rewind(self) -> None:
-        """A leadership begins: nothing has been released in it."""
+        """Start again at the first due time: in this leadership nothing has been released yet."""
         self.cursor = parked_rows.first_due(self.ids)
         self.next_due_ms = 0 if self.count else None
 
     @property
     def behind(self) -> bool:
-        """Whether anything is noted that is not applied."""
+        """True if something is noted and not yet applied."""
         return bool(self._noted)
 
     @property
     def releases(self) -> bool:
-        """Whether a release is under way, as far as the log goes."""
+        """True if the log contains a release that is not complete."""
         return self.release is not None or bool(self._releases)
 
     def readable(self, hw: Position) -> Position:
-        """How far readers see: the HW, or where a release begins that is not complete below it."""
+        """Return the end of what readers may see.
+
+        This is the HW, or the start of a release that is not complete below it.
+        """
         if self.release is not None:
             return min(hw, self.release.at)
         return min(hw, self._releases[0]) if self._releases else hw
@@ -125,10 +129,10 @@ class ParkedQueue:
     # ── from the log ────────────────────────────────────────────────────────────────────────────
 
     def note(self, head: BatchHead, entry: bytes, at: Position) -> None:
-        """An entry was appended at `at`; in log order.
+        """Note an entry that was appended at `at`. Call this in log order.
 
         Raises:
-            DamagedBatch: its body is none of its kind.
+            DamagedBatch: the body of the entry is invalid.
         """
         if not head.is_control:
             if head.has(Attribute.RELEASED):
@@ -156,8 +160,9 @@ class ParkedQueue:
                 self._releases.append(at)
 
     def apply(self, hw: Position, storage: Storage, writes: WriteSet) -> ApplyResult:
-        """Stage what the noted entries below `hw` say; once per turn, since what it stages cannot
-        be read before the next.
+        """Stage what the noted entries below `hw` change.
+
+        Call this once per turn, since staged rows cannot be read before the next turn.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -169,9 +174,9 @@ class ParkedQueue:
             note = noted[0]
             if note.decided is not None:
                 if done:
-                    break  # what it ends must be in the store
+                    break  # the batches that it ends must be in the store
                 if not self._drop(note.decided, fresh, ended, storage, writes):
-                    break  # the entry is applied once all that it drops is gone
+                    break  # the entry is applied after all of its drops
                 self._decide(note.decided, note.at, storage, writes)
             else:
                 self._settle(note, fresh, ended, storage, writes)
@@ -192,7 +197,7 @@ class ParkedQueue:
         storage: Storage,
         writes: WriteSet,
     ) -> None:
-        """An entry that parks a batch, or ends a parking, or both."""
+        """Apply an entry that parks a batch, ends a parking, or does both."""
         left = note.subject if note.carried is None else note.carried[1]
         if left != note.at:
             standing = (
@@ -218,9 +223,12 @@ class ParkedQueue:
         storage: Storage,
         writes: WriteSet,
     ) -> bool:
-        """Drop what a decision ends and does not list (T1); False: there is more than one turn drops.
+        """Drop the batches that a decision ends and does not list (T1).
 
-        What is dropped has no rows any more: the next turn, or the next process, goes on.
+        Return False if more remain than one turn may drop.
+
+        Dropped batches have no rows any longer, so the next turn, or the next process, continues
+        with the rest.
         """
         listed = {Position(*place) for place in decided.places}
         dropped = 0
@@ -240,7 +248,7 @@ class ParkedQueue:
     def _decide(
         self, decided: DecidedBody, at: Position, storage: Storage, writes: WriteSet
     ) -> None:
-        """A decision whose drops are done."""
+        """Record a decision after all of its drops."""
         if decided.places:
             self._releases.popleft()
         before = decision_rows.closed(storage, self.ids, decided.app_id)
@@ -252,7 +260,7 @@ class ParkedQueue:
             self.done = max(self.done, decided.number)
 
     def _released(self, release: OpenRelease, place: Position) -> None:
-        """A batch was released: that of the decision under way, or one whose time has come."""
+        """Record the release of a batch: of the decision in progress, or of one that became due."""
         if place not in release.left:
             return
         if release.left[0] == place:
@@ -300,11 +308,12 @@ class ParkedQueue:
     # ── the log changes ─────────────────────────────────────────────────────────────────────────
 
     def cut(self, end: Position, writes: WriteSet, storage: Storage, *, below_hw: bool) -> None:
-        """The log now ends at `end`.
+        """Follow a truncation of the log to `end`.
 
-        Below the HW only an unclean election or damage cuts. Then what was parked behind goes too;
-        what had been parked before and released behind comes back with damage, since the same
-        entries are fetched again, and is the loss of an unclean election.
+        Only an unclean election or damage truncates below the HW. In that case the batches parked
+        after `end` are removed too. A batch that was parked before `end` and released after it is
+        restored after damage, since the same entries are fetched again. After an unclean election
+        its release is lost.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -315,7 +324,7 @@ class ParkedQueue:
             self._releases.pop()
         if not below_hw or not (self.count or self.recalled or self.done or self.release):
             return
-        # Decisions are carried out again where the log has lost them, which ends what is left.
+        # Decisions that the log has lost are carried out again, which ends what remains.
         self.done = 0
         if self.release is not None and self.release.at >= end:
             self.release = None
@@ -328,7 +337,7 @@ class ParkedQueue:
         self.rewind()
 
     def reset(self, writes: WriteSet) -> None:
-        """The log begins anew: all that is parked stands in it and comes again."""
+        """Remove all parked batches. The log starts again, and they return with it."""
         writes.delete_range("parked", queue_key(*self.ids), queue_end(*self.ids))
         self._noted.clear()
         self._releases.clear()
@@ -338,7 +347,7 @@ class ParkedQueue:
         self.rewind()
 
     def trim(self, start: Position, writes: WriteSet, storage: Storage) -> None:
-        """Retention moved the log's start: forget recalls of what stood before.
+        """Follow retention to a new log start, and forget the recalls of positions before it.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -352,8 +361,9 @@ class ParkedQueue:
         self._put_counts(writes)
 
     def limit(self, applied: Position, storage: Storage) -> int:
-        """Offset that retention must not pass: of the oldest parked batch, or of what is not
-        applied yet.
+        """Return the offset that retention must not pass.
+
+        It is that of the oldest parked batch, or of the first entry that is not applied.
 
         Raises:
             DataDamaged: the store cannot be read.

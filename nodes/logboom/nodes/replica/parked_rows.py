@@ -44,44 +44,44 @@ _PREFIX: Final = 9
 
 
 class ParkedRow(NamedTuple):
-    """A batch that is parked."""
+    """A parked batch."""
 
     due_ms: int
     size: int
-    """Bytes of its entry in the log."""
+    """Size of its entry in the log."""
     first: Position
-    """Where it was parked first: what recalls it."""
+    """Position at which it was first parked, by which it is recalled."""
     waits: DecisionWait | None = None
-    """Whose decision it waits for; None: for its time."""
+    """The decision that it waits for. None if it waits for its due time."""
 
 
 class ParkedCounts(NamedTuple):
-    """What is parked in a queue, in numbers."""
+    """Figures of a queue's parked batches."""
 
     parked: int = 0
     size: int = 0
-    """Bytes of the entries that are parked."""
+    """Bytes of the parked entries."""
     recalled: int = 0
-    """Recalls that are remembered."""
+    """Number of recalls that are remembered."""
 
 
 def first_due(ids: Ids) -> bytes:
-    """The key at which the due times begin."""
+    """Return the key at which the due times begin."""
     return queue_key(*ids, b"d")
 
 
 def last_due(ids: Ids) -> bytes:
-    """The key behind all due times."""
+    """Return the key after all due times."""
     return queue_key(*ids, b"e")
 
 
 def due_key(ids: Ids, due_ms: int, at: Position) -> bytes:
-    """The key of a parked batch in the order of due times."""
+    """Return the key of a parked batch in the order of due times."""
     return queue_key(*ids, b"d" + _DUE.pack(due_ms, *at))
 
 
 def read_due(key: bytes) -> tuple[int, Position]:
-    """(due time, position) of a key of `due_key`."""
+    """Return the due time and position of a key made by `due_key`."""
     due_ms, offset, side = _DUE.unpack_from(key, _PREFIX)
     return due_ms, Position(offset, side)
 
@@ -91,7 +91,7 @@ def _place_key(ids: Ids, letter: bytes, at: Position) -> bytes:
 
 
 def counts(storage: Storage, ids: Ids) -> ParkedCounts:
-    """The numbers of a queue.
+    """Read the figures of a queue.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -105,7 +105,7 @@ def counts(storage: Storage, ids: Ids) -> ParkedCounts:
 
 
 def put_counts(writes: WriteSet, ids: Ids, numbers: ParkedCounts) -> None:
-    """Stage the numbers of a queue."""
+    """Stage the figures of a queue."""
     writes.put("parked", queue_key(*ids, b"c"), _COUNTS.pack(*numbers))
 
 
@@ -123,7 +123,7 @@ def put_parked(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) ->
 
 
 def remove(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> None:
-    """Stage that a batch is parked no longer at a position."""
+    """Stage the end of the parking at a position."""
     if standing.waits is None:
         writes.delete("parked", due_key(ids, standing.due_ms, at))
     else:
@@ -134,7 +134,7 @@ def remove(writes: WriteSet, ids: Ids, at: Position, standing: ParkedRow) -> Non
 
 
 def standing_at(storage: Storage, ids: Ids, at: Position) -> ParkedRow | None:
-    """The batch that is parked at a position; None: none is.
+    """Return the batch that is parked at a position, or None.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -151,7 +151,7 @@ def _standing(stored: bytes) -> ParkedRow:
 
 
 def place_of(storage: Storage, ids: Ids, first: Position) -> Position | None:
-    """Where the batch stands now that was parked first at a position; None: nowhere.
+    """Return the current position of the batch that was first parked at a position, or None.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -163,12 +163,12 @@ def place_of(storage: Storage, ids: Ids, first: Position) -> Position | None:
 
 
 def put_recalled(writes: WriteSet, ids: Ids, at: Position) -> None:
-    """Stage that the batch parked at a position was recalled."""
+    """Stage that the batch first parked at a position was recalled."""
     writes.put("parked", _place_key(ids, b"r", at), b"")
 
 
 def was_recalled(storage: Storage, ids: Ids, at: Position) -> bool:
-    """Whether the batch parked at a position was recalled, as long as that is remembered.
+    """True if the batch first parked at a position was recalled, as long as this is remembered.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -177,7 +177,7 @@ def was_recalled(storage: Storage, ids: Ids, at: Position) -> bool:
 
 
 def oldest_parked(storage: Storage, ids: Ids) -> Position | None:
-    """Where the oldest parked batch stands in the log.
+    """Return the position of the oldest parked batch in the log, or None.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -189,7 +189,7 @@ def oldest_parked(storage: Storage, ids: Ids) -> Position | None:
 def placed_from(
     storage: Storage, ids: Ids, first: Position
 ) -> Iterator[tuple[Position, ParkedRow]]:
-    """What is parked at a position and behind, in the order of the log.
+    """Yield the batches parked at or after a position, in the order of the log.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -200,12 +200,12 @@ def placed_from(
 
 
 def recalled_from(storage: Storage, ids: Ids, end: Position) -> list[bytes]:
-    """Keys of the recalls remembered of positions at `end` and behind."""
+    """Return the keys of the remembered recalls of positions at or after `end`."""
     first = _place_key(ids, b"r", end)
     return [key for key, _ in storage.scan("parked", first, queue_key(*ids, b"s"))]
 
 
 def recalled_before(storage: Storage, ids: Ids, start: Position) -> list[bytes]:
-    """Keys of the recalls remembered of positions before `start`."""
+    """Return the keys of the remembered recalls of positions before `start`."""
     first, end = queue_key(*ids, b"r"), _place_key(ids, b"r", start)
     return [key for key, _ in storage.scan("parked", first, end)]

@@ -39,7 +39,11 @@ class ReplicaTable:
         """Topic name → its replicas; for a moment also those of an older topic of this name."""
         self.token = 0
         """Number of the last turn that wrote."""
+        self.led: dict[QueueKey, Replica] = {}
+        """Those that this broker leads."""
         self._dirty: dict[QueueKey, Replica] = {}
+        self._to_recount: dict[QueueKey, Replica] = {}
+        self._hw_moved: dict[QueueKey, Replica] = {}
         self._staged: list[Replica] = []
         self._marks: deque[tuple[int, list[tuple[Replica, int, Position]]]] = deque()
         for opened in open_queues(storage):
@@ -100,6 +104,24 @@ class ReplicaTable:
     def touch(self, replica: Replica) -> None:
         """The replica's log changed this turn."""
         self._dirty[replica.key] = replica
+
+    def recount(self, replica: Replica) -> None:
+        """Note that the HW of a queue that is led here may rise; the turn counts once, at its end."""
+        self._to_recount[replica.key] = replica
+
+    def take_recounts(self) -> list[Replica]:
+        """Return what `recount` noted, and forget it."""
+        noted, self._to_recount = self._to_recount, {}
+        return list(noted.values())
+
+    def hw_moved(self, replica: Replica) -> None:
+        """Note that more of a queue is readable, or is to be derived from its log again."""
+        self._hw_moved[replica.key] = replica
+
+    def take_hw_moved(self) -> list[Replica]:
+        """Return what `hw_moved` noted, and forget it."""
+        noted, self._hw_moved = self._hw_moved, {}
+        return list(noted.values())
 
     @property
     def windows_every(self) -> int:

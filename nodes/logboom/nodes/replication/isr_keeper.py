@@ -7,17 +7,14 @@ metadata has reached the version that the answer named.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.leadership import REFUSED_PAUSE, Leadership, PendingIsrChange
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import AlterIsr, CommandResult, IsrChange
-from logboom.wire.routes import Routes
 
 MAX_REQUEST_BYTES: Final = 48 * 1024
 """Bytes of changes in one command, a little below the 60 KiB that an entry of the log holds."""
@@ -35,28 +32,33 @@ class _IsrRequest(NamedTuple):
         return self.replica.leading is self.leading and self.leading.pending is self.pending
 
 
-class IsrKeeper:
+class IsrKeeper(Service):
     """Collects ISR changes and follows them to their outcome."""
 
-    def __init__(
-        self,
-        me: str,
-        routes: Routes,
-        registration: Registration,
-        proposals: ProposalQueue,
-        stats: Statistics,
-        recount: Callable[[Replica], None],
-    ) -> None:
-        """`recount` is called when a queue's HW may move."""
-        self._me = me
-        self._routes = routes
-        self._registration = registration
-        self._proposals = proposals
-        self._stats = stats
-        self._recount = recount
+    def __init__(self, context: BrokerContext) -> None:
+        self._me = context.me
+        self._out_of_sync_s = context.config.out_of_sync_ms / 1000
+        self._queues = context.queues
+        self._routes = context.routes
+        self._registration = context.registration
+        self._proposals = context.proposals
+        self._stats = context.stats
         self._wishes: dict[QueueKey, _IsrRequest] = {}
         self._asking = False
         self._unsettled: dict[QueueKey, Replica] = {}
+
+    def position_counted(self, replica: Replica, broker: str) -> None:
+        """Count the HW again after a follower's report, and let the follower join if it may."""
+        leading = replica.leading
+        if leading is None:
+            return
+        self._queues.recount(replica)
+        if broker in leading.isr:
+            return
+        now = leading.followers[broker].seen_at
+        heard = {broker: now}
+        if leading.may_join(broker, replica.hw, replica.end, now, self._out_of_sync_s, heard):
+            self.grow(replica, broker)
 
     def grow(self, replica: Replica, broker: str) -> None:
         """Ask to add a follower that has all it must have; it counts from now on (Q6)."""
@@ -93,7 +95,7 @@ class IsrKeeper:
         known = self._routes.brokers.get(broker)
         return known.instance_epoch if known is not None else -1
 
-    def step(self, turn: BrokerTurn) -> None:
+    def propose(self, turn: BrokerTurn) -> None:
         """Propose what was wished for, if nothing is under way."""
         if not self._wishes or self._asking or not self._registration.registered:
             return
@@ -134,8 +136,8 @@ class IsrKeeper:
                 self._refused(wish, turn.mono)
             wish.pending.resolved_at = result.version
             self._unsettled[wish.replica.key] = wish.replica
-        self.settle()
-        self.step(turn)
+        self._settle()
+        self.propose(turn)
 
     def _refused(self, wish: _IsrRequest, now: float) -> None:
         self._stats.count("isr_refusals")
@@ -144,7 +146,11 @@ class IsrKeeper:
             if progress is not None:
                 progress.pause_until = now + REFUSED_PAUSE
 
-    def settle(self) -> None:
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """End the changes whose outcome the metadata now has."""
+        self._settle()
+
+    def _settle(self) -> None:
         """Metadata went forward, or an answer came: what is known now is no longer pending."""
         for key, replica in list(self._unsettled.items()):
             leading = replica.leading
@@ -152,9 +158,9 @@ class IsrKeeper:
                 del self._unsettled[key]
             elif leading.settle(self._routes.version):
                 del self._unsettled[key]
-                self._recount(replica)
+                self._queues.recount(replica)
 
-    def forget(self) -> None:
+    def fenced(self, turn: BrokerTurn) -> None:
         """This broker's instance epoch is over: it leads nothing, and nothing is pending."""
         self._wishes.clear()
         self._unsettled.clear()

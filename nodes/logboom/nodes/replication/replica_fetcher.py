@@ -7,24 +7,19 @@ A request that the leader holds is replaced when something new is to be said.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.survivor_copies import stage_copy_page
-from logboom.nodes.config import BrokerConfig
-from logboom.nodes.disk.disk_space import SpaceGauge
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FollowerPosition, QueueAnswer, Replicate, Replicated
-from logboom.wire.routes import Routes
 from logboom.wire.session import Reply
 from logboom.wire.session_table import RequestHandle
 
@@ -59,30 +54,21 @@ class ReplicaFetcher:
         self.ask_at = float("-inf")
 
 
-class ReplicaFetchers:
+class ReplicaFetchers(Service):
     """One fetcher per leader broker."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        links: PeerConnections,
-        rng: random.Random,
-        space: SpaceGauge,
-        stats: Statistics,
-        on_hw: Callable[[Replica], None],
-        on_damage: Callable[[Replica, DamagedEntry], None],
+        self, context: BrokerContext, on_damage: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        """`on_hw` is called when a followed queue's HW moved; `on_damage` when our own log cannot
-        be read where the leader says to cut it."""
+        """`on_damage` is called when our own log cannot be read where the leader says to cut it."""
         self.instance_epoch = -1
-        self._config = config
-        self._queues = queues
-        self._links = links
-        self._rng = rng
-        self._space = space
-        self._stats = stats
-        self._on_hw = on_hw
+        self._config = context.config
+        self._queues = context.queues
+        self._routes = context.routes
+        self._links = context.links
+        self._rng = context.rng
+        self._space = context.space
+        self._stats = context.stats
         self._on_damage = on_damage
         self._fetchers: dict[str, ReplicaFetcher] = {}
 
@@ -133,10 +119,14 @@ class ReplicaFetchers:
                 self._abandon(fetcher)
                 del self._fetchers[leader]
 
-    def moved(self, routes: Routes) -> None:
+    def fenced(self, turn: BrokerTurn) -> None:
+        """Ask nobody before this broker is registered again."""
+        self.renew(-1)
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
         """Brokers may have new endpoints: begin anew where they are now."""
         for fetcher in list(self._fetchers.values()):
-            broker = routes.brokers.get(fetcher.leader)
+            broker = self._routes.brokers.get(fetcher.leader)
             if broker is not None and broker.endpoint != fetcher.endpoint:
                 self._abandon(fetcher)
                 followed = fetcher.replicas
@@ -154,7 +144,7 @@ class ReplicaFetchers:
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, turn: BrokerTurn) -> None:
+    def ask(self, turn: BrokerTurn) -> None:
         """Send every request that is due."""
         for fetcher in self._fetchers.values():
             if fetcher.stale:
@@ -174,7 +164,7 @@ class ReplicaFetchers:
             fetcher.changed[key] = None
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """When `ask` is wanted next."""
         wanted = float("inf")
         for fetcher in self._fetchers.values():
             if fetcher.stale:
@@ -314,7 +304,7 @@ class ReplicaFetchers:
         replica.leader_compacts = answer.compacts
         replica.leader_hw = Position(answer.hw_offset, answer.hw_side)
         if replica.raise_hw(replica.leader_hw):
-            self._on_hw(replica)
+            self._queues.hw_moved(replica)
 
     def _cut(self, replica: Replica, answer: QueueAnswer, turn: BrokerTurn) -> bool:
         leader_end = Position(answer.cut_offset, answer.cut_side)
@@ -337,7 +327,7 @@ class ReplicaFetchers:
         if replica.hw < hw:
             self._stats.count("cuts_below_hw")
 
-    def synced(self, token: int) -> None:
+    def synced(self, token: int, turn: BrokerTurn) -> None:
         """Everything up to `token` is on disk: those positions may be told."""
         for fetcher in self._fetchers.values():
             for key in [key for key, at in fetcher.unsynced.items() if at <= token]:
@@ -348,6 +338,10 @@ class ReplicaFetchers:
     def endpoints(self) -> set[str]:
         """Whom we fetch from."""
         return {fetcher.endpoint for fetcher in self._fetchers.values()}
+
+    def figures(self, now: float) -> Figures:
+        """Return how far the followed queues are behind their leaders."""
+        return replication_lag(self._queues)
 
 
 def replication_lag(queues: ReplicaTable) -> dict[str, int]:

@@ -12,49 +12,44 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import damaged
 from logboom.nodes.replication.damage_marks import DamageMark, drop_mark, put_mark, read_mark
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.actor import Note
-from logboom.wire.commands import CommandResult, ReportDamage
+from logboom.wire.commands import CommandResult, QueueTail, ReportDamage, ReportTails
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
-from logboom.wire.routes import Routes
 
 REPORTED_AT_ONCE: Final = 1_000
 """Queues in one report: a command has at most 60 KiB."""
+TAILS_AT_ONCE: Final = 1_000
+"""Log ends in one report."""
+NAMED_DAMAGES: Final = 20
+"""Damaged queues that STATS name."""
 UNKNOWN: Final = 1 << 62
 """Token of a mark that is not written yet."""
 
 
-class ReplicaRepair:
+class ReplicaRepair(Service):
     """What is damaged, and how far its mending has come."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        registration: Registration,
-        proposals: ProposalQueue,
-        stats: Statistics,
+        context: BrokerContext,
         halt: Callable[[Replica], None],
         refetch: Callable[[Replica, BrokerTurn], None],
     ) -> None:
         """`halt` ends the fetching of a replica that was found damaged; `refetch` is called when
         it was cut and may follow its leader again."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._registration = registration
-        self._proposals = proposals
-        self._stats = stats
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._registration = context.registration
+        self._proposals = context.proposals
+        self._stats = context.stats
         self._halt = halt
         self._refetch = refetch
         self._asking = False
@@ -69,7 +64,7 @@ class ReplicaRepair:
         """Whole again; the name servers do not know yet."""
         self._untold: dict[QueueKey, None] = {}
         """Damage that the log does not tell of yet: it names topics, and waits until they are known."""
-        for replica in queues:
+        for replica in self._queues:
             self._remember(replica)
 
     def _remember(self, replica: Replica) -> None:
@@ -128,15 +123,34 @@ class ReplicaRepair:
         """Whether a replica may fetch: not while its damage stands."""
         return replica.damage is None or replica.key in self._mending
 
-    def registered(self) -> None:
-        """A new instance epoch: all that is damaged is reported anew."""
+    def registered(self, turn: BrokerTurn) -> None:
+        """Report all damage under the new instance epoch, and the log ends of a suspect store."""
         self._asking = False
         for replica in self._queues:
             if replica.damage is not None and replica.key not in self._mending:
                 self._unreported.setdefault(replica.key, 0)
         self._reported.clear()
+        if self._queues.storage.suspect:
+            self._report_tails(turn)
+        self.step(turn)
 
-    def synced(self, token: int) -> None:
+    def _report_tails(self, turn: BrokerTurn) -> None:
+        tails = [
+            QueueTail(*replica.key, replica.epochs.last, *replica.end)
+            for replica in self._queues
+            if replica.damage is None
+        ]
+        for at in range(0, len(tails), TAILS_AT_ONCE):
+            share = tails[at : at + TAILS_AT_ONCE]
+            epoch, wall_ms = self._registration.instance_epoch, turn.now.wall_ms
+            command = ReportTails(self._me, epoch, share, wall_ms)
+            self._proposals.propose(command, lambda _result, _later: None, turn)
+
+    def figures(self, now: float) -> Figures:
+        """Return how many queues are damaged, and the names of some."""
+        return {"damaged": len(self), "damaged_queues": " ".join(self.names()[:NAMED_DAMAGES])}
+
+    def synced(self, token: int, turn: BrokerTurn) -> None:
         """Everything up to `token` is on disk."""
         self._synced = token
 

@@ -7,22 +7,20 @@ what agrees counts as on the follower's disk, what differs is answered with wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.survivor_copies import CopyPage, read_copy_page
-from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.entry_reader import DamagedEntry, entries
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import DataDamaged, Refused, Unavailable
 from logboom.wire.frames import Frame
 from logboom.wire.messages import FetchStatus, FollowerPosition, QueueAnswer, Replicate, Replicated
-from logboom.wire.routes import Routes
 
 UNSERVED: Final = (Position(0, -1), -1)
 """HW and start of which a follower was told nothing."""
@@ -68,24 +66,21 @@ class FetchSession:
         """When news of HWs alone goes out; infinity if there is none."""
 
 
-class ReplicateHandler:
+class ReplicateHandler(Service):
     """All followers that fetch from this broker."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        routes: Routes,
-        stats: Statistics,
+        context: BrokerContext,
         on_position: Callable[[Replica, str], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
         """`on_position`: a follower's counted position may have moved; `on_damage`: an entry could
         not be read."""
-        self._config = config
-        self._queues = queues
-        self._routes = routes
-        self._stats = stats
+        self._config = context.config
+        self._queues = context.queues
+        self._routes = context.routes
+        self._stats = context.stats
         self._on_position = on_position
         self._on_damage = on_damage
         self._followers: dict[str, FetchSession] = {}
@@ -96,8 +91,9 @@ class ReplicateHandler:
         """When each follower broker last asked."""
         return {broker: f.heard_at for broker, f in self._followers.items()}
 
-    def unheard(self, now: float, led: Container[QueueKey]) -> list[str]:
-        """Brokers that follow a queue of `led` and have not asked for `UNHEARD_S`."""
+    def unheard(self, now: float) -> list[str]:
+        """Brokers that follow a queue that is led here and have not asked for `UNHEARD_S`."""
+        led = self._queues.led
         return [
             broker
             for broker, follower in self._followers.items()
@@ -111,10 +107,13 @@ class ReplicateHandler:
 
     # ── a request ───────────────────────────────────────────────────────────────────────────────
 
-    def replicate(
-        self, address: PeerAddress, client_id: str, message: Replicate, turn: BrokerTurn
-    ) -> None:
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of REPLICATE."""
+        return {Replicate: self.replicate}
+
+    def replicate(self, peer: PeerSession, message: Replicate, turn: BrokerTurn) -> None:
         """A follower's request: take its positions, and answer or hold."""
+        address, client_id = peer.address, peer.client_id
         if message.broker != client_id:
             text = (
                 f"REPLICATE for {message.broker!r} from {client_id!r}: nodes speak for themselves"
@@ -213,12 +212,12 @@ class ReplicateHandler:
                 if follower.held is not None:
                     self._ready[broker] = None
 
-    def hw_moved(self, replica: Replica, now: float) -> None:
+    def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """A queue's HW or start moved: followers hear of it soon, along with others."""
         for follower in self._followers.values():
             if replica.key in follower.fetches:
                 follower.news[replica.key] = None
-                soon = now + self._config.hw_news_ms / 1000
+                soon = turn.mono + self._config.hw_news_ms / 1000
                 follower.hw_news_at = min(follower.hw_news_at, soon)
 
     def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
@@ -229,7 +228,7 @@ class ReplicateHandler:
                 self._compare(follower, fetch, turn)
         self.appended(replica)
 
-    def step(self, turn: BrokerTurn) -> None:
+    def answer(self, turn: BrokerTurn) -> None:
         """Answer whoever holds and has news, or has waited its time."""
         for broker in self._ready:
             self._answer(self._followers[broker], turn)
@@ -240,7 +239,7 @@ class ReplicateHandler:
                 self._answer(follower, turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """When `answer` is wanted next."""
         wanted = float("inf")
         for follower in self._followers.values():
             if follower.held is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.survivor_copies import check_copies
 from logboom.nodes.log.keys import (
     EPOCHS,
@@ -26,9 +27,7 @@ from logboom.nodes.log.keys import (
 from logboom.nodes.log.log_state import decode_epochs, decode_record
 from logboom.nodes.replica.entry_reader import DamagedEntry, find_batch_start, read_stored_entries
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.errors import DataDamaged
 
 TURN_BYTES: Final = 256 * 1024
@@ -43,24 +42,19 @@ topic ids are small numbers.)"""
 _BEGIN: Final = log_key(0, 0, 0)
 
 
-class Scrubber:
+class Scrubber(Service):
     """One pass after the other over all replicas."""
 
     def __init__(
-        self,
-        queues: ReplicaTable,
-        bytes_per_s: int,
-        every_s: float,
-        stats: Statistics,
-        found: Callable[[Replica, DamagedEntry], None],
+        self, context: BrokerContext, found: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        """`found` is told of damage; `bytes_per_s` 0 turns the scrub off."""
-        self._queues = queues
-        self._rate = bytes_per_s
-        self._every = every_s
-        self._stats = stats
+        """`found` is told of damage. A rate of 0 bytes per second turns the scrub off."""
+        self._queues = context.queues
+        self._rate = context.config.scrub_bytes_per_s
+        self._every = context.config.scrub_every_s
+        self._stats = context.stats
         self._found = found
-        self._due = float("-inf") if bytes_per_s else float("inf")
+        self._due = float("-inf") if self._rate else float("inf")
         """When the next piece may be read."""
         self._begun = float("-inf")
         """When this pass began."""
@@ -76,10 +70,10 @@ class Scrubber:
         self._resumed = False
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """When `check` is wanted next."""
         return self._due
 
-    def step(self, turn: BrokerTurn) -> None:
+    def check(self, turn: BrokerTurn) -> None:
         """Check a little, if it is time."""
         if turn.mono < self._due:
             return

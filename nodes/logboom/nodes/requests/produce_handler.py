@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from logboom.nodes.cluster.lease import Lease
-from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import check_topic, no_lease, not_leader
 from logboom.nodes.requests.transaction_checks import check_open, check_transaction
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import InvalidRequest, LogboomError, NotEnoughReplicas, Unavailable
@@ -22,46 +20,43 @@ from logboom.wire.frames import Frame
 from logboom.wire.head import BatchHead
 from logboom.wire.messages import Acks, Produce, Produced
 from logboom.wire.parking import AT_ONCE, check_due
-from logboom.wire.routes import Routes
 from logboom.wire.view import TopicConfig
 
 
-class ProduceHandler:
+class ProduceHandler(Service):
     """Takes batches and answers their producers."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        lease: Lease,
-        space: SpaceGauge,
-        stats: Statistics,
+        context: BrokerContext,
         refusal: Callable[[Replica], LogboomError],
+        appended: Callable[[Replica], None],
     ) -> None:
-        """`refusal` says what a producer of a damaged queue is told."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._lease = lease
-        self._space = space
+        """`refusal` says what a producer of a damaged queue is told; `appended` is called when a
+        queue's log grew."""
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._lease = context.lease
+        self._space = context.space
+        self._stats = context.stats
         self._refusal = refusal
-        self._stats = stats
+        self._appended = appended
 
-    def produce(
-        self, address: PeerAddress, message: Produce, batches: Sequence[Frame], turn: BrokerTurn
-    ) -> Replica | None:
-        """Append a batch; the replica whose log grew, or None."""
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of PRODUCE."""
+        return {Produce: self.produce}
+
+    def produce(self, peer: PeerSession, message: Produce, turn: BrokerTurn) -> None:
+        """Append a batch, and answer when that is as safe as asked."""
         try:
-            return self._produce(address, message, batches, turn)
+            self._produce(peer.address, message, turn)
         except LogboomError as error:
             self._stats.count("produce_refusals")
-            turn.refuse(address, message.id, error)
-            return None
+            turn.refuse(peer.address, message.id, error)
 
-    def _produce(
-        self, address: PeerAddress, message: Produce, batches: Sequence[Frame], turn: BrokerTurn
-    ) -> Replica | None:
+    def _produce(self, address: PeerAddress, message: Produce, turn: BrokerTurn) -> None:
+        batches = turn.batches
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
         if replica is None or leading is None:
@@ -101,7 +96,7 @@ class ProduceHandler:
                     side,
                 )
                 self.wait(replica, leading, waiting, message.acks, turn)
-                return None
+                return
         if self._space.check(turn.mono):
             raise self._space.refusal()
         queues = self._queues
@@ -132,7 +127,7 @@ class ProduceHandler:
             side,
         )
         self.wait(replica, leading, waiting, message.acks, turn)
-        return replica
+        self._appended(replica)
 
     def check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
         """Refuse what could not become as safe as asked.
@@ -175,7 +170,7 @@ class ProduceHandler:
         else:
             line.append(waiting)
 
-    def synced(self, replica: Replica, turn: BrokerTurn) -> None:
+    def end_moved(self, replica: Replica, turn: BrokerTurn) -> None:
         """The leader's synced end moved."""
         leading = replica.leading
         if leading is not None:

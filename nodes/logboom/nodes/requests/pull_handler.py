@@ -12,13 +12,11 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.compaction.compacted_reader import read_survivors as collect_survivors
-from logboom.nodes.config import BrokerConfig
 from logboom.nodes.replica.entry_reader import DamagedEntry, read_batches, readable_end
 from logboom.nodes.replica.pull_filter import sieve_of
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import catching_up, check_topic, no_lease, not_leader
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.holds import Hold, Holds
@@ -26,11 +24,10 @@ from logboom.nodes.requests.owner_epochs import OwnerEpochs, stale_owner
 from logboom.nodes.requests.postponed_pulls import PostponedPull, PostponedPulls
 from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
 from logboom.nodes.requests.scan_scheduler import Scan, ScanScheduler
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import DamagedBatch, DataDamaged, LogboomError, Unavailable
-from logboom.wire.group_routes import GroupRoutes
 from logboom.wire.messages import (
     LONGEST_HOLD_MS,
     FindKey,
@@ -43,7 +40,6 @@ from logboom.wire.messages import (
     Pulled,
     PullStatus,
 )
-from logboom.wire.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,40 +54,50 @@ is read."""
 MOST_KEYS: Final = 1_000
 
 
-class PullHandler:
+class PullHandler(Service):
     """Reads of all queues, and the holds."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        routes: Routes,
-        groups: GroupRoutes,
-        lease: Lease,
+        context: BrokerContext,
         damages: ReplicaRepair,
-        stats: Statistics,
-        on_index: Callable[[Replica], None],
         on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
     ) -> None:
-        """`on_index` is called when a queue's index was thrown away and is to be made anew,
-        `on_compaction` when what compaction keeps could not be read."""
+        """`on_compaction` is called when what compaction keeps could not be read."""
         self.holds: Holds[QueueKey, Pull] = Holds()
         self.postponed = PostponedPulls()
         self._serving: PeerAddress | None = None
         """The peer whose postponed pull is being served."""
-        self._slow = ReadReplicaSelector(config, groups)
+        self._slow = ReadReplicaSelector(context.config, context.groups)
         self.scanning = ScanScheduler(
-            queues.storage, damages, stats, self._slow, self._checked, self._serve, self.holds
+            context, damages, self._slow, self._checked, self._serve, self.holds
         )
         self._owners = OwnerEpochs()
-        self._config = config
-        self._queues = queues
-        self._routes = routes
-        self._lease = lease
+        self._config = context.config
+        self._queues = context.queues
+        self._routes = context.routes
+        self._lease = context.lease
+        self._stats = context.stats
         self._damages = damages
-        self._stats = stats
-        self._on_index = on_index
         self._on_compaction = on_compaction
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of what readers ask."""
+        return {
+            Pull: self.pull,
+            Offsets: self.offsets,
+            OffsetForTime: self.offset_for_time,
+            FindKey: self.find_key,
+        }
+
+    def figures(self, now: float) -> Figures:
+        """Return how many pulls wait, and for what."""
+        return {
+            "holds": len(self.holds),
+            "pulls_postponed": len(self.postponed),
+            "scans": len(self.scanning),
+            "cache_bytes": self._queues.cache.size,
+        }
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
         """The replica that may answer reads below its HW."""
@@ -115,8 +121,11 @@ class PullHandler:
 
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
-    def pull(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
+    def pull(self, peer: PeerSession, message: Pull, turn: BrokerTurn) -> None:
         """Answer a pull now, or hold it, or let it wait for another turn."""
+        self._pull(peer.address, message, turn)
+
+    def _pull(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
         try:
             if turn.untaken.get(address, 0) >= UNTAKEN_BYTES:
                 text = (
@@ -231,7 +240,7 @@ class PullHandler:
             before = turn.read
             if turn.mono < deadline:
                 self._serving = address
-                self.pull(address, message, turn)
+                self._pull(address, message, turn)
                 self._serving = None
             self.postponed.done(address, turn.read - before)
 
@@ -301,7 +310,7 @@ class PullHandler:
         end = readable_end(replica, message).offset
         turn.answer(address, Pulled(message.id, status, next_offset, replica.start, end))
 
-    def step(self, turn: BrokerTurn) -> None:
+    def serve(self, turn: BrokerTurn) -> None:
         """Serve pulls that turns before had no room for, and let the filtered ones go on."""
         self._serve_postponed(turn)
         self.scanning.step(turn)
@@ -326,7 +335,7 @@ class PullHandler:
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
 
-    def expire(self, turn: BrokerTurn) -> None:
+    def step(self, turn: BrokerTurn) -> None:
         """Answer the holds whose time has come."""
         for key, hold in self.holds.expired(turn.mono):
             replica = self._queues.replicas.get(key)
@@ -337,7 +346,7 @@ class PullHandler:
         """The queue may be led elsewhere now: its holds are to ask there."""
         self._owners.forget(replica.key)
         for hold in self.holds.take(replica.key):
-            self.pull(hold.address, hold.message, turn)
+            self._pull(hold.address, hold.message, turn)
 
     # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
 
@@ -354,7 +363,7 @@ class PullHandler:
             raise catching_up(replica)
         return replica
 
-    def offsets(self, address: PeerAddress, message: Offsets, turn: BrokerTurn) -> None:
+    def offsets(self, peer: PeerSession, message: Offsets, turn: BrokerTurn) -> None:
         """First offset and end of queues that this broker leads."""
         try:
             found = [
@@ -364,14 +373,14 @@ class PullHandler:
             for replica in found:
                 check_topic(replica, message.topic_id)
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
             return
         pairs = [(replica.start, replica.readable.offset) for replica in found]
         horizons = [
             replica.compaction.horizon(replica.start) if replica.compaction.on else -1
             for replica in found
         ]
-        turn.answer(address, OffsetsResult(message.id, pairs, horizons))
+        turn.answer(peer.address, OffsetsResult(message.id, pairs, horizons))
 
     @contextmanager
     def _index_of(self, replica: Replica, turn: BrokerTurn) -> Iterator[None]:
@@ -382,7 +391,7 @@ class PullHandler:
         except (DataDamaged, DamagedBatch) as error:
             self._stats.count("index_rebuilds")
             replica.index.reset(turn.writes, replica.start)
-            self._on_index(replica)
+            self._queues.hw_moved(replica)
             text = f"the index of queue {replica.queue} of {replica.topic!r} is damaged"
             raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
 
@@ -414,20 +423,18 @@ class PullHandler:
         with self._index_of(replica, turn):
             return replica.index.offset_for_time(timestamp_ms, replica.start, replica.readable)
 
-    def offset_for_time(
-        self, address: PeerAddress, message: OffsetForTime, turn: BrokerTurn
-    ) -> None:
+    def offset_for_time(self, peer: PeerSession, message: OffsetForTime, turn: BrokerTurn) -> None:
         """The first message at or after a message time."""
         try:
             offset, time_ms = self._offset_at(
                 message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
             )
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
             return
-        turn.answer(address, OffsetForTimeResult(message.id, offset, time_ms))
+        turn.answer(peer.address, OffsetForTimeResult(message.id, offset, time_ms))
 
-    def find_key(self, address: PeerAddress, message: FindKey, turn: BrokerTurn) -> None:
+    def find_key(self, peer: PeerSession, message: FindKey, turn: BrokerTurn) -> None:
         """Batches that may hold a key."""
         try:
             replica = self._readable(message.topic, message.queue)
@@ -440,6 +447,6 @@ class PullHandler:
                     replica.start,
                 )
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
             return
-        turn.answer(address, FindKeyResult(message.id, offsets, min(reach, end)))
+        turn.answer(peer.address, FindKeyResult(message.id, offsets, min(reach, end)))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from logboom.nodes.log.storage import Storage
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.entry_reader import (
     DamagedEntry,
     FilteredRead,
@@ -22,7 +22,6 @@ from logboom.nodes.replica.replica import QueueKey, Replica
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.read_replica_selector import ReadReplicaSelector
-from logboom.nodes.stats import Statistics
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import PeerAddress
 from logboom.wire.errors import LogboomError
@@ -78,9 +77,8 @@ class ScanScheduler:
 
     def __init__(
         self,
-        storage: Storage,
+        context: BrokerContext,
         damages: ReplicaRepair,
-        stats: Statistics,
         slow: ReadReplicaSelector,
         readable: Callable[[Pull], Replica],
         serve: Callable[[PeerAddress, Pull, Replica, BrokerTurn], bool],
@@ -88,9 +86,9 @@ class ScanScheduler:
     ) -> None:
         """`readable` finds the replica that may answer, or raises why there is none; `serve`
         answers pulls outside of what the replica holds, and says False where they have to wait."""
-        self._storage = storage
+        self._storage = context.storage
+        self._stats = context.stats
         self._damages = damages
-        self._stats = stats
         self._slow = slow
         self._readable = readable
         self._serve = serve

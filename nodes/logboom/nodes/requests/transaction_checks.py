@@ -1,4 +1,4 @@
-"""PRODUCE in a transaction: what is refused because it could never be published."""
+"""Checks of PRODUCE in a transaction: refuses batches that could never be published."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GREATEST: Final = (1 << 63) - 1
 
 
 def check_transaction(transaction: TransactionId, message: Produce) -> None:
-    """See that a transaction can be, and that the batch is as safe as it must be.
+    """Check that the transaction is valid, and that the batch asks for full replication.
 
     Raises:
-        InvalidRequest: it cannot be.
+        InvalidRequest: it is not.
     """
     check_app_id(transaction.app_id)
     if message.acks != "all":
@@ -34,7 +34,9 @@ def check_transaction(transaction: TransactionId, message: Produce) -> None:
 
 
 def check_open(storage: Storage, replica: Replica, transaction: TransactionId) -> None:
-    """Refuse what this queue knows to be decided (T1). What it does not know ends as an orphan.
+    """Refuse a batch of a transaction that this queue knows to be decided (T1).
+
+    The batch of any other one becomes an orphan.
 
     Raises:
         TransactionError: TRANSACTION_CLOSED or TRANSACTION_ABORTED.

@@ -11,42 +11,32 @@ import logging
 from functools import partial
 from typing import Final
 
-from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.cluster.registration import Registration
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.replica.replica import QueueKey
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.salvage.recovery_marks import drop_recovered, is_recovered
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import CommandResult, ElectLeader
 from logboom.wire.errors import DataDamaged
-from logboom.wire.routes import Routes
 
 RETRY_DELAY_S: Final = 1.0
 """Seconds before it is asked again for what was refused."""
 _log = logging.getLogger("logboom.nodes")
 
 
-class RestoredQueues:
+class RestoredQueues(Service):
     """What was brought back and has no leader yet."""
 
-    def __init__(
-        self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        registration: Registration,
-        proposals: ProposalQueue,
-    ) -> None:
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._registration = registration
-        self._proposals = proposals
+    def __init__(self, context: BrokerContext) -> None:
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._registration = context.registration
+        self._proposals = context.proposals
         self._waiting: dict[QueueKey, float] = {}
         """Not led yet, and when it may be asked for; infinity while it is."""
-        for replica in queues:
+        for replica in self._queues:
             try:
-                if is_recovered(queues.storage, replica.key):
+                if is_recovered(context.storage, replica.key):
                     self._waiting[replica.key] = 0.0
             except DataDamaged:
                 # Its replica is damaged then, and says so.
@@ -91,6 +81,6 @@ class RestoredQueues:
         if key in self._waiting:
             self._waiting[key] = turn.mono + RETRY_DELAY_S
 
-    def fenced(self) -> None:
+    def fenced(self, turn: BrokerTurn) -> None:
         """What was under way is forgotten."""
         self._waiting = dict.fromkeys(self._waiting, 0.0)

@@ -153,9 +153,8 @@ def make_dispatcher(
     counts: dict[int, int] | None = None,
     entry_filter: EntryFilter | None = None,
     rates: Sequence[DispatchRateLimiter] = (),
-    queue: int = 0,
 ) -> Dispatcher:
-    """The dispatcher that these settings ask for; `queue` is the number of its queue.
+    """The dispatcher that these settings ask for.
 
     Raises:
         InvalidRequest: no such type, or a setting that cannot be.
@@ -166,7 +165,7 @@ def make_dispatcher(
         return SharedDispatcher(*given)
     if settings.kind == "key_shared":
         return KeySharedDispatcher(*given)
-    return SingleActiveDispatcher(*given, queue)
+    return SingleActiveDispatcher(*given)
 
 
 def check_settings(settings: SubscriptionConfig) -> None:

@@ -48,6 +48,9 @@ class Entry(NamedTuple):
 class EntrySource(Protocol):
     """Where a dispatcher reads: one queue's log below the HW."""
 
+    queue: int
+    """The queue's number, by which queues spread over the consumers of failover."""
+
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
         """Whole entries from the one that holds `offset` on, until one of the bounds is reached; at
         least one batch if there is any. Nothing where nothing can be read now."""

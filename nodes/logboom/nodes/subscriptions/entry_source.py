@@ -29,6 +29,7 @@ class LogEntrySource:
     def __init__(
         self, replica: Replica, storage: Storage, on_damage: Callable[[Replica, DamagedEntry], None]
     ) -> None:
+        self.queue = replica.queue
         self._replica = replica
         self._storage = storage
         self._on_damage = on_damage

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import not_leader
 from logboom.nodes.turn import BrokerTurn
 from logboom.wire.actor import PeerAddress
 from logboom.wire.messages import WireMessage
-from logboom.wire.routes import Routes
 
 
 class _PendingAnswer(NamedTuple):
@@ -28,10 +27,10 @@ class _PendingAnswer(NamedTuple):
 class PendingAnswers:
     """Those of all queues that this broker leads."""
 
-    def __init__(self, me: str, queues: ReplicaTable, routes: Routes) -> None:
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+    def __init__(self, context: BrokerContext) -> None:
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
         self._unwritten: list[tuple[Replica, Leadership, PeerAddress, WireMessage]] = []
         """Those that wait for what this turn writes."""
         self._waiting: dict[QueueKey, deque[_PendingAnswer]] = {}

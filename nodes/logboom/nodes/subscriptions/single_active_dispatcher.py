@@ -32,11 +32,8 @@ class SingleActiveDispatcher(Dispatcher):
         counts: dict[int, int] | None = None,
         entry_filter: EntryFilter | None = None,
         rates: Sequence[DispatchRateLimiter] = (),
-        queue: int = 0,
     ) -> None:
-        """`queue`: its number, by which queues spread over the consumers of failover."""
         super().__init__(settings, source, acks, counts, entry_filter, rates)
-        self._queue = queue
         self.active: AttachedConsumer | None = None
         """Who gets everything, or will as soon as the delay is over."""
         self._before: AttachedConsumer | None = None
@@ -78,7 +75,7 @@ class SingleActiveDispatcher(Dispatcher):
         if everyone:
             best = min(consumer.priority for consumer in everyone)
             top = sorted((c for c in everyone if c.priority == best), key=lambda c: c.name)
-            chosen = top[self._queue % len(top)]
+            chosen = top[self.source.queue % len(top)]
         if chosen is self.active:
             if newcomer is not None:
                 self._out.active.append((newcomer.name, False))

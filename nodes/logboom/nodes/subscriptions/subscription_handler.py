@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 import msgspec
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica.ack_set import AckSet
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import catching_up, check_topic, not_leader
 from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.active_subscription import (
@@ -34,8 +34,8 @@ from logboom.nodes.subscriptions.dispatch_events import (
     SubscriptionConfig,
 )
 from logboom.nodes.subscriptions.subscription_service import SubscriptionService, unknown_consumer
-from logboom.nodes.turn import BrokerTurn
-from logboom.wire.actor import PeerAddress
+from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.errors import (
     GroupError,
     InvalidRequest,
@@ -46,7 +46,6 @@ from logboom.wire.errors import (
     UnknownResource,
 )
 from logboom.wire.messages import Ok
-from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import (
     NAME_LENGTH,
     AlterSubscription,
@@ -76,16 +75,14 @@ class SubscriptionLookup:
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
+        context: BrokerContext,
         desk: SubscriptionService,
         refusal: Callable[[Replica], LogboomError],
     ) -> None:
         """`refusal`: what is told of a damaged queue."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
         self._desk = desk
         self._refusal = refusal
 
@@ -173,7 +170,7 @@ class _ConsumerRequest(SubscriptionRequest, Protocol):
     session: int
 
 
-class SubscriptionHandler:
+class SubscriptionHandler(Service):
     """Takes the requests of consumers."""
 
     def __init__(
@@ -188,10 +185,20 @@ class SubscriptionHandler:
         self._stats = stats
         self._offset_at = offset_at
 
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of what consumers ask."""
+        return {
+            Subscribe: self.subscribe,
+            Receive: self.receive,
+            SettleMessages: self.settle,
+            Detach: self.detach,
+        }
+
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, address: PeerAddress, message: Subscribe, turn: BrokerTurn) -> None:
+    def subscribe(self, peer: PeerSession, message: Subscribe, turn: BrokerTurn) -> None:
         """Attach a consumer; answered once its subscription is replicated."""
+        address = peer.address
         try:
             replica, leading = self._access.led(message)
             _check_subscribe(message)
@@ -217,8 +224,9 @@ class SubscriptionHandler:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
-    def receive(self, address: PeerAddress, message: Receive, turn: BrokerTurn) -> None:
+    def receive(self, peer: PeerSession, message: Receive, turn: BrokerTurn) -> None:
         """Take permits, and hold the request until there is something."""
+        address = peer.address
         try:
             served, seat = self._seated(message, turn)
             # Well before its session ends: whoever is alive asks again.
@@ -243,8 +251,9 @@ class SubscriptionHandler:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
-    def settle(self, address: PeerAddress, message: SettleMessages, turn: BrokerTurn) -> None:
+    def settle(self, peer: PeerSession, message: SettleMessages, turn: BrokerTurn) -> None:
         """Acknowledge, or take back; answered once that is replicated."""
+        address = peer.address
         try:
             served, _ = self._seated(message, turn)
             check_replicas(served.leading)
@@ -265,8 +274,9 @@ class SubscriptionHandler:
         except LogboomError as error:
             turn.refuse(address, message.id, error)
 
-    def detach(self, address: PeerAddress, message: Detach, turn: BrokerTurn) -> None:
+    def detach(self, peer: PeerSession, message: Detach, turn: BrokerTurn) -> None:
         """A consumer goes."""
+        address = peer.address
         try:
             served, _ = self._seated(message, turn)
             error = unknown_consumer(message.consumer)
@@ -351,7 +361,7 @@ def _mismatch(name: str, asked: SubscriptionConfig, there: SubscriptionConfig) -
     return GroupError(text, "SUBSCRIPTION_MISMATCH", different=",".join(different))
 
 
-class SubscriptionAdminHandler:
+class SubscriptionAdminHandler(Service):
     """Takes their requests."""
 
     def __init__(
@@ -361,7 +371,11 @@ class SubscriptionAdminHandler:
         self._desk = desk
         self._stats = stats
 
-    def alter(self, address: PeerAddress, message: AlterSubscription, turn: BrokerTurn) -> None:
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of what operators ask."""
+        return {AlterSubscription: self.alter, DescribeSubscriptions: self.describe}
+
+    def alter(self, peer: PeerSession, message: AlterSubscription, turn: BrokerTurn) -> None:
         """End a subscription, or set where it goes on."""
         try:
             replica, leading = self._access.led(message)
@@ -392,13 +406,11 @@ class SubscriptionAdminHandler:
                     replica, leading, name, SubscriptionConfig(), acks, counts, turn.mono
                 )
             self._stats.count("subscription_changes")
-            self._desk.answers.add(replica, leading, address, Ok(message.id))
+            self._desk.answers.add(replica, leading, peer.address, Ok(message.id))
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
 
-    def describe(
-        self, address: PeerAddress, message: DescribeSubscriptions, turn: BrokerTurn
-    ) -> None:
+    def describe(self, peer: PeerSession, message: DescribeSubscriptions, turn: BrokerTurn) -> None:
         """What there is, by name."""
         try:
             replica, leading = self._access.led(message)
@@ -408,9 +420,9 @@ class SubscriptionAdminHandler:
                     raise no_subscription(message.topic, message.subscription)
                 names = [message.subscription]
             states = [self._state(replica, leading, name, turn) for name in names]
-            turn.answer(address, SubscriptionsDescribed(message.id, states))
+            turn.answer(peer.address, SubscriptionsDescribed(message.id, states))
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
 
     def _state(
         self, replica: Replica, leading: Leadership, name: str, turn: BrokerTurn

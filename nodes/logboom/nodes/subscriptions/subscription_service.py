@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica.ack_set import AckSet
@@ -21,9 +21,7 @@ from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.offset_set import OffsetSet, Span
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import not_leader
-from logboom.nodes.stats import Statistics
 from logboom.nodes.subscriptions.active_subscription import ActiveSubscription, make_dispatcher
 from logboom.nodes.subscriptions.attached_consumer import TopicRateLimiters
 from logboom.nodes.subscriptions.dispatch_events import (
@@ -37,7 +35,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.entry_filter import DispatchFilter, EntryFilter
 from logboom.nodes.subscriptions.entry_source import LogEntrySource
 from logboom.nodes.subscriptions.pending_answers import PendingAnswers
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.cursor_deltas import (
     CursorDelta,
     encode_deltas,
@@ -46,7 +44,6 @@ from logboom.wire.cursor_deltas import (
 )
 from logboom.wire.errors import GroupError, LogboomError
 from logboom.wire.head import ControlKind
-from logboom.wire.routes import Routes
 from logboom.wire.subscription_messages import Delivered
 
 WHOLE_EVERY: Final = 60.0
@@ -59,30 +56,26 @@ SubscriptionKey = tuple[QueueKey, str]
 """A queue, and the name of a subscription."""
 
 
-class SubscriptionService:
+class SubscriptionService(Service):
     """All subscriptions of the queues that this broker leads."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        lease: Lease,
-        stats: Statistics,
+        context: BrokerContext,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
         plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
         """`appended`: a log grew. `plug_ins` judge every batch before it is delivered."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._lease = lease
-        self._stats = stats
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._lease = context.lease
+        self._stats = context.stats
         self._appended = appended
         self._on_damage = on_damage
         self._plug_ins = plug_ins
-        self._rates = TopicRateLimiters(routes)
+        self._rates = TopicRateLimiters(context.routes)
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
         self._of: dict[QueueKey, dict[str, ActiveSubscription]] = {}
         """The same by queue."""
@@ -90,10 +83,17 @@ class SubscriptionService:
         """Subscriptions that were ended, and where their entry ends."""
         self._touched: dict[SubscriptionKey, ActiveSubscription] = {}
         """Those of which something is to be written down."""
-        self.answers = PendingAnswers(me, queues, routes)
+        self.answers = PendingAnswers(context)
         self._told_whole: dict[SubscriptionKey, float] = {}
         self._stepped = float("inf")
         """When time passed here last."""
+
+    def figures(self, now: float) -> Figures:
+        """Return how many subscriptions and consumers are served."""
+        return {
+            "subscriptions_served": len(self.served),
+            "subscription_consumers": sum(len(each.seats) for each in self.served.values()),
+        }
 
     # ── which there are ─────────────────────────────────────────────────────────────────────────
 
@@ -147,8 +147,7 @@ class SubscriptionService:
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
         entry_filter = EntryFilter(settings.filter, plug_ins, self._stats)
         rates = (self._rates.of(replica),)
-        queue = replica.queue
-        dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates, queue)
+        dispatcher = make_dispatcher(settings, source, acks, counts, entry_filter, rates)
         served = ActiveSubscription(name, replica, leading, settings, dispatcher)
         before = self.served.get((replica.key, name))
         if before is not None:

@@ -1,1 +1,1 @@
-"""Batches that wait in a queue for a decision, and its carrying out."""
+"""Decisions on transactions and half messages, in the queues that they concern."""

@@ -1,10 +1,11 @@
-"""The leader's part of decisions on transactions: it carries them out, in their order (T3).
+"""Decisions on transactions, carried out in their order by the leader of each queue (T3).
 
-For each decision on a queue the leader appends a DECIDED entry, which drops what is not listed, and
-right behind it the listed batches, released in their order, over as many turns as they need. The
-apply that sees all of that below the HW makes the decision done (`parked.ParkedQueue.done`). A new
-leader goes on where the log that it has ends, once its HW reached its end at election: until then
-an earlier leader may have released what is still parked here.
+For each decision on a queue the leader appends a DECIDED entry, which drops the batches that are
+not listed. Right after it, the leader releases the listed batches in their order, over as many
+turns as they need. The decision is done when all of this has been applied below the HW
+(`parked.ParkedQueue.done`). A new leader continues where its log ends, once its HW has reached its
+log end at election. Until then, an earlier leader may have released a batch that is still parked
+here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import Position
 from logboom.nodes.parking.release_scheduler import (
     MAX_IN_FLIGHT,
@@ -26,44 +27,42 @@ from logboom.nodes.replica import parked_rows
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leadership import Leadership
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
 from logboom.wire.head import ControlKind
-from logboom.wire.routes import Routes
 from logboom.wire.transactions import HALF, DecidedBody, DecisionView, TransactionId, encode_decided
 
 RETRY_DELAY_S: Final = 0.1
-"""Seconds before a queue that cannot go on is looked at again, if nothing moves before."""
+"""Seconds before a queue that cannot continue is tried again, unless something moves before."""
 
 
-class DecisionExecutor:
-    """Decisions on all queues that this broker leads."""
+class DecisionExecutor(Service):
+    """Carries out the decisions on all queues that this broker leads."""
 
     def __init__(
         self,
-        queues: ReplicaTable,
-        routes: Routes,
-        space: SpaceGauge,
-        stats: Statistics,
+        context: BrokerContext,
         releasing: ReleaseScheduler,
         appended: Callable[[Replica], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
-        """`appended` is called when a queue's log grew; `on_damage` when something parked could
-        not be read."""
-        self._queues = queues
-        self._routes = routes
-        self._space = space
-        self._stats = stats
+        """Create an executor.
+
+        Args:
+            appended: is called when a queue's log grew.
+            on_damage: is called when a parked batch cannot be read.
+        """
+        self._queues = context.queues
+        self._routes = context.routes
+        self._space = context.space
+        self._stats = context.stats
         self._releasing = releasing
         self._appended = appended
         self._on_damage = on_damage
         self._known: dict[int, list[QueueKey]] = {}
-        """Decisions, and the queues that each names."""
+        """The known decisions, and the queues that each names."""
         self._numbers: dict[QueueKey, list[int]] = {}
-        """Queue → decisions that name it, in their order."""
+        """The decisions that name a queue, in their order."""
         self._work: dict[QueueKey, None] = {}
         self._blocked: dict[QueueKey, None] = {}
         self._again_at = float("inf")
@@ -71,8 +70,12 @@ class DecisionExecutor:
     def __len__(self) -> int:
         return len(self._known)
 
-    def learned(self) -> dict[QueueKey, int]:
-        """The metadata went forward; queues with new decisions, and the first of each."""
+    def figures(self, now: float) -> Figures:
+        """Return how many decisions are known."""
+        return {"decisions": len(self._known)}
+
+    def take_new(self) -> dict[QueueKey, int]:
+        """Follow the metadata, and return the queues with new decisions and the first of each."""
         current = self._routes.decisions
         for number in self._known.keys() - current.keys():
             self._forget(number)
@@ -92,18 +95,21 @@ class DecisionExecutor:
                 del self._numbers[key]
 
     def on(self, key: QueueKey) -> list[int]:
-        """Decisions that name a queue, in their order."""
+        """Return the decisions that name a queue, in their order."""
         return self._numbers.get(key, [])
 
     def concerns(self, key: QueueKey, number: int) -> bool:
-        """Whether a decision waits for a queue, as far as is known: it does if it is unknown."""
+        """True if a decision still waits for a queue, or is not known yet."""
         if number > self._routes.version:
             return True
         view = self._routes.decisions.get(number)
         return view is not None and any((p.topic_id, p.queue) == key for p in view.queues)
 
     def arm(self, replica: Replica) -> None:
-        """Something may go on: a decision came, the HW moved, or a leadership began."""
+        """Schedule a queue in which decisions may continue.
+
+        A decision came, the HW moved, or a leadership began.
+        """
         leading = replica.leading
         if leading is not None and self._has_work(replica, leading):
             self._work[replica.key] = None
@@ -118,11 +124,14 @@ class DecisionExecutor:
         return bool(numbers) and numbers[-1] > max(parked.done, leading.decided)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         return float("-inf") if self._work else self._again_at
 
     def step(self, turn: BrokerTurn) -> None:
-        """Go on, as far as one turn may; before anything of the turn is applied."""
+        """Continue with the decisions, within the turn's limits.
+
+        This comes before the turn applies anything.
+        """
         if self._blocked and turn.mono >= self._again_at:
             self._work.update(self._blocked)
             self._blocked.clear()
@@ -141,10 +150,10 @@ class DecisionExecutor:
     def _go_on(
         self, replica: Replica, leading: Leadership, room: ReleaseBudget, turn: BrokerTurn
     ) -> bool:
-        """Whether the queue has no more to do, or only lacks room."""
+        """Continue with one queue. Return False if it is blocked by more than the turn's limits."""
         if (
             not is_certain(replica, leading)
-            or replica.applied < replica.hw  # the rows do not say yet what is parked
+            or replica.applied < replica.hw  # the rows do not contain all that is parked yet
             or leading.carrying
             or self._space.check(turn.mono)
         ):
@@ -175,7 +184,10 @@ class DecisionExecutor:
         room: ReleaseBudget,
         turn: BrokerTurn,
     ) -> bool:
-        """Release what a decision lists, as far as there is room; False: too much is in flight."""
+        """Release the batches that a decision lists, within the turn's limits.
+
+        Return False if too many are in flight.
+        """
         while places:
             if len(leading.releasing) >= MAX_IN_FLIGHT:
                 return False
@@ -189,7 +201,7 @@ class DecisionExecutor:
         return True
 
     def _decide(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
-        """Append the next decision's entry."""
+        """Append the entry of the next decision."""
         numbers = self._numbers[replica.key]
         last = max(replica.parked.done, leading.decided)
         view = self._routes.decisions[numbers[bisect_right(numbers, last)]]
@@ -208,9 +220,9 @@ class DecisionExecutor:
     def _places(
         self, replica: Replica, leading: Leadership, view: DecisionView
     ) -> Iterable[Position]:
-        """Where what a decision lists waits now, each once.
+        """Return the current position of each batch that a decision lists.
 
-        What is not there was released before, or was never parked.
+        A batch that is not found was released before, or was never parked.
         """
         if not view.commit or view.sequence == HALF:
             return []
@@ -235,8 +247,10 @@ class DecisionExecutor:
 
 
 def _resume(replica: Replica, leading: Leadership) -> None:
-    """Take up what an earlier leader began to release, once in an epoch: all that it appended is
-    applied here, so what is left is exact."""
+    """Continue the release that an earlier leader began, once per epoch.
+
+    All that it appended is applied here, so the list of remaining batches is exact.
+    """
     release = replica.parked.release
     if release is not None and leading.decided < release.number:
         leading.decided = release.number

@@ -1,73 +1,82 @@
-"""Who is told that a decision was carried out: the name servers, and who waits for it (T3).
+"""Reports of the decisions that were carried out, to the name servers and to waiting clients (T3).
 
-Both once it lies below the HW of the queue's leader. A new leader reports again what it finds done:
-a decision lives until all its queues have reported.
+Both are sent once the decision's entries are below the HW of the queue's leader. A new leader
+reports again what it finds done, since a decision is kept until all of its queues have reported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.cluster.registration import Registration
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replica.request_errors import not_leader
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.transactions.decision_executor import DecisionExecutor
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.messages import Ok
-from logboom.wire.routes import Routes
 from logboom.wire.transactions import AppliedDecision, AwaitDecided, ReportDecided
 
 AT_ONCE: Final = 1_000
-"""Decisions in one command: some 20 KiB of the 60 that it may have."""
+"""Decisions in one command: some 20 KiB of the 60 KiB that it may have."""
 UNDER_WAY: Final = 4
-"""Commands under way; what is done meanwhile shares the next one."""
+"""Commands in flight. Decisions that are carried out meanwhile share the next one."""
 REFUSED_PAUSE: Final = 1.0
-"""Seconds before a refused report is repeated."""
+"""Seconds before a rejected report is repeated."""
 GATHER: Final = 0.5
-"""Seconds between two commands, while there are many decisions. Nobody waits for a report: who awaits
-a decision is answered here. The first one after a rest goes at once."""
+"""Seconds between two commands while there are many decisions. Nobody waits for a report, since
+waiting clients are answered here. The first report after a pause is sent immediately."""
 LONGEST_HOLD_MS: Final = 60_000
 
 
-class DecisionReports:
-    """Reports and answers of what was carried out."""
+class DecisionReports(Service):
+    """The reports, and the clients that wait for decisions."""
 
     def __init__(
-        self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
-        registration: Registration,
-        proposals: ProposalQueue,
-        deciding: DecisionExecutor,
+        self, context: BrokerContext, proposals: ProposalQueue, deciding: DecisionExecutor
     ) -> None:
-        """`proposals` are this part's own."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
-        self._registration = registration
+        """Create the reports; `proposals` must be used by nothing else but decisions."""
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._registration = context.registration
         self._proposals = proposals
         self._deciding = deciding
         self._holds: Holds[QueueKey, AwaitDecided] = Holds()
         self._done: dict[AppliedDecision, None] = {}
         self._refused: dict[QueueKey, None] = {}
         self._again_at = 0.0
-        """When the refused ones are repeated."""
+        """When the rejected reports are repeated."""
         self._under_way = 0
         self._proposed_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._holds)
 
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of AWAITDECIDED."""
+        return {AwaitDecided: self.ask}
+
+    def figures(self, now: float) -> Figures:
+        """Return how many clients wait for a decision to be carried out."""
+        return {"decisions_awaited": len(self._holds)}
+
+    def moved(self, replica: Replica, turn: BrokerTurn) -> None:
+        """Continue with the decisions of a queue, and report those that are done."""
+        parked, deciding = replica.parked, self._deciding
+        if parked.done or parked.release is not None or len(deciding) or len(self._holds):
+            deciding.arm(replica)
+            self.settle(replica, turn)
+
     def settle(self, replica: Replica, turn: BrokerTurn) -> None:
-        """Decisions were carried out, or a leadership began that finds some done."""
+        """Report the decisions of a queue that are done, and answer clients that wait for them."""
         leading, done = replica.leading, replica.parked.done
         if leading is None:
             return
@@ -113,8 +122,8 @@ class DecisionReports:
                 self._again_at = turn.mono + REFUSED_PAUSE
         self.flush(turn)
 
-    def fenced(self) -> None:
-        """This broker's instance epoch is over: nobody takes its reports."""
+    def fenced(self, turn: BrokerTurn) -> None:
+        """Forget all reports of the instance epoch, which would be rejected."""
         self._done.clear()
         self._refused.clear()
         self._proposals.drop_all()
@@ -122,8 +131,9 @@ class DecisionReports:
 
     # ── who waits ───────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, address: PeerAddress, message: AwaitDecided, turn: BrokerTurn) -> None:
+    def ask(self, peer: PeerSession, message: AwaitDecided, turn: BrokerTurn) -> None:
         """Answer once a decision is carried out."""
+        address = peer.address
         try:
             replica, _ = find_led_replica(self._queues, self._routes, self._me, message)
             self._holds.check_room()
@@ -147,8 +157,10 @@ class DecisionReports:
         return True
 
     def step(self, turn: BrokerTurn) -> None:
-        """Repeat what was refused; let those go who have waited long, or at a leader that is none
-        any more."""
+        """Repeat rejected reports.
+
+        Answer clients whose time is over, or whose queue is no longer led here.
+        """
         if self._refused and turn.mono >= self._again_at:
             refused, self._refused = self._refused, {}
             for key in refused:
@@ -169,15 +181,24 @@ class DecisionReports:
                 error = not_leader(self._routes, message.topic, message.queue, self._me)
                 turn.refuse(hold.address, message.id, error)
 
-    def learned(self, turn: BrokerTurn) -> None:
-        """The metadata went forward: what it does not name any more was carried out."""
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Begin with new decisions.
+
+        Those that the metadata no longer names have been carried out.
+        """
+        for key, number in self._deciding.take_new().items():
+            replica = self._queues.replicas.get(key)
+            if replica is not None and replica.leading is not None:
+                # Decisions that were done before this broker learned of them are not reported yet.
+                replica.leading.reported = min(replica.leading.reported, number - 1)
+                self.moved(replica, turn)
         for key in self._holds.keys():  # noqa: SIM118 - a method of ours
             replica = self._queues.replicas.get(key)
             if replica is not None:
                 self.settle(replica, turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` or `flush` is wanted next."""
         again_at = self._again_at if self._refused else float("inf")
         report_at = float("inf")
         if self._done and self._under_way < UNDER_WAY and self._registration.registered:

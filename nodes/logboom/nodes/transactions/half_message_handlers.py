@@ -1,17 +1,16 @@
-"""Half messages: their producer decides at the queue's leader, or its producer group is asked.
+"""Half messages: the decisions of their producers, and the checks of their producer groups.
 
-A half message is parked like any batch of a transaction, but its decision is its queue's alone: the
-first entry in the log that releases or recalls it counts. How often its group was to be asked is a
-function of its age; beyond the last time it waits for a person.
+A half message is parked like any batch of a transaction, but only its queue decides on it: the
+first entry in the log that releases or recalls it counts. The number of checks that are due is a
+function of its age. After the last check, it waits for an operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
-from logboom.nodes.config import BrokerConfig
-from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.parking.release_scheduler import ReleaseScheduler, is_certain, parked_entry
 from logboom.nodes.replica import decision_rows, parked_rows
@@ -19,11 +18,12 @@ from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.leadership import Leadership, PendingProduce
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.requests.holds import Hold, Holds
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.transactions.undecided_handler import checks_at, described
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.actor import PeerAddress
 from logboom.wire.batch import control_body
 from logboom.wire.errors import (
@@ -34,7 +34,6 @@ from logboom.wire.errors import (
 )
 from logboom.wire.head import ControlKind
 from logboom.wire.parking import encode_recalled, parked_body
-from logboom.wire.routes import Routes
 from logboom.wire.transactions import (
     HALF,
     CheckHalves,
@@ -46,55 +45,55 @@ from logboom.wire.transactions import (
 )
 
 CHECK_INTERVAL_S: Final = 0.5
-"""Seconds between two looks for half messages that want to be asked for."""
+"""Seconds between two scans for half messages that are due for a check."""
 LONGEST_HOLD_MS: Final = 60_000
 ASKED_AT_ONCE: Final = 32
 """Half messages in one answer."""
 BYTES_AT_ONCE: Final = 1024 * 1024
-"""Bytes of their batches, about."""
+"""Approximate bytes of their batches."""
 
 
-class EndHalfHandler:
-    """Takes decisions on half messages and answers them once they lie below the HW."""
+class EndHalfHandler(Service):
+    """Serves ENDHALF, and answers once the decision is committed."""
 
     def __init__(
         self,
-        me: str,
-        queues: ReplicaTable,
-        routes: Routes,
+        context: BrokerContext,
         producing: ProduceHandler,
         releasing: ReleaseScheduler,
-        space: SpaceGauge,
-        refusal: Callable[[Replica], LogboomError],
-        on_damage: Callable[[Replica, DamagedEntry], None],
+        damages: ReplicaRepair,
+        appended: Callable[[Replica], None],
     ) -> None:
-        """`refusal` says what is told of a damaged queue."""
-        self._me = me
-        self._queues = queues
-        self._routes = routes
+        """Create a handler; `appended` is called when a queue's log grew."""
+        self._me = context.me
+        self._queues = context.queues
+        self._routes = context.routes
+        self._space = context.space
         self._producing = producing
         self._releasing = releasing
-        self._space = space
-        self._refusal = refusal
-        self._on_damage = on_damage
+        self._damages = damages
+        self._appended = appended
 
-    def end(self, address: PeerAddress, message: EndHalf, turn: BrokerTurn) -> Replica | None:
-        """Release a half message or take it back; the replica whose log grew, or None."""
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of ENDHALF."""
+        return {EndHalf: self.end}
+
+    def end(self, peer: PeerSession, message: EndHalf, turn: BrokerTurn) -> None:
+        """Release a half message or take it back, and answer once that is committed."""
         try:
-            return self._end(address, message, turn)
+            self._end(peer.address, message, turn)
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
-            return None
+            turn.refuse(peer.address, message.id, error)
 
-    def _end(self, address: PeerAddress, message: EndHalf, turn: BrokerTurn) -> Replica | None:
+    def _end(self, address: PeerAddress, message: EndHalf, turn: BrokerTurn) -> None:
         replica, leading = find_led_replica(self._queues, self._routes, self._me, message)
         if replica.damage is not None:
-            raise Unavailable(self._refusal(replica).text)
+            raise Unavailable(self._damages.refusal(replica).text)
         at = Position(message.offset, message.side)
         place = self._place(replica, leading, at)
         if place is None:
             turn.answer(address, self._ended(message, replica, at))
-            return None
+            return
         self._producing.check_acks("all", leading, turn.mono)
         if message.commit:
             after = self._release(replica, leading, place, turn)
@@ -110,27 +109,33 @@ class EndHalfHandler:
         deadline = turn.mono + message.timeout_ms / 1000
         waiting = PendingProduce(after, address, message.id, 0, 0, deadline, reply=reply)
         self._producing.wait(replica, leading, waiting, "all", turn)
-        return replica
+        self._appended(replica)
 
     def _release(
         self, replica: Replica, leading: Leadership, place: Position, turn: BrokerTurn
     ) -> Position:
-        """Raises LogboomError: it cannot be released now."""
+        """Release a parked half message, and return the end of its entry.
+
+        Raises:
+            LogboomError: it cannot be released now.
+        """
         if self._space.check(turn.mono):
             raise self._space.refusal()
         try:
             self._releasing.release(replica, leading, place, turn)
         except DamagedEntry as error:
-            self._on_damage(replica, error)
-            raise Unavailable(self._refusal(replica).text) from None
+            self._damages.found(replica, error)
+            raise Unavailable(self._damages.refusal(replica).text) from None
         return replica.end
 
     def _place(self, replica: Replica, leading: Leadership, at: Position) -> Position | None:
-        """Where a half message waits now that was parked there first; None: nowhere.
+        """Return the current position of the half message that was first parked at `at`.
+
+        None if it is no longer parked.
 
         Raises:
-            TransactionError: UNKNOWN_HANDLES, none was.
-            Unavailable: it is not certain yet.
+            TransactionError: UNKNOWN_HANDLES, no half message was parked there.
+            Unavailable: the answer is not certain yet.
         """
         if at >= replica.end or min(at) < 0 or at.side > LAST_SIDE:
             raise _unknown(replica, at)
@@ -148,7 +153,7 @@ class EndHalfHandler:
         return place
 
     def _ended(self, message: EndHalf, replica: Replica, at: Position) -> HalfEnded:
-        """What became of a half message that waits no longer, as far as the log remembers."""
+        """Return the outcome of a half message that is not parked, if the log remembers it."""
         if parked_rows.was_recalled(self._queues.storage, replica.parked.ids, at):
             return HalfEnded(message.id, "aborted")
         if at.offset < replica.start:
@@ -168,28 +173,37 @@ def _unknown(replica: Replica, at: Position) -> TransactionError:
     return TransactionError(text, "UNKNOWN_HANDLES")
 
 
-class HalfMessageChecker:
-    """Asks producer groups for half messages that nobody has decided."""
+class HalfMessageChecker(Service):
+    """Serves CHECKHALVES: asks producer groups about half messages that nobody has decided."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        on_damage: Callable[[Replica, DamagedEntry], None],
+        self, context: BrokerContext, on_damage: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        self._config = config
-        self._queues = queues
+        self._config = context.config
+        self._queues = context.queues
         self._on_damage = on_damage
         self._holds: Holds[str, CheckHalves] = Holds()
         self._asked: dict[tuple[QueueKey, Position], int] = {}
-        """How often each was asked for by this process."""
+        """How often this process has asked about each half message."""
         self._next_at = float("-inf")
 
-    def __len__(self) -> int:
-        return len(self._holds)
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of CHECKHALVES."""
+        return {CheckHalves: self.ask}
 
-    def ask(self, address: PeerAddress, message: CheckHalves, turn: BrokerTurn) -> None:
-        """Hold until there is something to ask for."""
+    def figures(self, now: float) -> Figures:
+        """Return how many clients wait for checks, and the configured limits."""
+        config = self._config
+        checks_ms = config.half_checks * config.half_check_every_ms
+        return {
+            "half_checks_held": len(self._holds),
+            "transaction_timeout_ms": config.transaction_timeout_ms,
+            "half_checks_over_ms": config.half_check_after_ms + checks_ms,
+        }
+
+    def ask(self, peer: PeerSession, message: CheckHalves, turn: BrokerTurn) -> None:
+        """Hold the request until there is something to check."""
+        address = peer.address
         try:
             check_app_id(message.producer_group)
             self._holds.check_room()
@@ -201,23 +215,23 @@ class HalfMessageChecker:
         self._holds.add(message.producer_group, message.id, hold)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         return min(self._next_at, self._holds.deadline()) if len(self._holds) else float("inf")
 
-    def step(self, led: Iterable[Replica], turn: BrokerTurn) -> None:
-        """Ask for what is due, and let those go who have waited long."""
+    def step(self, turn: BrokerTurn) -> None:
+        """Ask about half messages that are due, and answer the requests whose time is over."""
         if not len(self._holds):
             return
         if turn.mono >= self._next_at:
             self._next_at = turn.mono + CHECK_INTERVAL_S
-            self._look(led, turn)
+            self._look(turn)
         for _, hold in self._holds.expired(turn.mono):
             turn.answer(hold.address, HalvesToCheck(hold.message.id, []))
 
-    def _look(self, led: Iterable[Replica], turn: BrokerTurn) -> None:
+    def _look(self, turn: BrokerTurn) -> None:
         asked, self._asked = self._asked, {}
         found: dict[str, list[tuple[UndecidedBatch, bytes]]] = {}
-        for replica in led:
+        for replica in self._queues.led.values():
             leading = replica.leading
             if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
                 continue
@@ -228,7 +242,7 @@ class HalfMessageChecker:
             except DataDamaged as error:
                 self._on_damage(replica, DamagedEntry(error.text, Position(replica.start)))
         for group, halves in found.items():
-            # Who is answered asks again, and goes to the end of the line.
+            # A client that is answered asks again, and then goes to the end of the line.
             first, *others = self._holds.take(group)
             for hold in others:
                 self._holds.add(group, hold.message.id, hold)
@@ -243,7 +257,7 @@ class HalfMessageChecker:
         found: dict[str, list[tuple[UndecidedBatch, bytes]]],
         turn: BrokerTurn,
     ) -> None:
-        """Note what of a queue is due to be asked for, and can be."""
+        """Collect the half messages of a queue that are due and have a client that waits."""
         config, wall_ms = self._config, turn.now.wall_ms
         until_ms = wall_ms - config.half_check_after_ms + 1
         since_ms = until_ms - (config.half_checks + 1) * config.half_check_every_ms

@@ -1,77 +1,78 @@
-"""What waits too long for its transaction: the leader proposes an abort.
+"""Aborts of transactions that stay undecided for too long, proposed by the leader of their queue.
 
-How long goes by the wall clocks of the leaders. What was parked at a time that is still to come, by
-a clock that was ahead, waits from when this leader first sees it.
-Nobody drops by its own clock (T2): the name servers may have decided to commit meanwhile, and then
-say so. What comes back is carried out like any decision.
+The timeout is measured by the wall clocks of the leaders. If a clock was ahead, so that the parking
+time is in the future, the timeout starts when this leader first sees the batch. No leader drops a
+batch by its own clock (T2), since the name servers may have decided to commit in the meantime. They
+answer with their decision, which is carried out like any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.cluster.proposal_queue import ProposalQueue
-from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import Position
-from logboom.nodes.log.storage import Storage
 from logboom.nodes.parking.release_scheduler import is_certain
 from logboom.nodes.replica import decision_rows as rows
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.replica import QueueKey, Replica
-from logboom.nodes.stats import Statistics
-from logboom.nodes.turn import BrokerTurn
+from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import CommandResult
 from logboom.wire.errors import DataDamaged
 from logboom.wire.transactions import Decide, ParkedBatches, TransactionId
 
 SCAN_INTERVAL_S: Final = 1.0
-"""Seconds between two looks."""
+"""Seconds between two scans."""
 LOOKED_AT: Final = 1_000
-"""Batches of a queue, the oldest, that one look sees."""
+"""Oldest batches of a queue that one scan reads."""
 ASKED_AT_ONCE: Final = 32
-"""Aborts under way."""
+"""Aborts in flight."""
 LAST_MS: Final = (1 << 63) - 1
-"""Behind all times."""
+"""Later than all times."""
 UNFENCED: Final = -1
-"""Instead of a producer epoch."""
+"""Stands for a producer epoch."""
 ANSWERED_WITHIN: Final = 10.0
-"""Seconds that a decision has to come back, before its abort is proposed again."""
+"""Seconds in which a decision must arrive before its abort is proposed again."""
 
 
-class OrphanAborter:
-    """Looks for them."""
+class OrphanAborter(Service):
+    """Finds transactions that have timed out, and proposes their abort."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        storage: Storage,
+        context: BrokerContext,
         proposals: ProposalQueue,
-        stats: Statistics,
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
-        self._timeout_ms = config.transaction_timeout_ms
-        self._storage = storage
+        self._timeout_ms = context.config.transaction_timeout_ms
+        self._storage = context.storage
+        self._queues = context.queues
+        self._stats = context.stats
         self._proposals = proposals
-        self._stats = stats
         self._on_damage = on_damage
         self._asked: dict[tuple[QueueKey, TransactionId], float] = {}
         """When the abort of a transaction was proposed for a queue."""
         self._ahead: dict[tuple[QueueKey, TransactionId], float] = {}
-        """When transactions were first seen here that were parked at a time to come."""
+        """When this leader first saw transactions whose parking time is in the future."""
         self._under_way = 0
         self.next_at = float("-inf")
-        """Monotonic time of the next look."""
+        """Monotonic time of the next scan."""
 
-    def fenced(self) -> None:
-        """Nothing is led any more; a later leader looks for itself."""
+    def deadline(self) -> float:
+        """Return when `step` is wanted next."""
+        return self.next_at
+
+    def fenced(self, turn: BrokerTurn) -> None:
+        """Forget all proposals: nothing is led any longer, and later leaders scan again."""
         self._asked.clear()
         self._ahead.clear()
         self._under_way = 0
 
-    def step(self, led: Iterable[Replica], turn: BrokerTurn) -> None:
-        """Look, if it is time."""
+    def step(self, turn: BrokerTurn) -> None:
+        """Scan the queues that are led here, if it is time."""
         if turn.mono < self.next_at:
             return
         self.next_at = turn.mono + SCAN_INTERVAL_S
@@ -79,7 +80,7 @@ class OrphanAborter:
         for name in old:
             del self._asked[name]
         ahead, self._ahead = self._ahead, {}
-        for replica in led:
+        for replica in self._queues.led.values():
             leading = replica.leading
             if not replica.parked.undecided or leading is None or not is_certain(replica, leading):
                 continue
@@ -105,7 +106,7 @@ class OrphanAborter:
                 self._abort(replica, transaction, turn)
 
     def _parked(self, replica: Replica, since_ms: int, until_ms: int) -> list[TransactionId]:
-        """Transactions with something parked in this time; the oldest.
+        """Return the transactions of the oldest batches parked in this time.
 
         Raises:
             DataDamaged: the store cannot be read.

@@ -1,12 +1,13 @@
-"""CHECKPARKED and LISTUNENDED: what waits for a decision in the queues that a broker leads."""
+"""CHECKPARKED and LISTUNENDED: the undecided batches of the queues that this broker leads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import chain
 from typing import Final
 
+from logboom.nodes.broker_context import BrokerContext
 from logboom.nodes.config import BrokerConfig
 from logboom.nodes.log.keys import LAST_SIDE, Position
 from logboom.nodes.parking.release_scheduler import is_certain, parked_entry
@@ -14,14 +15,12 @@ from logboom.nodes.replica import decision_rows, parked_rows
 from logboom.nodes.replica.entry_reader import DamagedEntry
 from logboom.nodes.replica.leader_lookup import find_led_replica
 from logboom.nodes.replica.replica import Replica
-from logboom.nodes.replica.replica_table import ReplicaTable
 from logboom.nodes.replication.replica_repair import ReplicaRepair
-from logboom.nodes.turn import BrokerTurn
-from logboom.wire.actor import PeerAddress
+from logboom.nodes.turn import BrokerTurn, Handler, Service
+from logboom.wire.acceptor import PeerSession
 from logboom.wire.batch import control_body
 from logboom.wire.errors import LogboomError, Unavailable
 from logboom.wire.parking import parked_body
-from logboom.wire.routes import Routes
 from logboom.wire.transactions import (
     HALF,
     MAX_HANDLES,
@@ -37,13 +36,15 @@ from logboom.wire.transactions import (
 MAX_LISTED: Final = 1_000
 """Batches in one answer."""
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of the batches themselves, where they are wanted; the last one may go beyond it."""
+"""Bytes of the returned batches. The last one may exceed the limit."""
 _LAST: Final = (1 << 63) - 1
 
 
 def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
-    """How often the producer group of a half message was to be asked by now: a function of its age,
-    so that nothing is written for it."""
+    """Return how many checks of a half message are due by now.
+
+    This is a function of its age, so that nothing has to be written.
+    """
     age_ms = wall_ms - parked_ms - config.half_check_after_ms
     if age_ms < 0:
         return 0
@@ -53,7 +54,7 @@ def checks_at(config: BrokerConfig, parked_ms: int, wall_ms: int) -> int:
 def described(
     config: BrokerConfig, replica: Replica, standing: parked_rows.ParkedRow, wall_ms: int
 ) -> UndecidedBatch:
-    """What is told of a batch that waits for a decision."""
+    """Return the description of an undecided batch."""
     assert standing.waits is not None
     transaction, messages = standing.waits
     half = transaction.sequence == HALF
@@ -62,26 +63,22 @@ def described(
     return UndecidedBatch(*place, transaction, standing.due_ms, checks, messages, standing.size)
 
 
-class UndecidedHandler:
-    """Answers both requests."""
+class UndecidedHandler(Service):
+    """Serves CHECKPARKED and LISTUNENDED."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        queues: ReplicaTable,
-        routes: Routes,
-        leads: Callable[[], Iterable[Replica]],
-        damages: ReplicaRepair,
-    ) -> None:
-        """`leads` are the queues that this broker leads."""
+    def __init__(self, context: BrokerContext, damages: ReplicaRepair) -> None:
         self._damages = damages
-        self._config = config
-        self._queues = queues
-        self._routes = routes
-        self._leads = leads
+        self._config = context.config
+        self._queues = context.queues
+        self._routes = context.routes
 
-    def check(self, address: PeerAddress, message: CheckParked, turn: BrokerTurn) -> None:
-        """Which places hold nothing of a transaction."""
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handlers of both."""
+        return {CheckParked: self.check, ListUndecided: self.tell}
+
+    def check(self, peer: PeerSession, message: CheckParked, turn: BrokerTurn) -> None:
+        """Return the positions that hold no batch of a transaction."""
+        address = peer.address
         try:
             replica, leading = find_led_replica(
                 self._queues, self._routes, self._config.id, message
@@ -105,7 +102,10 @@ class UndecidedHandler:
         turn.answer(address, ParkedChecked(message.id, unknown), batches)
 
     def _read(self, replica: Replica, message: CheckParked, turn: BrokerTurn) -> Iterator[bytes]:
-        """The batches of the first places: up to the first that holds none, as many as are wanted."""
+        """Yield the batches of the first positions, within the requested size.
+
+        It ends at the first position that holds none.
+        """
         left = min(message.read_bytes, MOST_BYTES)
         for place in message.places[:MAX_HANDLES]:
             at = self._standing(replica, place, message.transaction)
@@ -119,7 +119,9 @@ class UndecidedHandler:
     def _standing(
         self, replica: Replica, place: EntryPosition, transaction: TransactionId
     ) -> Position | None:
-        """Where the batch that was parked at a place for a transaction stands now; None: nowhere.
+        """Return the current position of the batch that was parked at a position for a transaction.
+
+        None if it is no longer parked.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -133,21 +135,21 @@ class UndecidedHandler:
         whose = standing.waits if standing is not None else None
         return now_at if whose is not None and whose.transaction == transaction else None
 
-    def tell(self, address: PeerAddress, message: ListUndecided, turn: BrokerTurn) -> None:
-        """All that waits for a decision, oldest first."""
-        limit = min(max(1, message.limit), MAX_LISTED)
+    def tell(self, peer: PeerSession, message: ListUndecided, turn: BrokerTurn) -> None:
+        """Return the undecided batches, oldest first."""
+        limit, leads = min(max(1, message.limit), MAX_LISTED), self._queues.led.values()
         try:
-            found = [self._of(replica, message, limit + 1, turn) for replica in self._leads()]
+            found = [self._of(replica, message, limit + 1, turn) for replica in leads]
         except LogboomError as error:
-            turn.refuse(address, message.id, error)
+            turn.refuse(peer.address, message.id, error)
             return
         oldest = sorted(chain(*found), key=_order_of(message))
-        turn.answer(address, UndecidedListed(message.id, oldest[:limit], len(oldest) > limit))
+        turn.answer(peer.address, UndecidedListed(message.id, oldest[:limit], len(oldest) > limit))
 
     def _of(
         self, replica: Replica, message: ListUndecided, limit: int, turn: BrokerTurn
     ) -> list[UndecidedBatch]:
-        """At least the first `limit` of a queue behind `message.after`, if there are as many."""
+        """Return at least the first `limit` batches of a queue after `message.after`."""
         if not replica.parked.undecided:
             return []
         storage, order = self._queues.storage, _order_of(message)
@@ -158,7 +160,8 @@ class UndecidedHandler:
             if standing is None:
                 continue
             each = described(self._config, replica, standing, turn.now.wall_ms)
-            # What was carried stands elsewhere than it is told: among its like it has no order.
+            # A relocated batch is reported at its first position, so it has no order among others
+            # of the same age.
             if len(found) >= limit and order(each)[:2] != order(found[-1])[:2]:
                 break
             if begin is None or order(each) > begin:
@@ -166,7 +169,8 @@ class UndecidedHandler:
         return found
 
     def _places(self, replica: Replica, message: ListUndecided) -> Iterator[Position]:
-        """Where batches wait, in the order that is asked for, from `message.after` on."""
+        """Yield the positions of undecided batches in the requested order, after
+        `message.after`."""
         storage, ids, after = self._queues.storage, replica.parked.ids, message.after
         if message.app_id:
             whose = None if after is None else after.transaction
@@ -181,7 +185,10 @@ class UndecidedHandler:
 
 
 def _order_of(message: ListUndecided) -> Callable[[UndecidedBatch], tuple[int, ...]]:
-    """By what an answer is sorted: two numbers that the rows are sorted by too, then the place."""
+    """Return the sort key of an answer.
+
+    It is two numbers that order the rows too, then the position.
+    """
     if message.app_id:
         return lambda each: (each.transaction.sequence, each.transaction.attempt, *_place(each))
     return lambda each: (each.parked_ms, 0, *_place(each))

@@ -188,7 +188,7 @@ def test_the_raft_leader_is_watched_once_it_is_heard() -> None:
     rig = Rig(name_servers=[NAME_SERVER, "ns2:7701"])
     rig.lead()
     leader = rig.stations["ns2:7701"] = Station("ns2:7701", "name-2")
-    rig.broker.servers.accepted("ns2:7701")
+    rig.broker.context.servers.accepted("ns2:7701")
     rig.lead()
     assert (rig.ns.count(Watch), leader.count(Watch)) == (1, 0), "no session with it yet"
     rig.settle(2.0)  # a heartbeat begins one

@@ -68,7 +68,7 @@ def test_q11_a_grant_to_an_old_instance_renews_no_lease() -> None:
     rig.granting = False
     rig.settle(1.0)
     late = rig.ns.take(Heartbeat)
-    rig.within(rig.broker.registration.fenced)
+    rig.within(rig.broker.registration.end)
     assert rig.instance_epoch == 2
     lease = rig.broker.registration.lease
     assert not lease.holds(rig.mono)

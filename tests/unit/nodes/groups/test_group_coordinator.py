@@ -249,7 +249,7 @@ def test_a_second_heartbeat_ends_the_first() -> None:
     member.held, before = other, member.held
     assert member.beat(3_000) is None
     assert len(before.replies) == 1
-    assert len(rig.broker.coordinator.holds) == 1
+    assert len(rig.broker.parts.coordinator.holds) == 1
 
 
 def test_a_heartbeat_waits_for_metadata_as_new_as_its_member() -> None:
@@ -503,7 +503,7 @@ def test_a_broker_that_stops_hands_its_groups_over_though_it_leads_nothing() -> 
     member.join()
     member.beat()
     rig.done(DeleteTopic("flights", 0))
-    assert not rig.broker.roles.led
+    assert not rig.broker.queues.led
     assert member.beat(3_000) is None
     rig.call_stop()
     rig.settle(1.0)

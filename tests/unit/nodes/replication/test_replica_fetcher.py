@@ -128,7 +128,7 @@ def test_a_new_leader_hears_first_what_reached_the_disk() -> None:
 def test_a_follower_on_a_small_disk_fetches() -> None:
     rig = follower(disk=500 << 20)
     assert waiting(rig) == 1
-    assert not rig.broker.space.full
+    assert not rig.broker.context.space.full
 
 
 def test_a_full_disk_stops_fetching_and_recovers() -> None:
@@ -137,7 +137,7 @@ def test_a_full_disk_stops_fetching_and_recovers() -> None:
     rig.storage.full = True
     rig.settle(3.0)
     assert waiting(rig) <= 2
-    assert rig.broker.space.full
+    assert rig.broker.context.space.full
     rig.storage.full = False
     rig.settle(1.0)
     assert waiting(rig) >= 1
@@ -153,7 +153,7 @@ def test_a_queue_that_is_asked_for_again_is_not_said_to_be_gone_in_one_breath() 
     replicated(rig, flowing(2, 0, 1), frames=[bytes(damaged)])
     # No room to ask meanwhile: what it would have said is out of date by then.
     rig.settle(3.0)
-    assert rig.broker.space.full
+    assert rig.broker.context.space.full
     rig.storage.full = False
     rig.settle(1.0)
     request = rig.stations["b2:7711"].take(Replicate)

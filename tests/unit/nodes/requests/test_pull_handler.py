@@ -136,7 +136,7 @@ def test_a_hold_ends_exactly_at_its_time() -> None:
     asked_at = rig.mono
     rig.settle(2.344)
     assert client.taken() == []
-    deadline = rig.broker.pulling.holds.deadline()
+    deadline = rig.broker.parts.pulling.holds.deadline()
     assert deadline == pytest.approx(asked_at + 2.345, abs=1e-6)
     rig.settle(0.002)
     assert client.answer().status == "NO_NEW_MESSAGE"
@@ -209,7 +209,7 @@ def test_a_group_sends_its_slow_readers_away_only_if_it_says_so() -> None:
     for when_slow in choices:
         if when_slow is not None:
             config = GroupConfig(when_slow=when_slow)
-            rig.broker.groups.groups["billing"] = KnownGroup(
+            rig.broker.context.groups.groups["billing"] = KnownGroup(
                 GroupView("billing", 1, config, {}, 1, ME, 1, 1, 1, "", 1, 0, False, [], [], [])
             )
         asked = pull(0, max_bytes=1)

@@ -40,7 +40,8 @@ SIZE = 1 << 20
 class Log:
     """A queue's log in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: int = 0) -> None:
+        self.queue = queue
         self.entries: list[Entry] = []
         self.keys: list[bytes | None] = []
         """By offset."""
@@ -105,7 +106,7 @@ class Bench:
         rates: Sequence[DispatchRateLimiter] = (),
         queue: int = 0,
     ) -> None:
-        self.log = Log()
+        self.log = Log(queue)
         self.settings = settings
         self.entry_filter = entry_filter
         self.acked = AckSet()
@@ -123,9 +124,7 @@ class Bench:
         self.granted: dict[str, int] = {}
         self.active: dict[str, bool] = {}
         self.auto_ready = True
-        self.dispatcher = make_dispatcher(
-            settings, self.log, AckSet(), {}, entry_filter, rates, queue
-        )
+        self.dispatcher = make_dispatcher(settings, self.log, AckSet(), {}, entry_filter, rates)
 
     def fail_over(self) -> None:
         """Another leader begins with what was written down; consumers attach again."""

@@ -1,0 +1,105 @@
+"""What all parts of a broker are given: its settings, its tables and its ways to other nodes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from logboom.nodes.cluster.lease import Lease
+from logboom.nodes.cluster.peer_connections import PeerConnections
+from logboom.nodes.cluster.proposal_queue import ProposalQueue
+from logboom.nodes.cluster.registration import Registration, RegistrationHost
+from logboom.nodes.config import BrokerConfig
+from logboom.nodes.disk.disk_space import SpaceGauge
+from logboom.nodes.log.storage import Storage
+from logboom.nodes.replica.replica_table import ReplicaTable
+from logboom.nodes.stats import Statistics
+from logboom.wire.commands import RegisterBroker
+from logboom.wire.group_routes import GroupRoutes
+from logboom.wire.hello import Identity
+from logboom.wire.name_servers import NameServers
+from logboom.wire.routes import Routes
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContext:
+    """The shared objects of one broker process."""
+
+    config: BrokerConfig
+    incarnation: str
+    """Random per process."""
+    rng: random.Random
+    stats: Statistics
+    queues: ReplicaTable
+    space: SpaceGauge
+    routes: Routes
+    """The broker's copy of the metadata: topics, brokers and decisions."""
+    groups: GroupRoutes
+    """The broker's copy of the metadata: the groups that it coordinates."""
+    links: PeerConnections
+    servers: NameServers
+    proposals: ProposalQueue
+    registration: Registration
+
+    @property
+    def me(self) -> str:
+        """The id of this broker."""
+        return self.config.id
+
+    @property
+    def storage(self) -> Storage:
+        """The store of all replicas."""
+        return self.queues.storage
+
+    @property
+    def lease(self) -> Lease:
+        """The lease under which this broker leads and coordinates."""
+        return self.registration.lease
+
+    def make_proposals(self, name: str, window: int) -> ProposalQueue:
+        """Return a queue of commands beside `proposals`, so that neither delays the other.
+
+        Args:
+            name: distinguishes it from others of this process.
+            window: commands that may be under way at once.
+        """
+        proposer = f"{self.me}/{self.incarnation}/{name}"
+        return ProposalQueue(proposer, self.links, self.servers, window)
+
+
+def make_context(
+    config: BrokerConfig,
+    storage: Storage,
+    rng: random.Random,
+    incarnation: str,
+    cluster_key: bytes,
+    host: RegistrationHost,
+) -> BrokerContext:
+    """Open all queues that `storage` holds, and return the context of a broker that has them."""
+    queues = ReplicaTable(storage, config.cache_bytes)
+    links = PeerConnections(Identity(config.id, "broker", 0, cluster_key), rng)
+    servers = NameServers(config.name_servers)
+    proposals = ProposalQueue(f"{config.id}/{incarnation}", links, servers)
+    command = RegisterBroker(
+        config.id,
+        storage.store_id,
+        incarnation,
+        config.advertise,
+        config.zone,
+        storage.suspect,
+        0,
+    )
+    return BrokerContext(
+        config=config,
+        incarnation=incarnation,
+        rng=rng,
+        stats=Statistics(),
+        queues=queues,
+        space=SpaceGauge(storage, config.disk_reserve_bytes, config.disk_reserve_percent),
+        routes=Routes(),
+        groups=GroupRoutes(members_at=config.id),
+        links=links,
+        servers=servers,
+        proposals=proposals,
+        registration=Registration(command, links, servers, proposals, host),
+    )

@@ -1,0 +1,151 @@
+"""WATCH of clients, answered from this broker's copy of the metadata.
+
+Clients ask any broker, so that bootstrap may name any node. A delta for them is made from a short
+memory of which topics changed or were removed, and when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logboom.nodes.requests.holds import Hold, Holds
+from logboom.nodes.turn import BrokerTurn, Figures, Handler, Service
+from logboom.wire.acceptor import PeerSession
+from logboom.wire.actor import PeerAddress
+from logboom.wire.errors import LogboomError, Unavailable
+from logboom.wire.messages import Watch, WatchResult
+from logboom.wire.routes import Routes
+from logboom.wire.view import View
+
+REMEMBERED: Final = 20_000
+"""Changes of topics remembered for deltas; a client further behind gets the whole."""
+LONGEST_HOLD_MS: Final = 60_000
+
+
+class Told(Service):
+    """Answers WATCH of clients from our own copy, at once or when something changes.
+
+    A broker that the name servers do not hear may have been replaced long ago, and would never be
+    told. Clients that reach it still must not wait with it: who has waited its time there is sent on.
+    """
+
+    def __init__(self, routes: Routes, in_touch: Callable[[float], bool]) -> None:
+        """`in_touch`: whether our copy is not older than a lease, at a monotonic time."""
+        self._routes = routes
+        self._in_touch = in_touch
+        self._holds: Holds[None, Watch] = Holds()
+        self._changes: deque[tuple[int, str]] = deque()
+        self._floor = -1
+        """Deltas reach back to this version."""
+        self._brokers: set[str] = set()
+        self._brokers_gone: dict[str, int] = {}
+        """Removed brokers, and the version from which on they are not there."""
+
+    def handlers(self) -> dict[type, Handler]:
+        """Return the handler of WATCH."""
+        return {Watch: self.ask}
+
+    def figures(self, now: float) -> Figures:
+        """Return how many clients wait for news."""
+        return {"watches": len(self._holds)}
+
+    def ask(self, peer: PeerSession, message: Watch, turn: BrokerTurn) -> None:
+        """A client's WATCH."""
+        address = peer.address
+        if not self._answer(address, message, turn, ripe=False):
+            try:
+                self._holds.check_room()
+            except LogboomError as error:
+                turn.refuse(address, message.id, error)
+                return
+            wait = min(max(0, message.wait_ms), LONGEST_HOLD_MS) / 1000
+            self._holds.add(None, message.id, Hold(address, message, turn.mono + wait))
+
+    def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
+        """Answer the clients that wait for what changed."""
+        # What came and went between our last version and a whole was never heard of here.
+        self._floor = max(self._floor, self._routes.whole_at)
+        self._changes.extend((self._routes.version, name) for name in topics)
+        while len(self._changes) > REMEMBERED:
+            self._floor = self._changes.popleft()[0]
+        brokers = self._routes.brokers
+        for broker in self._brokers - brokers.keys():
+            self._brokers_gone[broker] = self._routes.version
+        self._brokers = set(brokers)
+        while len(self._brokers_gone) > REMEMBERED:
+            oldest = next(iter(self._brokers_gone))
+            self._floor = max(self._floor, self._brokers_gone.pop(oldest))
+        for hold in self._holds.take(None):
+            if not self._answer(hold.address, hold.message, turn, ripe=False):
+                self._holds.add(None, hold.message.id, hold)
+
+    def step(self, turn: BrokerTurn) -> None:
+        """Answer what has waited its time."""
+        for _, hold in self._holds.expired(turn.mono):
+            self._answer(hold.address, hold.message, turn, ripe=True)
+
+    def deadline(self) -> float:
+        """When `step` is wanted next."""
+        return self._holds.deadline()
+
+    def _answer(
+        self, address: PeerAddress, message: Watch, turn: BrokerTurn, *, ripe: bool
+    ) -> bool:
+        """Answer if there is something to say; with `ripe`, in any case."""
+        routes = self._routes
+        if routes.version < 0 or routes.version < message.version:
+            if ripe:
+                text = "this broker has no metadata as new as asked yet: ask again, or another node"
+                turn.refuse(address, message.id, Unavailable(text))
+            return ripe
+        view = self._view(message)
+        if message.version >= 0 and not view.full and not _says_something(view):
+            if not ripe:
+                return False
+            if not self._in_touch(turn.mono):
+                text = "this broker hears no name server: it may not know what changed; ask another node"
+                turn.refuse(address, message.id, Unavailable(text))
+                return True
+        turn.answer(address, WatchResult(message.id, view))
+        return True
+
+    def _view(self, message: Watch) -> View:
+        routes, since = self._routes, message.version
+        full = since < max(0, self._floor)
+        wanted = None if message.topics is None else set(message.topics)
+        names = dict.fromkeys(routes.topics) if full else self._since(since)
+        if wanted is not None:
+            names = {name: None for name in names if name in wanted}
+        topics = [routes.topics[name] for name in names if name in routes.topics]
+        deleted = [] if full else [name for name in names if name not in routes.topics]
+        return View(
+            routes.version,
+            full,
+            routes.cluster_id,
+            [b for b in routes.brokers.values() if full or b.version > since],
+            topics,
+            deleted,
+            [] if full else self._gone_since(since),
+            routes.name_servers,
+            routes.raft_leader,
+        )
+
+    def _gone_since(self, version: int) -> list[str]:
+        """Brokers that were removed after `version` and did not come back."""
+        gone = self._brokers_gone.items()
+        return [b for b, at in gone if at > version and b not in self._routes.brokers]
+
+    def _since(self, version: int) -> dict[str, None]:
+        """Names of topics that changed or went after `version`."""
+        names: dict[str, None] = {}
+        for changed_at, name in reversed(self._changes):
+            if changed_at <= version:
+                break
+            names[name] = None
+        return names
+
+
+def _says_something(view: View) -> bool:
+    return bool(view.topics or view.brokers or view.deleted or view.deleted_brokers)

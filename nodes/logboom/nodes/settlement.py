@@ -1,0 +1,174 @@
+"""What the events of a turn bring about in the queues: high watermarks, derived rows, the index.
+
+Each of these is done once per queue and turn, however many events touched the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final, TypeAlias
+
+from logboom.nodes.broker_context import BrokerContext
+from logboom.nodes.log.keys import Position
+from logboom.nodes.parking.release_scheduler import ReleaseScheduler
+from logboom.nodes.replica.entry_reader import DamagedEntry
+from logboom.nodes.replica.replica import QueueKey, Replica
+from logboom.nodes.replication.replica_repair import ReplicaRepair
+from logboom.nodes.requests.produce_handler import ProduceHandler
+from logboom.nodes.transactions.decision_reports import DecisionReports
+from logboom.nodes.turn import BrokerTurn, Service
+from logboom.wire.errors import DamagedBatch, DataDamaged
+
+INDEXED_AT_ONCE: Final = 4
+"""Queues whose index advances in one turn."""
+MAX_INDEX_CHECKS: Final = 512
+"""Queues of which one turn checks whether their index is behind at all."""
+
+Follow: TypeAlias = Callable[[Replica, BrokerTurn], None]
+"""Takes note of more that can be read of a queue."""
+
+
+class LogApplier(Service):
+    """Derives from each log what its entries below the HW say: parked batches and cursors.
+
+    What it stages cannot be read before the next turn, so it applies to a queue once per turn.
+    """
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        damages: ReplicaRepair,
+        releasing: ReleaseScheduler,
+        reports: DecisionReports,
+        followers: Sequence[Follow],
+    ) -> None:
+        """`followers` are called when a decision was carried out, which lets readers see more."""
+        self._queues = context.queues
+        self._damages = damages
+        self._releasing = releasing
+        self._reports = reports
+        self._followers = followers
+        self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self._queues}
+        """Queues with entries below the HW that the derived families lack (Q12)."""
+
+    def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
+        """Note that there is more to apply."""
+        self._to_apply[replica.key] = replica
+
+    def deadline(self) -> float:
+        """Return minus infinity while there is more to apply than one turn does."""
+        return float("-inf") if self._to_apply else float("inf")
+
+    def apply(self, turn: BrokerTurn) -> None:
+        """Apply what is noted."""
+        queues, self._to_apply = self._to_apply, {}
+        for key, replica in queues.items():
+            if self._queues.replicas.get(key) is not replica or replica.damage is not None:
+                continue
+            reach, more, decided = replica.hw, False, False
+            if replica.parked.behind:
+                try:
+                    applied = replica.parked.apply(reach, self._queues.storage, turn.writes)
+                except DataDamaged as error:
+                    self._damages.found(replica, DamagedEntry(error.text, Position(replica.start)))
+                    continue
+                reach, more = applied.reach, applied.more
+                decided = bool(applied.decided)
+                if applied.changed:
+                    self._queues.touch(replica)
+                    self._releasing.applied(replica, applied)
+            if replica.cursors.apply(reach, turn.writes):
+                self._queues.touch(replica)
+            replica.applied = reach
+            if decided:
+                for follow in self._followers:
+                    follow(replica, turn)
+            self._reports.moved(replica, turn)
+            if more:
+                self._to_apply[key] = replica
+
+
+class LogIndexer(Service):
+    """Lets the index of each queue follow its log, a little per turn."""
+
+    def __init__(self, context: BrokerContext, damages: ReplicaRepair) -> None:
+        self._queues = context.queues
+        self._damages = damages
+        self._to_index: dict[QueueKey, Replica] = {
+            replica.key: replica for replica in self._queues if replica.damage is None
+        }
+        self._more = False
+
+    def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
+        """Note that there is more to index."""
+        self._to_index[replica.key] = replica
+
+    def deadline(self) -> float:
+        """Return minus infinity while there is more to index than one turn does."""
+        return float("-inf") if self._more else float("inf")
+
+    def advance(self, turn: BrokerTurn) -> None:
+        """Advance the index of a few queues."""
+        left = INDEXED_AT_ONCE
+        for key in list(islice(self._to_index, MAX_INDEX_CHECKS)):
+            if not left:
+                break
+            replica = self._to_index.pop(key)
+            if self._queues.replicas.get(key) is not replica or replica.damage is not None:
+                continue
+            if replica.index.reach >= min(replica.hw, replica.written):
+                continue
+            left -= 1
+            try:
+                more = replica.index.advance(turn.writes, min(replica.hw, replica.written), 1)
+            except (DataDamaged, DamagedBatch) as error:
+                self._damages.found(replica, DamagedEntry(error.text, replica.index.reach))
+                continue
+            if more:
+                self._to_index[key] = replica
+        self._more = bool(self._to_index)
+
+
+class HighWatermarks(Service):
+    """Raises the high watermarks of the queues that this broker leads, once per queue and turn."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        producing: ProduceHandler,
+        applier: LogApplier,
+        releasing: ReleaseScheduler,
+        reports: DecisionReports,
+        followers: Sequence[Follow],
+    ) -> None:
+        """`followers` are called, in their order, for each queue whose HW moved."""
+        self._queues = context.queues
+        self._producing = producing
+        self._applier = applier
+        self._releasing = releasing
+        self._reports = reports
+        self._followers = followers
+
+    def synced(self, token: int, turn: BrokerTurn) -> None:
+        """Answer what waits for the leader's disk alone, and count the HWs that may rise."""
+        for replica in self._queues.synced(token):
+            if replica.leading is not None:
+                self._producing.end_moved(replica, turn)
+                self._queues.recount(replica)
+
+    def settle(self, turn: BrokerTurn) -> None:
+        """Count the HWs that may have risen, and follow those that moved."""
+        for replica in self._queues.take_recounts():
+            leading = replica.leading
+            hw = leading.high_watermark(replica.synced) if leading is not None else None
+            if hw is not None and replica.raise_hw(hw):
+                self._queues.hw_moved(replica)
+            if replica.applied < replica.hw:
+                self._applier.hw_moved(replica, turn)
+            if replica.parked.count:
+                self._releasing.arm(replica)
+            self._reports.moved(replica, turn)
+        for replica in self._queues.take_hw_moved():
+            for follow in self._followers:
+                follow(replica, turn)
