@@ -7,9 +7,13 @@ PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 BASE := .venv/base.stamp
 SPARK := .venv/spark.stamp
 NOJAVA := $(if $(shell command -v java),,1)
-# A module of tests stays with one process. What starts real nodes mostly waits for them: there are more
-# processes for it than cores, and it runs after what only computes.
+# The tests are three parts that run beside each other: what starts real nodes mostly waits for them, Spark
+# waits now and then, and what only computes takes what is left. A module of tests stays with one process.
 CLOCKED := tests/integration tests/chaos tests/spark
+PARTS := test-nodes $(if $(NOSPARK),,test-spark) test-computing
+FAMILIES := run group_scenario delay_scenario transaction_scenario subscription_scenario table_scenario
+TOGETHER := $(MAKE) --no-print-directory --keep-going --output-sync=target
+SEEDS ?= 100
 PYTEST := .venv/bin/python -m pytest --dist loadfile --no-loadscope-reorder
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
@@ -35,12 +39,22 @@ test: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run the tests: unit, sim, integratio
 ifdef ARGS
 	@.venv/bin/python -m pytest $(if $(NOSPARK),--ignore=tests/spark) $(ARGS)
 else
-	@status=0; \
-	$(PYTEST) -n auto $(CLOCKED:%=--ignore=%) || status=$$?; \
-	$(PYTEST) -n 4 tests/integration tests/chaos || status=$$?; \
-	$(if $(NOSPARK),,$(PYTEST) -n 2 tests/spark || status=$$?;) \
-	exit $$status
+	@$(TOGETHER) --jobs=3 $(PARTS)
 endif
+verify: $(BASE) $(if $(NOSPARK),,$(SPARK)) ## run what `make test` leaves out: every break and kill; SEEDS=100 or FIRST-LAST; chaos, MINUTES=10
+	@status=0; \
+	$(TOGETHER) --jobs=3 $(PARTS) ONLY='--thorough -m thorough' || status=1; \
+	$(TOGETHER) --jobs=$$(nproc) $(FAMILIES:%=seeds-%) || status=1; \
+	$(MAKE) --no-print-directory chaos MINUTES=$(or $(MINUTES),10) FUZZ=$(or $(FUZZ),5) || status=1; \
+	exit $$status
+test-nodes:
+	@$(PYTEST) -n 4 $(ONLY) tests/integration tests/chaos
+test-spark:
+	@nice -n 5 $(PYTEST) -n 2 $(ONLY) tests/spark
+test-computing:
+	@nice -n 10 $(PYTEST) -n auto $(ONLY) $(CLOCKED:%=--ignore=%)
+seeds-%:
+	@.venv/bin/python -m tests.sim.$* --seeds $(SEEDS)
 chaos: $(BASE) ## break a cluster under load: MINUTES=10 SEED=1 FAULTS=kill-leader FUZZ=1
 	@.venv/bin/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(FAULTS),--faults $(FAULTS)) \
@@ -80,4 +94,4 @@ $(SPARK): requirements/spark.lock $(BASE)
 	@java -version 2>/dev/null || { echo 'Spark needs Java: sudo apt-get install openjdk-17-jre-headless (without Spark: make test NOSPARK=1)' >&2; exit 1; }
 	$(PIP) install --require-hashes -r requirements/spark.lock
 	@touch $@
-.PHONY: help setup demo cluster stop status logs test chaos bench generate check build clean lock
+.PHONY: help setup demo cluster stop status logs test verify $(PARTS) chaos bench generate check build clean lock

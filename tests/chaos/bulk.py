@@ -15,9 +15,10 @@ from typing import Final
 from logboom.client import connect
 from logboom.client.results import ColumnBatch
 from logboom.wire.errors import LogboomError, StartError
-from tests.chaos.ledger import LOST, UNREAD, Verdict
+from tests.chaos.ledger import UNREAD, Verdict
 from tests.chaos.plan import Plan
 from tests.chaos.rig import Rig
+from tests.sim.judges.logs import LOST
 
 TOPIC: Final = "bulk"
 QUEUES: Final = 12

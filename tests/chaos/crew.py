@@ -13,14 +13,16 @@ from typing import Final
 from logboom.client import Client, connect
 from logboom.wire.errors import LogboomError, RetryableError
 from tests.chaos import fates
-from tests.chaos.group_ledger import UNCONSUMED, unmended
+from tests.chaos.group_ledger import unmended
 from tests.chaos.group_member import GROUP, KINDS
 from tests.chaos.ledger import Verdict
-from tests.chaos.payload import Stream, parse
+from tests.chaos.payload import parse
 from tests.chaos.plan import Plan
 from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Writer, load
 from tests.chaos.rig import TOPIC, Rig
 from tests.chaos.workers import Worker
+from tests.sim.judges.group_ledger import UNCONSUMED
+from tests.sim.judges.logs import Stream
 
 RETRY_TOPIC: Final = f"%RETRY%{GROUP}"
 DEAD_TOPIC: Final = f"%DLQ%{GROUP}"

@@ -1,6 +1,6 @@
 """Holds what the members of a group were given against the promises to groups (P7 to P9).
 
-The names of the properties are those of the simulation (`tests/sim/judges/group_ledger.py`). That one sees
+The promises are those of the simulation (`tests/sim/judges/group_ledger.py`). That one sees
 what every process knows; this one has what members wrote down, and what name servers said of the
 group meanwhile.
 """
@@ -17,17 +17,13 @@ from typing import Final
 
 from tests.chaos import fates
 from tests.chaos.fates import Fates
-from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
+from tests.chaos.ledger import Verdict
 from tests.chaos.outages import longest_gap
-from tests.chaos.payload import Stream
 from tests.chaos.record import RETRIES, Committed, Consumed, Dead, Fate, Record
+from tests.sim.judges.group_ledger import AGAIN, BACK, TWO_OWNERS, UNCONSUMED, UNFINISHED
+from tests.sim.judges.logs import UNSTABLE, Log, Stored, Stream
 
-UNCONSUMED: Final = "groups consume what is acknowledged"
-BACK: Final = "committed offsets never go back"
-UNFINISHED: Final = "only what is finished is committed"
-AGAIN: Final = "what is finished does not come again"
 COMMITTED_AGAIN: Final = "what is committed does not come again"
-TWO_OWNERS: Final = "one owner per queue and epoch"
 UNTRIED: Final = "dead letters were tried often enough"
 NOBODY: Final = -1
 
@@ -96,7 +92,7 @@ def judge_group(
             verdict.found(UNTRIED, detail)
     for (stream, number), member in sorted(unmended(everything, dead).items()):
         verdict.found(UNCONSUMED, f"{stream.producer}/{number} failed at {member}, and no more")
-    logs = {queue: Log(rows) for queue, rows in sorted(stored.items())}
+    logs = {queue: Log(queue, rows) for queue, rows in sorted(stored.items())}
     logs[RETRIES] = _copies(given[RETRIES])
     for queue, log in logs.items():
         mine = sorted(given[queue], key=lambda record: record.at)
@@ -164,7 +160,7 @@ def _copies(given: Iterable[Consumed]) -> Log:
                 )
             )
             end = record.offset + record.count
-    return Log(rows)
+    return Log(RETRIES, rows)
 
 
 class _Queue:

@@ -1,42 +1,24 @@
 """Holds what clients saw against what the disks hold at the end: the promises of DESIGN §10.
 
-The names of the properties are those of `tests/sim/judges/history.py`. That one follows single messages as
-they happen; this one compares runs of them afterwards, so that millions fit.
+The logs are judged as those of the simulation (`tests/sim/judges/logs.py`). What clients saw is
+written down in rows of messages, and held against the logs afterwards.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.chaos.payload import Stream
 from tests.chaos.record import Acked, Failed, Read, Record, Sent, Wrong
+from tests.sim.judges.logs import LOST, OUTCOMES, UNSTABLE, Log, Stored, Stream
 
 KEPT: Final = 20
 """Details kept of each broken property; the number counts them all."""
 
-LOST: Final = "nothing acknowledged is lost"
-DOUBLED: Final = "nothing is doubled"
-REORDERED: Final = "producers' order holds"
-PHANTOM: Final = "what is stored was sent"
-UNSTABLE: Final = "reads are final"
-GAPS: Final = "offsets are gap-free"
 UNREAD: Final = "everything is read at last"
-OUTCOMES: Final = "one outcome per send"
 SERVED: Final = "clients are served"
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Messages in a row on the disks of a queue's replicas."""
-
-    offset: int
-    stream: Stream
-    first: int
-    count: int
 
 
 @dataclass(slots=True)
@@ -67,40 +49,6 @@ class Verdict:
         return not self.broken
 
 
-class Log:
-    """One queue's messages by offset."""
-
-    def __init__(self, rows: Sequence[Stored]) -> None:
-        self._rows = rows
-        self._offsets = [row.offset for row in rows]
-        self.end = rows[-1].offset + rows[-1].count if rows else 0
-
-    def differing(self, offset: int, stream: Stream, first: int, count: int) -> Iterator[str]:
-        """One text for each message from `offset` on that is not the one expected there."""
-        place = bisect_right(self._offsets, offset) - 1
-        done = 0
-        while done < count:
-            at, number = offset + done, first + done
-            row = self._rows[place] if 0 <= place < len(self._rows) else None
-            if row is None or not row.offset <= at < row.offset + row.count:
-                yield from (
-                    f"queue {stream.queue} offset {offset + n}: {stream.producer}/{first + n}, "
-                    "nothing is stored there"
-                    for n in range(done, count)
-                )
-                return
-            part = min(count - done, row.offset + row.count - at)
-            stored = row.first + at - row.offset
-            if (row.stream, stored) != (stream, number):
-                yield from (
-                    f"queue {stream.queue} offset {at + n}: {stream.producer}/{number + n}, "
-                    f"stored is {row.stream.producer}/{stored + n}"
-                    for n in range(part)
-                )
-            done += part
-            place += 1
-
-
 def judge(
     records: Sequence[Record],
     stored: Mapping[int, Sequence[Stored]],
@@ -118,10 +66,11 @@ def judge(
         healed: when the cluster was whole after the last fault: from then on no send may fail.
     """
     verdict = verdict or Verdict()
-    logs = {queue: Log(rows) for queue, rows in stored.items()}
+    logs = {queue: Log(queue, rows) for queue, rows in stored.items()}
     sent = {Stream(r.producer, r.queue): r.count for r in records if isinstance(r, Sent)}
     verdict.sent = sum(sent.values())
-    _disks(verdict, stored, sent)
+    verdict.stored = sum(row.count for rows in stored.values() for row in rows)
+    _disks(verdict, logs, sent)
     _answers(verdict, records, logs, sent)
     _readings(verdict, records, logs, readers)
     _service(verdict, records, stored, healed)
@@ -153,35 +102,14 @@ def _service(
             verdict.found(SERVED, f"{detail}: {record.error}", record.count)
 
 
-def _disks(
-    verdict: Verdict, stored: Mapping[int, Sequence[Stored]], sent: Mapping[Stream, int]
-) -> None:
+def _disks(verdict: Verdict, logs: Mapping[int, Log], sent: Mapping[Stream, int]) -> None:
     """Offsets without a gap; every message sent, stored once, in its producer's order."""
-    for queue, rows in stored.items():
-        end = 0
-        parts: defaultdict[Stream, list[tuple[int, int]]] = defaultdict(list)
-        for row in rows:
-            if row.offset != end:
-                verdict.found(GAPS, f"queue {queue}: offset {row.offset} follows on {end}")
-            end = row.offset + row.count
-            verdict.stored += row.count
-            if row.stream.queue != queue or row.first + row.count > sent.get(row.stream, 0):
-                verdict.found(PHANTOM, f"queue {queue} offset {row.offset}: {row}", row.count)
-            known = parts[row.stream]
-            if known and row.first < known[-1][1]:
-                _again(verdict, queue, row, known)
-            known.append((row.first, row.first + row.count))
+    for queue, log in logs.items():
 
+        def was_sent(row: Stored, queue: int = queue) -> bool:
+            return row.stream.queue == queue and row.first + row.count <= sent.get(row.stream, 0)
 
-def _again(verdict: Verdict, queue: int, row: Stored, known: list[tuple[int, int]]) -> None:
-    """A row begins before the one that was stored last: again, or too late."""
-    numbers = range(row.first, row.first + row.count)
-    twice = sum(any(a <= number < b for a, b in known) for number in numbers)
-    detail = f"queue {queue} offset {row.offset}: {row.stream.producer} from {row.first} on"
-    if twice:
-        verdict.found(DOUBLED, f"{detail}, {twice} of {row.count} again", twice)
-    if twice < row.count:
-        verdict.found(REORDERED, f"{detail}, behind {known[-1][1] - 1}", row.count - twice)
+        log.check(verdict.found, was_sent)
 
 
 def _answers(
@@ -192,12 +120,11 @@ def _answers(
 ) -> None:
     """What was acknowledged lies where it was said; every send has one outcome."""
     answered: defaultdict[Stream, list[tuple[int, int]]] = defaultdict(list)
-    nothing = Log([])
     for record in records:
         if isinstance(record, Acked):
             verdict.acked += record.count
             stream = Stream(record.producer, record.queue)
-            log = logs.get(record.queue, nothing)
+            log = logs.get(record.queue, Log(record.queue, []))
             for detail in log.differing(record.offset, stream, record.first, record.count):
                 verdict.found(LOST, f"acknowledged at {detail}")
         elif isinstance(record, Failed):
@@ -225,12 +152,11 @@ def _readings(
 ) -> None:
     """What was read is what is stored, and it was all."""
     ends: dict[tuple[str, int], int] = {}
-    nothing = Log([])
     for record in records:
         if not isinstance(record, Read):
             continue
         verdict.read += record.count
-        log = logs.get(record.queue, nothing)
+        log = logs.get(record.queue, Log(record.queue, []))
         for detail in log.differing(record.offset, record.stream, record.first, record.count):
             verdict.found(UNSTABLE, f"{record.reader} read at {detail}")
         ends[record.reader, record.queue] = record.offset + record.count

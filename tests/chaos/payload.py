@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from logboom.wire.hashing import queue_for
+from tests.sim.judges.logs import Stream
 
 KEYS: Final = 16
 """Keys of one queue, used in turn."""
@@ -21,18 +22,6 @@ TAIL_BYTES: Final = 80
 
 _DRAW: Final = random.Random(61)
 _TAILS: Final = [b"/" + _DRAW.randbytes(TAIL_BYTES) for _ in range(FILLINGS)]
-
-
-class Stream(NamedTuple):
-    """Who sends, and to which queue."""
-
-    producer: str
-    queue: int
-
-    @property
-    def prefix(self) -> bytes:
-        """What all its values begin with."""
-        return f"{self.producer}/{self.queue}/".encode()
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from typing import IO, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tests.chaos.payload import Stream
+from tests.sim.judges.logs import Stream
 
 
 class Sent(Struct, tag="s", array_like=True, frozen=True):

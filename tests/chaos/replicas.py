@@ -6,17 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final
 
 from logboom.nodes.disk.rocks_storage import RocksStorage
 from logboom.nodes.log.keys import log_key, position_of, queue_end
 from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch
-from tests.chaos.ledger import GAPS, Stored, Verdict
+from tests.chaos.ledger import Verdict
 from tests.chaos.payload import runs
-
-ALIKE: Final = "replicas agree byte for byte"
-WHOLE: Final = "entries are whole"
+from tests.sim.judges.logs import ALIKE, GAPS, WHOLE, Stored
 
 
 def stored(

@@ -19,8 +19,8 @@ from tests.chaos.plan import Plan
 from tests.chaos.record import Befell, Writer
 from tests.chaos.rig import TOPIC, Rig
 from tests.chaos.subscriber import TYPES
-from tests.chaos.subscription_ledger import UNCONSUMED
 from tests.chaos.workers import Worker
+from tests.sim.judges.subscription_ledger import UNCONSUMED
 
 EACH: Final = 2
 """Consumers of each subscription."""

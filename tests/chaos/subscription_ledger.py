@@ -1,6 +1,6 @@
 """Holds what the consumers of subscriptions were handed against the promises to them (P10).
 
-The names of the properties are those of the simulation (`tests/sim/subscription_*`). That one sees
+The promises are those of the simulation (`tests/sim/judges/subscription_ledger.py`). That one sees
 what leaders do; this one has what consumers wrote down.
 """
 
@@ -15,13 +15,12 @@ from typing import Final
 
 from tests.chaos import fates
 from tests.chaos.fates import Fates
-from tests.chaos.ledger import UNSTABLE, Log, Stored, Verdict
+from tests.chaos.ledger import Verdict
 from tests.chaos.payload import KEYS
 from tests.chaos.record import Befell, Confirmed, Fate, Handed, Record, TooLate
+from tests.sim.judges.logs import UNSTABLE, Log, Stored
+from tests.sim.judges.subscription_ledger import CONFIRMED, DISORDER, UNCONSUMED
 
-UNCONSUMED: Final = "subscriptions consume what is acknowledged"
-CONFIRMED: Final = "what was confirmed does not come again"
-DISORDER: Final = "a key's messages come in order"
 SLACK_S: Final = 5.0
 """What a leader had sent before it may still be handed out, by a consumer that has yet to hear that
 its session is over."""
@@ -70,7 +69,7 @@ def judge_subscriptions(
     for name in names:
         for queue, rows in sorted(stored.items()):
             mine = sorted(handed[name, queue], key=lambda record: record.at)
-            judge = _Queue(name, Log(rows), known, safe, figures, verdict)
+            judge = _Queue(name, Log(queue, rows), known, safe, figures, verdict)
             judge.deliveries(mine)
             if name == "key_shared":
                 judge.order(mine)

@@ -7,9 +7,10 @@ import pytest
 
 from tests.chaos import fates, group_ledger
 from tests.chaos.group_ledger import GroupFigures, judge_group
-from tests.chaos.ledger import UNSTABLE, Stored, Verdict
-from tests.chaos.payload import Stream
+from tests.chaos.ledger import Verdict
 from tests.chaos.record import RETRIES, Acked, Committed, Consumed, Dead, Fate, Record
+from tests.sim.judges.group_ledger import AGAIN, BACK, TWO_OWNERS, UNCONSUMED, UNFINISHED
+from tests.sim.judges.logs import UNSTABLE, Stored, Stream
 
 ONE = Stream("p", 0)
 STORED = {0: [Stored(0, ONE, 0, 30)]}
@@ -56,13 +57,13 @@ def test_it_has_no_objection_to_what_is_right() -> None:
 
 def test_a_message_that_nobody_got_and_a_group_that_stays_behind() -> None:
     records = [r for r in history() if not isinstance(r, Consumed) or r.offset != 10]
-    assert broken(records) == {group_ledger.UNCONSUMED: 5, group_ledger.UNFINISHED: 10 + 15}
-    assert broken(history()[:-1]) == {group_ledger.UNCONSUMED: 15}
+    assert broken(records) == {UNCONSUMED: 5, UNFINISHED: 10 + 15}
+    assert broken(history()[:-1]) == {UNCONSUMED: 15}
 
 
 def test_what_a_member_finished_that_left_in_good_order_comes_again() -> None:
     records = [*history()[:-2], given("b", 2, 10, 20, 2.9), Committed(0, 30, 7.0)]
-    assert broken(records) == {group_ledger.AGAIN: 5}
+    assert broken(records) == {AGAIN: 5}
 
 
 @pytest.mark.parametrize("what", [fates.KILLED, fates.PAUSED, fates.OUT, fates.UNHEARD])
@@ -80,7 +81,7 @@ def test_after_the_loss_of_a_member_only_what_was_not_committed_comes_again(what
 
 def test_two_members_in_one_owner_epoch() -> None:
     records = [*history()[:-2], given("b", 1, 15, 15, 6.0), Committed(0, 30, 7.0)]
-    assert broken(records) == {group_ledger.TWO_OWNERS: 15}
+    assert broken(records) == {TWO_OWNERS: 15}
     records = [*history()[:-2], given("b", -1, 15, 15, 6.0), Committed(0, 30, 7.0)]
     assert broken(records) == {}
 
@@ -89,7 +90,7 @@ def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> 
     records = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 8.1)]
     assert broken(records) == {}
     late = [*history(), Fate("a", fates.WOKEN, 8.0), given("a", 1, 10, 5, 20.0)]
-    assert broken(late) == {group_ledger.AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
+    assert broken(late) == {AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
     # Nobody could tell it before, as nobody was served.
     served = [Acked("p", 0, 0, 0, 1, at, at) for at in (8.5, 19.0)]
     assert broken([*late, *served]) == {}
@@ -97,9 +98,9 @@ def test_a_member_that_woke_up_may_have_in_its_hands_what_is_others_by_now() -> 
 
 def test_a_committed_offset_that_goes_back_and_one_ahead_of_its_members() -> None:
     back = [*history()[:-1], Committed(0, 12, 6.5), history()[-1]]
-    assert broken(back) == {group_ledger.BACK: 3}
+    assert broken(back) == {BACK: 3}
     ahead = [*history()[:-3], Committed(0, 17, 3.0), *history()[-2:]]
-    assert broken(ahead) == {group_ledger.UNFINISHED: 2, group_ledger.COMMITTED_AGAIN: 2}
+    assert broken(ahead) == {UNFINISHED: 2, group_ledger.COMMITTED_AGAIN: 2}
 
 
 def test_a_message_that_is_not_what_is_stored() -> None:
@@ -122,15 +123,15 @@ def test_what_failed_comes_again_as_a_copy() -> None:
     found, figures = judged(failing(copies))
     assert (found, figures.failed, figures.copies) == ({}, 5, 5)
     twice = [*failing(copies), msgspec.structs.replace(copies, at=8.0)]
-    assert broken(twice) == {group_ledger.AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
+    assert broken(twice) == {AGAIN: 5, group_ledger.COMMITTED_AGAIN: 5}
 
 
 def test_a_copy_that_never_comes_and_one_that_fails_too() -> None:
-    assert broken(failing()) == {group_ledger.UNCONSUMED: 5}
+    assert broken(failing()) == {UNCONSUMED: 5}
     some = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 4, False, 7.0)
-    assert broken(failing(some)) == {group_ledger.UNCONSUMED: 1}
+    assert broken(failing(some)) == {UNCONSUMED: 1}
     failed = Consumed("b", RETRIES, 1, 0, "p", 0, 10, 5, True, 7.0)
-    assert broken(failing(failed)) == {group_ledger.UNCONSUMED: 5}
+    assert broken(failing(failed)) == {UNCONSUMED: 5}
 
 
 def test_a_dead_letter_is_done_with_once_it_was_tried_often_enough() -> None:
@@ -143,7 +144,7 @@ def test_a_dead_letter_is_done_with_once_it_was_tried_often_enough() -> None:
     verdict = Verdict()
     judge_group([*failing(one, rest), *dead], STORED, (0.0, 8.0), verdict, attempts=3)
     assert dict(verdict.broken) == {group_ledger.UNTRIED: 5}
-    assert broken(failing(one, rest)) == {group_ledger.UNCONSUMED: 5}
+    assert broken(failing(one, rest)) == {UNCONSUMED: 5}
 
 
 def test_a_message_whose_copy_could_not_be_sent_comes_again_itself() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.chaos import ledger
-from tests.chaos.ledger import Stored, judge
-from tests.chaos.payload import Stream, keys, runs, values
+from tests.chaos.ledger import judge
+from tests.chaos.payload import keys, runs, values
 from tests.chaos.record import Acked, Failed, Read, Record, Sent, Wrong
+from tests.sim.judges import logs
+from tests.sim.judges.logs import Stored, Stream
 
 ONE, TWO = Stream("p", 0), Stream("q", 0)
 STORED = [Stored(0, ONE, 0, 10), Stored(10, TWO, 0, 5), Stored(15, ONE, 10, 10)]
@@ -48,19 +50,19 @@ def test_a_failed_send_may_be_stored_once() -> None:
 
 def test_a_lost_tail() -> None:
     found = broken(history(), STORED[:2])
-    assert found[ledger.LOST] == 10
-    assert found[ledger.UNSTABLE] == 10
+    assert found[logs.LOST] == 10
+    assert found[logs.UNSTABLE] == 10
 
 
 def test_another_message_at_an_acknowledged_offset() -> None:
     rows = [STORED[0], Stored(10, TWO, 1, 4), Stored(14, TWO, 0, 1), STORED[2]]
-    assert broken(history(), rows)[ledger.LOST] == 5
+    assert broken(history(), rows)[logs.LOST] == 5
 
 
 def test_a_doubled_batch() -> None:
     rows = [*STORED, Stored(25, ONE, 10, 10)]
     records = [*history(), Read("r", 0, 25, "p", 0, 10, 10, 2.0)]
-    assert broken(records, rows) == {ledger.DOUBLED: 10}
+    assert broken(records, rows) == {logs.DOUBLED: 10}
 
 
 def test_two_batches_of_one_producer_swapped() -> None:
@@ -72,17 +74,17 @@ def test_two_batches_of_one_producer_swapped() -> None:
         Read("r", 0, 0, "p", 0, 10, 10, 1.0),
         Read("r", 0, 15, "p", 0, 0, 10, 1.0),
     ]
-    assert broken(records, rows) == {ledger.REORDERED: 10}
+    assert broken(records, rows) == {logs.REORDERED: 10}
 
 
 def test_a_gap_in_the_offsets() -> None:
     rows = [*STORED[:2], Stored(16, ONE, 10, 10)]
-    assert ledger.GAPS in broken(history(), rows)
+    assert logs.GAPS in broken(history(), rows)
 
 
 @pytest.mark.parametrize("stranger", [Stored(25, Stream("x", 0), 0, 1), Stored(25, ONE, 20, 1)])
 def test_what_nobody_sent(stranger: Stored) -> None:
-    assert broken(history(), [*STORED, stranger])[ledger.PHANTOM] == 1
+    assert broken(history(), [*STORED, stranger])[logs.PHANTOM] == 1
 
 
 def test_a_reader_that_missed_the_end() -> None:
@@ -91,8 +93,8 @@ def test_a_reader_that_missed_the_end() -> None:
 
 def test_a_send_without_an_outcome_and_one_with_two() -> None:
     records = history()
-    assert broken([r for r in records if not isinstance(r, Failed)], STORED) == {ledger.OUTCOMES: 1}
-    assert broken([*records, Failed("p", 0, 19, 1, 2.0, "late")], STORED)[ledger.OUTCOMES] == 1
+    assert broken([r for r in records if not isinstance(r, Failed)], STORED) == {logs.OUTCOMES: 1}
+    assert broken([*records, Failed("p", 0, 19, 1, 2.0, "late")], STORED)[logs.OUTCOMES] == 1
 
 
 def test_nothing_acknowledged_and_nothing_read() -> None:

@@ -114,23 +114,24 @@ def test_a_beginning_of_what_was_not_synced_may_stay(machine: Machine) -> None:
 def test_a_clock_that_is_ahead_and_one_that_jumps_while_it_runs(machine: Machine) -> None:
     machine.launcher("g")
     machine.set_clock("g", 3_600)
+    begun, begun_mono = time.time(), time.monotonic()
     printed = run(machine, "g", "print(time.time(), time.monotonic())")
     wall, mono = map(float, printed.split())
-    assert wall == pytest.approx(time.time() + 3_600, abs=5)
-    assert mono == pytest.approx(time.monotonic(), abs=5)
+    assert begun - 1 < wall - 3_600 < time.time() + 1
+    assert begun_mono < mono < time.monotonic()
     clock = folder(machine, "g").parent / "clock"
     jump = f"c = os.open({str(clock)!r}, os.O_RDWR); os.pwrite(c, bytes(8), 0)"
     before, after = map(
         float, run(machine, "g", "a = time.time()", jump, "print(a, time.time())").split()
     )
-    assert before - after == pytest.approx(3_600, abs=5)
+    assert before - after == pytest.approx(3_600, abs=300)
 
 
 def test_a_wait_with_a_time_limit_is_as_long_as_it_was_meant(machine: Machine) -> None:
     machine.launcher("h")
     machine.set_clock("h", -100_000)
     waits = "import threading; a = time.monotonic(); threading.Event().wait(0.2)"
-    assert 0.2 <= float(run(machine, "h", waits, "print(time.monotonic() - a)")) < 20.0
+    assert 0.2 <= float(run(machine, "h", waits, "print(time.monotonic() - a)")) < 1_000
 
 
 def test_other_folders_are_left_alone(machine: Machine, tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.links import ProxyLinks
 from tests.chaos.namespaces import MARK, NamespaceLinks, obstacle
 
@@ -33,7 +31,6 @@ def left_over(folder: Path, pid: int) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(180)
 def test_a_run_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
     links = ProxyLinks.kind if obstacle() else NamespaceLinks.kind
     command = [sys.executable, "-m", "tests.chaos", "--links", links, "--seed", "1"]
@@ -45,9 +42,9 @@ def test_a_run_that_is_broken_off_leaves_nothing(tmp_path: Path) -> None:
         # With itself, six nodes and the processes of clients.
         assert len(left_over(tmp_path, process.pid)) >= 10
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=200)
         assert process.returncode == 130
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + 200.0
     while left := left_over(tmp_path, process.pid):
         assert time.monotonic() < deadline, left
         # Processes that are not our children tell us nothing when they end.

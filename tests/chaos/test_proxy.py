@@ -108,16 +108,16 @@ def test_it_knows_who_dials(links: ProxyLinks, echo: str) -> None:
 
 
 def test_a_delay_is_kept(links: ProxyLinks, echo: str) -> None:
-    links.slow(CLIENT, "broker-1", 0.15)
+    links.slow(CLIENT, "broker-1", 0.5)
     with dial(links.front("broker-1", echo)) as end:
         took: list[float] = []
         # Once per round trip, not twice; the quickest of many, for the machine may be busy.
-        while len(took) < 50 and min(took, default=1.0) >= 0.29:
+        while len(took) < 50 and min(took, default=1.0) >= 0.95:
             began = time.monotonic()
             end.sendall(b"slow")
             assert receive(end, 4) == b"slow"
             took.append(time.monotonic() - began)
-        assert 0.15 <= min(took) < 0.29
+        assert 0.5 <= min(took) < 0.95
 
 
 def test_a_half_open_link_swallows_and_ends_when_healed(links: ProxyLinks, echo: str) -> None:

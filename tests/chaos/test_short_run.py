@@ -54,7 +54,6 @@ def test_a_second_fault_that_finds_nobody_does_not_wait_for_the_end_of_the_first
         assert rig.leader(rng) in rig.brokers
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("faults", "links"),
     [

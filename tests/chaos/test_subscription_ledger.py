@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.chaos import fates, subscription_ledger
-from tests.chaos.ledger import UNSTABLE, Stored, Verdict
-from tests.chaos.payload import KEYS, Stream
+from tests.chaos import fates
+from tests.chaos.ledger import Verdict
+from tests.chaos.payload import KEYS
 from tests.chaos.record import Acked, Befell, Confirmed, Handed, Record, TooLate
 from tests.chaos.subscription_ledger import SubscriptionFigures, judge_subscriptions
+from tests.sim.judges import subscription_ledger
+from tests.sim.judges.logs import UNSTABLE, Stored, Stream
 
 STORED = {0: [Stored(0, Stream("p", 0), 0, 40)]}
 

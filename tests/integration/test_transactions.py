@@ -50,8 +50,8 @@ def test_a_commit_publishes_across_topics_and_queues(boom: Client) -> None:
             many = txn.send_many("credits", [b"a", b"b"], queue=1, tags="x")
             producer.flush()
             assert sum(end for _, end in boom.admin.offsets("debits").values()) == 0
-        assert {future.result(5).offset for future in sent} == {-1}
-        assert many.result(5) == [(1, -1, 2)]
+        assert {future.result(200).offset for future in sent} == {-1}
+        assert many.result(200) == [(1, -1, 2)]
         assert sorted(int(value or b"") for value in values(boom, "debits")) == list(range(40))
         assert values(boom, "credits") == [b"a", b"b"]
         with pytest.raises(TransactionError, match="has ended"):
@@ -315,7 +315,6 @@ with connect(sys.argv[1]) as boom, boom.producer() as producer:
 RAW = 1_600
 
 
-@pytest.mark.timeout(180)
 def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -327,7 +326,7 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
         with boom.producer() as producer:
             for queue in range(4):
                 made = [b"%d" % n for n in range(queue, RAW, 4)]
-                producer.send_many("raw", made, queue=queue).result(30)
+                producer.send_many("raw", made, queue=queue).result(200)
 
         def reached(count: int) -> bool:
             return sum(end for _, end in boom.admin.offsets("cooked").values()) >= count
@@ -335,17 +334,16 @@ def test_what_is_consumed_is_produced_exactly_once_though_the_process_is_killed(
         arguments = [sys.executable, str(script), cluster.endpoints[0]]
         for at in (100, 500, 1_000):
             mover = subprocess.Popen(arguments)
-            wait_until(partial(reached, at), f"{at} are done", 60, 0.002)
+            wait_until(partial(reached, at), f"{at} are done", 200, 0.002)
             os.kill(mover.pid, signal.SIGKILL)
-            mover.wait(10)
-        last = subprocess.run(arguments, timeout=90, check=True)
+            mover.wait(200)
+        last = subprocess.run(arguments, timeout=200, check=True)
         assert last.returncode == 0
         cooked = Counter(values(boom, "cooked"))
         assert cooked == Counter(b"cooked %d" % n for n in range(RAW))
         assert {each.lag for each in boom.admin.describe_group("movers").queues} == {0}
 
 
-@pytest.mark.timeout(180)
 def test_commits_hold_while_brokers_and_name_servers_are_killed() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("left", queues=3, replicas=3)
@@ -379,7 +377,7 @@ class Mover:
     def end(self) -> None:
         """Stop in good order."""
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(200)
         assert not self._thread.is_alive()
         assert self.error is None, self.error
 
@@ -406,7 +404,6 @@ class Mover:
                     self.refused += 1  # a queue went to another member: it moves them
 
 
-@pytest.mark.timeout(180)
 def test_queues_that_move_between_members_are_moved_exactly_once(node: Embedded) -> None:
     total = 3_000
     with connect(node.endpoints) as boom:
@@ -417,7 +414,7 @@ def test_queues_that_move_between_members_are_moved_exactly_once(node: Embedded)
             for begin in range(0, total, 500):
                 for queue in range(6):
                     part = [b"%d" % n for n in range(begin + queue, begin + 500, 6)]
-                    producer.send_many("from", part, queue=queue).result(30)
+                    producer.send_many("from", part, queue=queue).result(200)
                 if begin in (500, 1_000):
                     movers.append(Mover(node.endpoints, f"mover-{begin}"))
                 if begin in (1_500, 2_000):
@@ -426,7 +423,7 @@ def test_queues_that_move_between_members_are_moved_exactly_once(node: Embedded)
         def moved() -> int:
             return sum(end for _, end in boom.admin.offsets("to").values())
 
-        wait_until(lambda: moved() >= total, "all are moved", 60)
+        wait_until(lambda: moved() >= total, "all are moved", 200)
         for mover in movers:
             mover.end()
         assert Counter(values(boom, "to")) == Counter(b"%d" % n for n in range(total))

@@ -53,6 +53,8 @@ class Break:
     """Known to notice."""
     within: int = 1
     """Some seed of so many from 0 on notices."""
+    thorough: bool = False
+    """Left to `make verify`: it takes long, and its rule is broken in another way too."""
 
     @property
     def how(self) -> str:
@@ -100,13 +102,15 @@ BREAKS: Final = (
         ),
     ),
     Break("Q4", q.positions_count_uncompared, Cluster("two histories"), within=20),
-    Break("Q4", q.nothing_is_ever_cut, Cluster("two histories"), seeds=(1,), within=20),
+    Break(
+        "Q4", q.nothing_is_ever_cut, Cluster("two histories"), seeds=(1,), within=20, thorough=True
+    ),
     Break("Q5", q.late_answers_are_appended, Cluster("late answers"), within=20),
     Break("Q6", q.who_is_asked_for_does_not_count, Cluster("lost growth"), seeds=(1,), within=20),
     Break("Q6", q.older_processes_join, Cluster("late growth"), within=20),
     Break("Q6", q.the_hw_is_enough_to_join, Cluster("slow follower"), seeds=(6,), within=20),
     Break("Q7", q.one_copy_is_enough, Cluster("last one"), within=20),
-    Break("Q7", q.nobody_stays_eligible, Cluster("last one"), within=20),
+    Break("Q7", q.nobody_stays_eligible, Cluster("last one"), within=20, thorough=True),
     Break("Q8", q.beyond_the_hw_is_illegal, Cluster(), within=20),
     Break("Q8", q.ends_told_too_early, Cluster(), within=20),
     Break(
@@ -114,7 +118,7 @@ BREAKS: Final = (
         q.followers_hear_no_hw,
         Directed(RULES_AT_BROKERS + "test_q8_an_hw_move_wakes_held_replicates"),
     ),
-    Break("Q8", q.what_has_no_room_is_forgotten, Cluster(), seeds=(7,), within=20),
+    Break("Q8", q.what_has_no_room_is_forgotten, Cluster(), seeds=(7,), within=20, thorough=True),
     Break("Q9", q.producers_without_windows, Cluster(), within=20),
     Break("Q9", q.duplicates_answered_at_once, Cluster("sent again"), within=20),
     Break("Q9", p.retries_park_again, Waiting(), within=20),
@@ -136,8 +140,8 @@ BREAKS: Final = (
         c.compaction_runs_ahead,
         Directed("nodes.compaction.test_compaction:test_what_lies_above_the_hw_supersedes_nothing"),
     ),
-    Break("Q12", p.releases_before_the_hw, Waiting(), within=20),
-    Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(4,), within=20),
+    Break("Q12", p.releases_before_the_hw, Waiting(), within=20, thorough=True),
+    Break("Q12", p.parkings_run_ahead, Waiting(), seeds=(4,), within=20, thorough=True),
     Break("Q13", s.suspects_are_trusted, Cluster("suspect"), within=20),
     Break(
         "Q13",
@@ -238,7 +242,7 @@ BREAKS: Final = (
     ),
     Break("R14", r.watches_answer_older, Cluster(), within=20),
     Break("R14", r.metadata_goes_back, Cluster(), within=20),
-    Break("G1", g.releases_do_not_commit, Members(calm=True), within=20),
+    Break("G1", g.releases_do_not_commit, Members(calm=True), within=20, thorough=True),
     Break("G1", g.queues_are_given_at_once, Members(calm=True), within=20),
     Break(
         "G1",
@@ -269,7 +273,7 @@ BREAKS: Final = (
         g.steps_are_not_small,
         Directed("client.groups.test_trials:test_steps_grow_until_all_that_was_there_is_done"),
     ),
-    Break("G6", g.messages_are_tried_together, Members(), seeds=(8000001,)),
+    Break("G6", g.messages_are_tried_together, Members(), seeds=(8000001,), thorough=True),
     Break("T1", t.commits_release_all, Deciding(), within=20),
     Break("T1", t.every_commit_wins, Deciding(), seeds=(1,), within=20),
     Break("T1", t.aborts_are_forgotten, Deciding(), seeds=(1,), within=20),

@@ -12,6 +12,7 @@ from tests.sim.judges.figures import short
 from tests.sim.judges.verdict import Failed
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
+from tests.sim.seeds import seed_range
 
 ROT = ("rot", "one broker's disk flips bits too")
 """An option that most scenarios have, and its help."""
@@ -32,12 +33,14 @@ def hunt(
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--seed", type=int, help="replay this seed and print every event")
+    parser.add_argument("--seeds", type=seed_range, help="FIRST-LAST, or how many from 0 on")
     parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
     parser.add_argument("--count", type=int, default=20, help="seeds of a hunt")
     parser.add_argument(f"--{option[0]}", action="store_true", help=option[1])
     chosen = parser.parse_args(arguments)
     one = chosen.seed is not None
-    seeds = [chosen.seed] if one else range(chosen.first, chosen.first + chosen.count)
+    many = chosen.seeds or range(chosen.first, chosen.first + chosen.count)
+    seeds = [chosen.seed] if one else many
     totals: Counter[str] = Counter()
     broken: list[int] = []
     fell_short: list[str] = []

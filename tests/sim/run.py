@@ -22,6 +22,7 @@ from tests.sim.attacks import MIXES, attacked
 from tests.sim.judges.figures import plain, short
 from tests.sim.judges.verdict import Failed
 from tests.sim.scenario import Scenario
+from tests.sim.seeds import seed_range
 
 
 class Ran(NamedTuple):
@@ -126,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the seeds; 1 if a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this seed and print every event")
+    parser.add_argument("--seeds", type=seed_range, help="FIRST-LAST, or how many from 0 on")
     parser.add_argument("--first", type=int, default=0, help="first seed of a hunt")
     parser.add_argument("--count", type=int, default=50, help="seeds of a hunt")
     parser.add_argument("--jobs", type=int, default=1, help="processes of a hunt")
@@ -146,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"hash {found.digest}\n")
         results: Iterable[Ran] = [found]
     else:
-        seeds = range(chosen.first, chosen.first + chosen.count)
+        seeds = chosen.seeds or range(chosen.first, chosen.first + chosen.count)
         results = _hunt(seeds, one, chosen.jobs)
     return _tell(results, chosen.log)
 

@@ -1,11 +1,17 @@
-"""The seeds of `make test`, and those that once found something."""
+"""The seeds of tests: few for `make test`, the others for `make verify`, and those that once found
+something."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+import pytest
 
 SEEDS: Final = range(50)
-"""Run by `make test`."""
+"""Run by `make verify`."""
+FEW: Final = (0, 1, 3, 7, 9, 10, 14, 16, 23, 28)
+"""Of these, what `make test` runs; together they meet all that is counted, most of it twice."""
 FOUND: Final[dict[int, str]] = {
     100: "a cut did not count: retention by bytes removed more than it may",
     227: "a producer's window went with the batches that retention removed",
@@ -60,3 +66,18 @@ COUNTED: Final = (
     "fault: jump",
 )
 """What must have happened at least once over all seeds: else they prove nothing."""
+
+
+def seed_range(text: str) -> range:
+    """Read what `--seeds` takes: FIRST-LAST, or how many from 0 on."""
+    first, dash, last = text.partition("-")
+    return range(int(first), int(last) + 1) if dash else range(int(first))
+
+
+def few_of(everything: Iterable[object], few: Collection[object]) -> list[Any]:
+    """Make parameters, of which all but a few are left to `make verify`."""
+    return [
+        pytest.param(*values, marks=[] if each in few else pytest.mark.thorough)
+        for each in dict.fromkeys(everything)
+        for values in [each if isinstance(each, tuple) else (each,)]
+    ]

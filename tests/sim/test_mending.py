@@ -8,8 +8,11 @@ import pytest
 
 from tests.sim.judges.figures import short
 from tests.sim.scenario import Scenario
+from tests.sim.seeds import few_of
 
 SEEDS: Final = range(7)
+FEW: Final = (0, 1, 20207)
+"""Of these, what `make test` runs."""
 FOUND: Final[dict[int, str]] = {
     12: "a producer of a damaged leader was refused for good, though a good copy came back",
     20: "the same, with two more replicas",
@@ -22,7 +25,7 @@ FOUND: Final[dict[int, str]] = {
 tests that hold what they found.)"""
 
 
-@pytest.mark.parametrize("seed", sorted({*SEEDS, *FOUND}))
+@pytest.mark.parametrize("seed", few_of([*SEEDS, *FOUND], FEW))
 def test_flipped_bits_are_found_and_healed(seed: int) -> None:
     # In the end every replica is in sync, and alike byte for byte.
     found = Scenario(seed, rot=True).run()

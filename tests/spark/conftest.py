@@ -106,7 +106,7 @@ def filler(boom: Client) -> Iterator[Callable[..., None]]:
 
         def fill(topic: str, queue: int, values: range, **columns: Any) -> None:
             sent = [b"%d" % value for value in values]
-            end = time.monotonic() + 10.0
+            end = time.monotonic() + 200.0
             while True:
                 try:
                     producer.send_many(topic, sent, queue=queue, **columns).result()

@@ -16,8 +16,6 @@ from logboom.client import Client
 from logboom.pipeline.spark_errors import reason
 from tests.spark.conftest import Trimmed
 
-pytestmark = pytest.mark.timeout(400)
-
 Batch = Callable[..., DataFrame]
 Fill = Callable[..., None]
 NOW = 1_700_000_000_000

@@ -13,8 +13,6 @@ from tests.spark.test_readers import batch, stream
 from tests.spark.test_readers import rows as read_rows
 from tests.spark.test_sink_writers import rows, values, writer
 
-pytestmark = pytest.mark.timeout(200)
-
 
 @pytest.fixture(name="cluster")
 def two_brokers() -> Iterator[Cluster]:

@@ -20,8 +20,6 @@ from tests.spark.conftest import Sink
 from tests.spark.test_readers import batch, rows
 from tests.spark.test_readers import stream as stream_reader_of
 
-pytestmark = pytest.mark.timeout(400)
-
 NOW = 1_700_000_000_000
 KEYS, ROUNDS = 40, 5
 COUNT = KEYS * ROUNDS

@@ -12,8 +12,6 @@ from pyspark.sql import functions as sf
 
 from logboom.client import Client
 
-pytestmark = pytest.mark.timeout(400)
-
 NOW = 1_700_000_000_000
 QUEUES, EACH = 3, 20
 CONDITIONS = (

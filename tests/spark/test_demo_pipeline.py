@@ -28,8 +28,6 @@ from demo.spark_scenario import (
 from logboom.client import Client
 from tests.spark.topic_contents import contents
 
-pytestmark = pytest.mark.timeout(600)
-
 HOUR = 3_600_000
 FIRST = 1_357_034_400_000
 """2013-01-01, 10:00 UTC."""

@@ -24,7 +24,6 @@ from tests.spark.test_sink_writers import rows, stored, values, writer
 
 Read = Callable[..., DataFrame]
 
-pytestmark = pytest.mark.timeout(400)
 POINTS = ("task midway", "task after parking", "before deciding", "after deciding")
 
 

@@ -25,8 +25,6 @@ from logboom.pipeline.jobs.window import WindowAggregation, window, windowed
 from logboom.pipeline.lags import group_lags
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(400)
-
 Fill = Callable[..., None]
 NOW = 1_700_000_000_000
 
@@ -216,9 +214,9 @@ def test_a_continuous_command_goes_on_until_it_is_interrupted(
                 time.sleep(0.1)
             job.send_signal(signal.SIGINT)
             # Not `communicate`, which waits for Spark's process too: it has the same output.
-            job.wait(timeout=60)
+            job.wait(timeout=200)
             left = processes_with("TMPDIR", tmp_path)
-            out, _ = job.communicate(timeout=60)
+            out, _ = job.communicate(timeout=200)
         finally:
             job.kill()
     assert job.returncode == 0

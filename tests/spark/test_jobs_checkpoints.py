@@ -16,8 +16,6 @@ from logboom.pipeline.jobs.job_runs import JobReport
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(400)
-
 Fill = Callable[..., None]
 NOW_MS = 1_700_000_000_000
 OTHER = "was written with another checkpoint than"

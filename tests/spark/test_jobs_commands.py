@@ -13,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from logboom.cli.app import run
 from logboom.client import Client
-from tests.chaos.payload import Stream, values
+from tests.chaos.payload import values
 from tests.chaos.record import Acked, Sent, Writer
-
-pytestmark = pytest.mark.timeout(500)
+from tests.sim.judges.logs import Stream
 
 Read = Callable[..., DataFrame]
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"

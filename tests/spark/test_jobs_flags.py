@@ -20,8 +20,6 @@ from logboom.pipeline.sink_delivery import TaskCommit, TransactionUnit
 from logboom.pipeline.sink_options import sink_options
 from logboom.wire.errors import InvalidRequest, TransactionError
 
-pytestmark = pytest.mark.timeout(400)
-
 Read = Callable[..., DataFrame]
 Fill = Callable[..., None]
 Report = Callable[..., dict[str, Any]]

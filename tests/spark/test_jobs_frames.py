@@ -17,8 +17,6 @@ from logboom.pipeline.jobs.message_frames import SCHEMA, as_messages, field_name
 from logboom.pipeline.jobs.window import WindowAggregation, outgoing, windowed
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(400)
-
 DAY_MS = 86_400_000
 NOW_MS = 1_700_000_000_000
 NAMES = ("topic", "partition", "offset", "timestamp", "key", "value", "tag", "headers")

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.pipeline.jobs import histories
 from logboom.wire.errors import InvalidRequest
 from tests.chaos import ledger
-from tests.chaos.payload import Stream, values
+from tests.chaos.payload import values
 from tests.chaos.record import Acked, Failed, Read, Record, Sent, Writer, Wrong
-
-pytestmark = pytest.mark.timeout(400)
+from tests.sim.judges import logs
+from tests.sim.judges.logs import Stream
 
 ONE, TWO = Stream("p0", 0), Stream("p1", 1)
 
@@ -56,14 +56,14 @@ def lying() -> list[tuple[int, int, Stream, int]]:
 
 def test_the_words_are_those_of_the_chaos_runs() -> None:
     assert set(histories.PROPERTIES) >= {
-        ledger.LOST,
-        ledger.DOUBLED,
-        ledger.REORDERED,
-        ledger.PHANTOM,
-        ledger.UNSTABLE,
-        ledger.GAPS,
+        logs.LOST,
+        logs.DOUBLED,
+        logs.REORDERED,
+        logs.PHANTOM,
+        logs.UNSTABLE,
+        logs.GAPS,
         ledger.UNREAD,
-        ledger.OUTCOMES,
+        logs.OUTCOMES,
     }
 
 

@@ -14,8 +14,6 @@ from logboom.pipeline.jobs.publishing import Target
 from logboom.pipeline.jobs.window import WindowAggregation, window
 from tests.spark.topic_contents import contents
 
-pytestmark = pytest.mark.timeout(400)
-
 SCHEMA = "carrier string, delay double"
 FLIGHTS: dict[bytes | None, bytes | None] = {
     b"known": b'{"carrier": "UA", "delay": 3}',

@@ -17,8 +17,6 @@ from logboom.pipeline.jobs.dead_letters import DeadLetterFilter, RedriveState, r
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(400)
-
 Read = Callable[..., DataFrame]
 Fill = Callable[..., None]
 

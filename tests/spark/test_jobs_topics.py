@@ -28,8 +28,6 @@ from logboom.pipeline.jobs.message_frames import HEADERS
 from logboom.pipeline.jobs.publishing import Target
 from logboom.wire.errors import InvalidRequest
 
-pytestmark = pytest.mark.timeout(400)
-
 Read = Callable[..., DataFrame]
 Fill = Callable[..., None]
 NOW_MS = 1_700_000_000_000

@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from logboom.client import Client
 from tests.spark.spark_cluster import pipeline
 from tests.spark.topic_contents import contents
-
-pytestmark = pytest.mark.timeout(600)
 
 
 def test_executors_of_their_own_publish_each_message_once(

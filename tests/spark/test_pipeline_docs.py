@@ -8,12 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from logboom.cli.app import build
 from logboom.pipeline import sink_options, source_options
-
-pytestmark = pytest.mark.timeout(400)
 
 PAGE = Path(__file__).parents[2] / "docs" / "PIPELINE.md"
 TEXT = PAGE.read_text("utf-8")

@@ -21,8 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.cli.app import run
 from logboom.client import Client
 
-pytestmark = pytest.mark.timeout(400)
-
 NOW_MS = 1_700_000_000_000
 
 

@@ -11,11 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
-import pytest
 
 from logboom.client import Client
-
-pytestmark = pytest.mark.timeout(400)
 
 ROOT = Path(__file__).parent.parent.parent
 JOB = """

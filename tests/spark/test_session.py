@@ -23,8 +23,6 @@ from logboom.pipeline.spark_errors import reason
 from logboom.pipeline.spark_session import check_spark, register, share_wheels
 from logboom.wire.errors import StartError
 
-pytestmark = pytest.mark.timeout(400)
-
 Read = Callable[..., DataFrame]
 
 

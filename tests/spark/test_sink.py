@@ -20,8 +20,6 @@ from logboom.wire.hashing import queue_for
 
 Read = Callable[..., DataFrame]
 
-pytestmark = pytest.mark.timeout(400)
-
 
 def numbers(spark: SparkSession, count: int, parts: int = 2) -> DataFrame:
     """A frame of keys and values."""

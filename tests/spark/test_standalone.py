@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 
 from tests.spark.spark_cluster import SparkCluster, pipeline
 
-pytestmark = pytest.mark.timeout(600)
-
 Fill = Callable[..., None]
 
 

@@ -14,8 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from logboom.client import Client
 from tests.spark.conftest import Sink, Trimmed
 
-pytestmark = pytest.mark.timeout(400)
-
 Stream = Callable[..., DataFrame]
 Fill = Callable[..., None]
 WAIT_S = 200.0

@@ -46,7 +46,7 @@ def logboom(
     stdin: bytes = b"",
     cwd: Path | None = None,
     also: Mapping[str, str] | None = None,
-    timeout_s: float = 45.0,
+    timeout_s: float = 200.0,
 ) -> Done:
     """Run the command to its end; `also` in its environment."""
     done = subprocess.run(

@@ -141,7 +141,7 @@ def ask(endpoint: str, message: Produce, batch: bytes, identity: Identity) -> Lo
     sockets = Sockets()
     session = Session(endpoint, identity, random.Random(7), time.monotonic())
     out = Effects()
-    end = time.monotonic() + 10.0
+    end = time.monotonic() + 200.0
     session.request(message, [batch], None, end, out, time.monotonic())
     try:
         while True:

@@ -16,8 +16,6 @@ from logboom.deploy.identity import start_ticks
 from logboom.wire.errors import StartError
 from tests.integration.cli.command import Done, complaint, logboom, succeed
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def free_base() -> int:
     """A port with free ones 10 and 20 above it."""

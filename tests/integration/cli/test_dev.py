@@ -28,7 +28,7 @@ def test_it_serves_until_a_signal(tmp_path: Path, number: signal.Signals, code: 
             assert succeed("consume", "greetings", "-e", servers=servers).lines == ["hello"]
             assert len(list(tmp_path.iterdir())) == 1
             dev.send_signal(number)
-            _, said = dev.communicate(timeout=20)
+            _, said = dev.communicate(timeout=200)
         finally:
             dev.kill()
     assert dev.returncode == code

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from logboom.client import connect
 from logboom.deploy import Cluster, embedded
 from logboom.wire.group_view import StrategyOptions
@@ -18,7 +16,6 @@ def findings(servers: str, code: int) -> dict[str, dict[str, Any]]:
     return {row["check"]: row for row in done.json}
 
 
-@pytest.mark.timeout(120)
 def test_a_dead_broker_and_a_lost_majority_are_found() -> None:
     with Cluster(name_servers=3, brokers=3) as cluster:
         servers = ",".join(cluster.endpoints)

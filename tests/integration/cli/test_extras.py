@@ -44,7 +44,7 @@ def run(path: list[str], cwd: Path, *words: str) -> Done:
         env={**environment(), "PYTHONPATH": ":".join(path), "TMPDIR": str(cwd)},
         cwd=cwd,
         capture_output=True,
-        timeout=45,
+        timeout=200,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr.decode())

@@ -104,7 +104,7 @@ def give(command: subprocess.Popen[bytes], text: str) -> None:
 
 def ended(command: subprocess.Popen[bytes]) -> Done:
     """Its end, while its input stays open."""
-    code = command.wait(40)
+    code = command.wait(200)
     assert command.stdout is not None
     assert command.stderr is not None
     return Done(code, command.stdout.read(), command.stderr.read().decode())
@@ -118,7 +118,7 @@ def test_a_load_that_is_interrupted_says_how_far_it_came(
     boom.admin.create_topic(topic, queues=1)
     with producing(topic, servers) as command:
         give(command, "a\nb\nc\n")
-        wait_until(lambda: len(held(boom, topic)) == 3, "they do not come", 20.0)
+        wait_until(lambda: len(held(boom, topic)) == 3, "they do not come", 200.0)
         command.send_signal(number)
         done = ended(command)
     assert done.code == code
@@ -176,9 +176,11 @@ def test_nothing_is_drawn_into_the_line_that_is_typed(servers: str, boom: Client
             while not shown.endswith(b"\n"):
                 shown += os.read(ours, 1_000)
             os.write(ours, b"first\nsecond\n")
-            wait_until(lambda: held(boom, "typed") == ["first", "second"], "they do not come", 20.0)
+            wait_until(
+                lambda: held(boom, "typed") == ["first", "second"], "they do not come", 200.0
+            )
             os.write(ours, b"\x04")
-            assert command.wait(20) == 0
+            assert command.wait(200) == 0
         os.set_blocking(ours, False)
         shown += os.read(ours, 10_000)
     finally:

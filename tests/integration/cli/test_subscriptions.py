@@ -16,7 +16,7 @@ def topic(servers: str) -> str:
         with boom.producer() as producer:
             for queue, count in ((0, 3), (1, 2)):
                 for number in range(count):
-                    producer.send("bought", b"%d" % number, queue=queue).result(10)
+                    producer.send("bought", b"%d" % number, queue=queue).result(200)
         settings = {"subscription": "billing", "type": "shared", "start": "first"}
         with boom.subscribe("bought", **settings) as consumer:  # type: ignore[arg-type]  # texts
             found: list[Message] = []
@@ -103,7 +103,7 @@ def test_what_is_not_there(servers: str, topic: str) -> None:
 def test_its_dead_letters_are_shown_and_sent_again(servers: str) -> None:
     succeed("topic", "create", "refused", "--queues", 1, servers=servers)
     with connect(servers) as boom, boom.producer() as producer:
-        producer.send("refused", b"bad").result(10)
+        producer.send("refused", b"bad").result(200)
         with boom.subscribe(
             "refused", subscription="s", type="shared", start="first", max_attempts=1
         ) as consumer:

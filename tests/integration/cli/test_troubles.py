@@ -21,8 +21,6 @@ from tests.integration.waiting import wait_until
 
 PAGE = Path(__file__).parents[3] / "docs" / "OPERATING.md"
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def table() -> list[str]:
     """What one sees, by the first column of the table."""

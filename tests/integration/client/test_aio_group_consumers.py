@@ -25,7 +25,7 @@ def number(message: Message) -> int:
     return int(message.value or b"-1")
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 200.0) -> None:
     """Wait for a condition; fail if it does not come."""
 
     def wait() -> None:

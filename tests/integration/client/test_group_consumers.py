@@ -30,14 +30,14 @@ def fill(boom: Client, first: int, count: int, topic: str = "t") -> None:
     """Send the numbers first, first + 1, …, by key."""
     values = [b"%06d" % n for n in range(first, first + count)]
     with boom.producer() as producer:
-        producer.send_many(topic, values, keys=values).result(20)
+        producer.send_many(topic, values, keys=values).result(200)
 
 
 def numbers(messages: list[Message]) -> list[int]:
     return [int(message.value or b"-1") for message in messages]
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 200.0) -> None:
     """Wait for a condition; fail if it does not come."""
     end = time.monotonic() + seconds
     while not condition():
@@ -55,14 +55,14 @@ def share(consumer: GroupConsumer, least: int, most: int) -> None:
 def polled(consumer: GroupConsumer | Consumer, count: int) -> list[Message]:
     """The next `count` messages, not acknowledged."""
     messages: list[Message] = []
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + 200.0
     while len(messages) < count:
         assert time.monotonic() < end, f"only {messages} came"
         messages += consumer.poll(count - len(messages), 5)
     return messages
 
 
-def read(consumer: GroupConsumer, count: int, seconds: float = 20.0) -> list[Message]:
+def read(consumer: GroupConsumer, count: int, seconds: float = 200.0) -> list[Message]:
     """The next `count` messages, acknowledged."""
     taken: list[Message] = []
     end = time.monotonic() + seconds
@@ -208,7 +208,7 @@ def test_what_is_large_fails_as_all_does(boom: Client) -> None:
     boom.admin.create_topic("large", queues=1, max_message_bytes=MAX_BATCH_BYTES)
     value = b"x" * (TopicConfig().max_message_bytes + 1)
     with boom.producer() as producer:
-        producer.send("large", value).result(20)
+        producer.send("large", value).result(200)
     with boom.consumer("large", group="g", retry="exponential", retry_first_ms=10) as consumer:
         (message,) = consumer.poll(1, 10)
         consumer.nack(message)
@@ -304,13 +304,13 @@ def test_a_running_listener_finishes_before_its_queue_moves(boom: Client) -> Non
     def slow(message: Message) -> None:
         seen[int(message.value or b"-1")] += 1
         entered.set()
-        leave.wait(20)
+        leave.wait(200)
 
     def quick(message: Message) -> None:
         seen[int(message.value or b"-1")] += 1
 
     first = boom.push_consumer("t", group="g", listener=slow, threads=2)
-    assert entered.wait(20)
+    assert entered.wait(200)
     second = boom.push_consumer("t", group="g", listener=quick)
     until(lambda: second.queues or len(first.queues) < 4)
     leave.set()
@@ -323,7 +323,7 @@ def test_a_running_listener_finishes_before_its_queue_moves(boom: Client) -> Non
 def test_a_filter_is_the_groups(boom: Client) -> None:
     with boom.producer() as producer:
         tags = ["late" if n % 3 == 0 else "early" for n in range(300)]
-        producer.send_many("t", [b"%06d" % n for n in range(300)], tags=tags).result(20)
+        producer.send_many("t", [b"%06d" % n for n in range(300)], tags=tags).result(200)
     with boom.consumer("t", group="g", tags="late") as consumer:
         assert numbers(read(consumer, 100)) == list(range(0, 300, 3))
         with pytest.raises(GroupError, match="replace") as caught:
@@ -366,7 +366,7 @@ def test_errors_say_what_and_how_to_mend_it(boom: Client) -> None:
 
 def test_seek_pause_and_positions(boom: Client) -> None:
     with boom.producer() as producer:
-        producer.send_many("t", [b"%06d" % n for n in range(100)], queue=2).result(20)
+        producer.send_many("t", [b"%06d" % n for n in range(100)], queue=2).result(200)
     with boom.consumer("t", group="g") as consumer:
         assert len(read(consumer, 100)) == 100
         consumer.seek("t", 2, 40)
@@ -374,7 +374,7 @@ def test_seek_pause_and_positions(boom: Client) -> None:
         assert consumer.position("t", 2) == 100
         consumer.pause("t", 2)
         with boom.producer() as producer:
-            producer.send("t", b"000100", queue=2).result(20)
+            producer.send("t", b"000100", queue=2).result(200)
         assert consumer.poll(1, 0.3) == []
         consumer.resume("t", 2)
         assert numbers(read(consumer, 1)) == [100]
@@ -389,15 +389,14 @@ def test_a_group_may_start_at_the_end_and_new_queues_at_the_first(boom: Client) 
         assert consumer.poll(1, 0.5) == []
         boom.admin.alter_topic("t", queues=5)
         with boom.producer() as producer:
-            producer.send("t", b"000100", queue=0).result(20)
+            producer.send("t", b"000100", queue=0).result(200)
             until(lambda: len(boom.admin.describe_topic("t").queues) == 5)
-            producer.send("t", b"000101", queue=0).result(20)
+            producer.send("t", b"000101", queue=0).result(200)
         with boom.producer() as producer:
-            producer.send("t", b"000102", queue=4).result(20)
+            producer.send("t", b"000102", queue=4).result(200)
         assert sorted(numbers(read(consumer, 3))) == [100, 101, 102]
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_broker_doubles_nothing() -> None:
     with Cluster(name_servers=1, brokers=3) as cluster, connect(cluster.endpoints) as boom:
         boom.admin.create_topic("t", queues=4, replicas=3)

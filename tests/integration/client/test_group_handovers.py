@@ -66,7 +66,7 @@ def fill(boom: Client, queues: list[int], count: int) -> None:
         for first in range(0, count, BATCH):
             for queue in queues:
                 values = [b"x"] * min(BATCH, count - first)
-                producer.send_many("t", values, queue=queue).result(20)
+                producer.send_many("t", values, queue=queue).result(200)
 
 
 def committed(boom: Client) -> int:
@@ -141,7 +141,7 @@ def test_what_is_killed_and_started_again_at_once_converts_each_message_once(ins
         for topic in ("celsius", "fahrenheit"):
             boom.admin.create_topic(topic, queues=2)
         with boom.producer() as producer:
-            producer.send_many("celsius", [b"%d" % n for n in range(300)]).result(20)
+            producer.send_many("celsius", [b"%d" % n for n in range(300)]).result(200)
         command = converting(cluster, instance)
         results: list[Message] = []
         with boom.consumer("fahrenheit") as consumer:
@@ -150,7 +150,7 @@ def test_what_is_killed_and_started_again_at_once_converts_each_message_once(ins
                     results += consumer.poll(timeout_s=5)
                 process.kill()
             assert len(results) < 300
-            done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
             assert not done.stderr
             while some := consumer.poll(timeout_s=1):
                 results += some
@@ -212,7 +212,7 @@ def test_a_hand_over_brings_no_burst() -> None:
     go_on = threading.Event()
 
     def listener(message: Message) -> None:
-        go_on.wait(60)
+        go_on.wait(200)
         for place, count in second.cached.items():
             most[place] = max(most[place], count)
 

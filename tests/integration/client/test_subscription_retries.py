@@ -38,7 +38,7 @@ def fill(boom: Client, topic: str, count: int) -> None:
 def take(consumer: SubscriptionConsumer, count: int) -> list[Message]:
     """So many messages, none acknowledged."""
     found: list[Message] = []
-    end = time.monotonic() + 20
+    end = time.monotonic() + 200
     while len(found) < count:
         assert time.monotonic() < end, f"{len(found)} of {count} came"
         found += consumer.poll(count - len(found), timeout_s=1)
@@ -49,7 +49,7 @@ def dead_letters(boom: Client, name: str, count: int) -> list[Message]:
     """So many dead letters, as anybody reads them."""
     with boom.consumer(f"%DLQ%{name}", start="first") as reader:
         found: list[Message] = []
-        end = time.monotonic() + 20
+        end = time.monotonic() + 200
         while len(found) < count:
             assert time.monotonic() < end, f"{len(found)} of {count} came"
             found += reader.poll(timeout_s=1)

@@ -1,7 +1,6 @@
 """The demo's whole job on a few flights: a broker and a consumer die in the middle, nothing is amiss."""
 
 import msgspec
-import pytest
 
 from demo.flights import Flight
 from demo.scenario import Steps, run_scenario
@@ -33,7 +32,6 @@ def flight(row: int) -> Flight:
     return Flight(row, carrier, value, 1_357_000_000_000 + row)
 
 
-@pytest.mark.timeout(120)
 def test_every_flight_survives_a_killed_broker_and_consumer() -> None:
     heard = Heard()
     report = run_scenario([flight(row) for row in range(FLIGHTS)], None, heard, tuple)

@@ -15,8 +15,6 @@ from logboom.deploy.process import NodeProcess, NodeSpec
 from logboom.wire.errors import StartError
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(120)
-
 COUNT = 2_000
 
 

@@ -184,14 +184,14 @@ def test_an_app_waits_for_its_cluster(
                 assert b"waits for its cluster: no node answered" in running.stderr.readline()
             if number is not None:
                 running.send_signal(number)
-                assert running.wait(20) == 0
+                assert running.wait(200) == 0
                 return
             with embedded(ports=port) as late, connect(late.endpoints, create_topics=True) as boom:
                 with boom.producer() as producer:
                     producer.send("parcels", b"late").result()
                 assert running.stdout.readline() == b"late\n"
                 running.send_signal(signal.SIGTERM)
-                assert running.wait(20) == 0
+                assert running.wait(200) == 0
         finally:
             running.kill()
 
@@ -223,6 +223,6 @@ def test_a_running_app_leaves_in_good_order(
             stage.send("parcels", number.name)
             assert running.stdout.readline().decode().strip() == number.name
             running.send_signal(number)
-            assert running.wait(20) == 0
+            assert running.wait(200) == 0
         stage.wait_caught_up("sending")
         assert stage.client.admin.describe_group("sending").members == []

@@ -20,7 +20,7 @@ def cluster_of_one() -> Iterator[Cluster]:
             boom.admin.create_topic("f", 1, 1)
             with boom.producer() as producer:
                 for sent in [producer.send("f", b"x" * 1_000_000) for _ in range(30)]:
-                    sent.result(30)
+                    sent.result(200)
         pids = {name: cluster.pid(name) for name in cluster.nodes}
         yield cluster
         for name, pid in pids.items():

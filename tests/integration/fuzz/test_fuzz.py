@@ -75,7 +75,7 @@ def others_served(cluster: Cluster, port: str, growth_mb: float = GROWTH_MB) -> 
             thread.join()
         assert max(waits) < PATIENT_S
         with boom.producer() as producer:
-            producer.send("f", b"afterwards").result(10)
+            producer.send("f", b"afterwards").result(200)
         boom.admin.topics()
         assert memory.grown < growth_mb
 

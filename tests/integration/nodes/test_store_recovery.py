@@ -14,8 +14,6 @@ from logboom.deploy import Cluster
 from tests.integration.cli.command import logboom
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(180)
-
 QUEUES = 4
 VICTIM = "broker-1"
 
@@ -126,7 +124,7 @@ def wait_led(boom: Client, topic: str) -> None:
     def led() -> bool:
         return all(queue.leader is not None for queue in boom.admin.describe_topic(topic).queues)
 
-    wait_until(led, f"leaders of {topic}", 60)
+    wait_until(led, f"leaders of {topic}", 200)
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Final
 
 from logboom.client.groups.offset_tracker import decode_ranges
 from logboom.metadata.tables.cluster_state import ClusterState
 from logboom.wire.group_view import UNKNOWN_START
 from tests.sim.judges.history import History, Queue
 from tests.sim.world.trace import BrokenProperty, Trace
+
+UNCONSUMED: Final = "groups consume what is acknowledged"
+BACK: Final = "committed offsets never go back"
+UNFINISHED: Final = "only what is finished is committed"
+AGAIN: Final = "what is finished does not come again"
+TWO_OWNERS: Final = "one owner per queue and epoch"
 
 
 @dataclass(slots=True)
@@ -73,7 +80,7 @@ class GroupLedger:
         owner = followed.owners.setdefault(owner_epoch, member)
         if owner != member:
             detail = f"{where} to {member} in owner epoch {owner_epoch}, which is {owner}'s"
-            raise BrokenProperty("one owner per queue and epoch", detail)
+            raise BrokenProperty(TWO_OWNERS, detail)
         if offset < followed.given.get(owner_epoch, 0):
             detail = f"{where} again to {member} in owner epoch {owner_epoch}"
             raise BrokenProperty("a member gets each message once", detail)
@@ -89,7 +96,7 @@ class GroupLedger:
             before = None
         if before is not None and not {before, member} & self._lost.keys():
             detail = f"{where} to {member} in owner epoch {owner_epoch}, finished by {before}"
-            raise BrokenProperty("what is finished does not come again", detail)
+            raise BrokenProperty(AGAIN, detail)
         self._trace.count("given to members")
         if before is not None:
             # After a crash; or a member that is out, and cannot know it yet, has it in its hands.
@@ -161,13 +168,13 @@ class GroupLedger:
             followed.committed = committed
         if committed < followed.committed:
             detail = f"{group} {queue}: from {followed.committed} to {committed}"
-            raise BrokenProperty("committed offsets never go back", detail)
+            raise BrokenProperty(BACK, detail)
         spans = [(followed.committed, committed), *ranges]
         for start, stop in spans:
             for offset in range(start, stop):
                 if offset not in followed.handled and offset not in followed.passed:
                     detail = f"{group} {queue}: {offset} of {spans}"
-                    raise BrokenProperty("only what is finished is committed", detail)
+                    raise BrokenProperty(UNFINISHED, detail)
         followed.committed = committed
 
     def committed(self, group: str, queue: Queue) -> int:
@@ -193,9 +200,7 @@ class GroupLedger:
             if offset < followed.start:
                 continue
             if offset not in followed.handled:
-                raise BrokenProperty(
-                    "groups consume what is acknowledged", f"{group} {queue} {offset}: {value!r}"
-                )
+                raise BrokenProperty(UNCONSUMED, f"{group} {queue} {offset}: {value!r}")
             version, back_to = followed.last_reset
             if offset >= back_to and followed.latest.get(offset, 0) < version:
                 raise BrokenProperty(

@@ -20,6 +20,17 @@ from typing import Final, NamedTuple
 from logboom.nodes.log.keys import position_of
 from logboom.wire.batch import open_batch, validate_batch
 from logboom.wire.errors import DamagedBatch
+from tests.sim.judges.logs import (
+    ALIKE,
+    GAPS,
+    LOST,
+    OUTCOMES,
+    UNSTABLE,
+    WHOLE,
+    Log,
+    Stored,
+    Stream,
+)
 from tests.sim.world.trace import BrokenProperty, Trace
 
 ORDERED: Final = ("all", "leader")
@@ -96,7 +107,7 @@ class History:
     def ack(self, value: bytes, queue: Queue, offset: int) -> None:
         """A producer was told that its value is stored at an offset."""
         if value in self.acked or value in self.failed:
-            raise BrokenProperty("one outcome per send", f"{value!r} has two")
+            raise BrokenProperty(OUTCOMES, f"{value!r} has two")
         if self.sent.get(value) != queue:
             raise BrokenProperty("acks name what was sent", f"{value!r} acked in {queue}")
         self.acked[value] = (queue, offset)
@@ -116,7 +127,7 @@ class History:
     def park(self, value: bytes, queue: Queue) -> None:
         """A producer was told that its value waits."""
         if value in self.acked:
-            raise BrokenProperty("one outcome per send", f"{value!r} has two")
+            raise BrokenProperty(OUTCOMES, f"{value!r} has two")
         self.acked[value] = (queue, -1)
         self._trace.count("parked")
 
@@ -226,22 +237,39 @@ class History:
         for name in names[1:]:
             if logs[name] != logs[names[0]]:
                 raise BrokenProperty(
-                    "replicas agree byte for byte",
+                    ALIKE,
                     f"{queue}: {names[0]} and {name} differ {_difference(logs[names[0]], logs[name])}",
                 )
         start, values = values_of(queue, logs[names[0]])
         self._removed(queue, start, sum(map(len, logs[names[0]].values())))
+        rows = [
+            Stored(offset, *self._named(queue, value), 1)
+            for offset, value in enumerate(values, start)
+        ]
+        log = Log(queue, rows, start)
         known = self._of(queue)
         for offset, value in sorted(known.at.items()):
-            if offset < start:
-                continue
-            held = values[offset - start] if offset - start < len(values) else None
-            if held != value:
-                name = (
-                    "nothing acknowledged is lost" if offset in known.acked else "reads are final"
-                )
-                raise BrokenProperty(name, f"{queue} {offset}: {value!r} seen, {held!r} stored")
-        self._doubled(queue, start, values)
+            name = LOST if offset in known.acked else UNSTABLE
+            if offset >= start:
+                for detail in log.differing(offset, *self._named(queue, value), 1):
+                    raise BrokenProperty(name, detail)
+
+        def was_sent(row: Stored) -> bool:
+            return self.sent.get(values[row.offset - start]) == queue
+
+        def may_repeat(row: Stored) -> bool:
+            loose = self._acks(values[row.offset - start]) == "leader"
+            self._trace.count("doubled loosely", loose)
+            return loose
+
+        log.check(_broken, was_sent, may_repeat)
+
+    def _named(self, queue: Queue, value: bytes) -> tuple[Stream, int]:
+        """The stream of a value, and its number there; what has no order is a stream of its own."""
+        producer, _, number = value.partition(b"/")
+        if value in self.waits or self._acks(value) not in ORDERED or not number.isdigit():
+            return Stream(repr(value), queue.number), 0
+        return Stream(producer.decode(), queue.number), int(number)
 
     def _removed(self, queue: Queue, start: int, left_bytes: int) -> None:
         """What retention may have removed."""
@@ -253,27 +281,9 @@ class History:
         if start:
             self._trace.count("queues trimmed")
 
-    def _doubled(self, queue: Queue, start: int, values: Sequence[bytes]) -> None:
-        """No value twice; every producer's values in the order they were sent."""
-        seen: dict[bytes, int] = {}
-        last: dict[bytes, int] = {}
-        for offset, value in enumerate(values, start):
-            if self.sent.get(value) != queue:
-                raise BrokenProperty("what is stored was sent", f"{queue} {offset}: {value!r}")
-            if value in seen and self._acks(value) == "leader":
-                self._trace.count("doubled loosely")
-                continue
-            if value in seen:
-                raise BrokenProperty(
-                    "nothing is doubled", f"{queue}: {value!r} at {seen[value]} and {offset}"
-                )
-            seen[value] = offset
-            if value in self.waits:
-                continue
-            producer, number = value.split(b"/")
-            if int(number) < last.get(producer, -1) and self._acks(value) in ORDERED:
-                raise BrokenProperty("producers' order holds", f"{queue} {offset}: {value!r} late")
-            last[producer] = int(number)
+
+def _broken(name: str, detail: str, count: int = 1) -> None:
+    raise BrokenProperty(name, detail)
 
 
 def values_of(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes]]:
@@ -285,13 +295,11 @@ def values_of(queue: Queue, log: Mapping[bytes, bytes]) -> tuple[int, list[bytes
         try:
             head = validate_batch(log[key])
         except DamagedBatch as error:
-            raise BrokenProperty(
-                "entries are whole", f"{queue} {position_of(key)}: {error}"
-            ) from error
+            raise BrokenProperty(WHOLE, f"{queue} {position_of(key)}: {error}") from error
         end = start + len(values)
         if position_of(key).offset != end or head.base_offset != end:
             raise BrokenProperty(
-                "offsets are gap-free",
+                GAPS,
                 f"{queue}: entry at {position_of(key)} with base {head.base_offset} "
                 f"follows offset {end}",
             )

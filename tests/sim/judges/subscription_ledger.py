@@ -11,10 +11,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from logboom.wire.subscription_messages import SettleMessages
 from tests.sim.judges.history import History, Queue
 from tests.sim.world.trace import BrokenProperty, Trace
+
+UNCONSUMED: Final = "subscriptions consume what is acknowledged"
+CONFIRMED: Final = "what was confirmed does not come again"
+DISORDER: Final = "a key's messages come in order"
 
 
 @dataclass(slots=True)
@@ -54,7 +59,7 @@ class SubscriptionLedger:
             by = followed.confirmed.get(offset, "another" if offset <= followed.up_to else "")
             if by:
                 detail = f"{where} to {who[0]}, confirmed to {by}"
-                raise BrokenProperty("what was confirmed does not come again", detail)
+                raise BrokenProperty(CONFIRMED, detail)
             if attempts < followed.counts.get(offset, 0):
                 detail = f"{where} counts {attempts}, and {followed.counts[offset]} was confirmed"
                 raise BrokenProperty("confirmed redeliveries are counted", detail)
@@ -133,7 +138,7 @@ class SubscriptionLedger:
         missing = self.missing(name, topic)
         if missing:
             detail = f"{name}: {[f'{queue} {offset}' for queue, offset in missing[:10]]}"
-            raise BrokenProperty("subscriptions consume what is acknowledged", detail)
+            raise BrokenProperty(UNCONSUMED, detail)
         for (other, queue), followed in self._followed.items():
             if (other, queue.topic) == (name, topic):
                 self._trace.count("consumed by subscriptions", len(followed.finished))

@@ -32,6 +32,7 @@ from logboom.nodes.subscriptions.dispatch_events import (
 from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.wire.batch import open_batch
 from tests.sim.judges.history import Queue
+from tests.sim.judges.subscription_ledger import DISORDER
 from tests.sim.world.trace import BrokenProperty
 
 NEVER: Final = float("inf")
@@ -267,7 +268,7 @@ class DispatchModel:
         for lower in offsets_of(self._acks.missing(low, offset), low):
             seen = self._seen.at.get(lower)
             if lower not in held.due and seen is not None and (ordered or seen.key == key):
-                self._broken("a key's messages come in order", f"{message} before {lower}")
+                self._broken(DISORDER, f"{message} before {lower}")
 
     def _count(self, offset: int, attempts: int) -> None:
         if attempts < self.told.get(offset, 0):

@@ -106,10 +106,9 @@ def test_a_connection_that_breaks_within_a_message_does_no_harm() -> None:
 def test_wake_ends_a_poll_from_another_thread(node: Sockets) -> None:
     waker = threading.Timer(0.05, node.wake)
     waker.start()
-    begin = time.monotonic()
-    assert node.poll(30) == []
+    # If it did not end, the time-out of the test would.
+    assert node.poll(10_000) == []
     waker.join()
-    assert time.monotonic() - begin < 10
 
 
 def test_a_port_in_use_is_said_with_the_mend(node: Sockets) -> None:
