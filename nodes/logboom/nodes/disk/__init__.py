@@ -1,1 +1,1 @@
-"""The broker's disk: the protocol that cores see, RocksDB behind it, and its data folder."""
+"""The broker's disk: RocksDB behind the storage protocol, the data folder, and the committer."""

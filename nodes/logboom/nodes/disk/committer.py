@@ -1,8 +1,8 @@
-"""The committer: one thread that brings writes to disk while the loop goes on.
+"""The committer: a thread that syncs writes to disk while the event loop continues.
 
-The loop begins a sync by its token after it has written; while one `sync` runs, later tokens
-gather, and the next `sync` covers them all (group commit). A sync that fails is not repeated: the
-process must end, for a retried fsync may "succeed" over lost pages (Q14).
+After a write the loop begins a sync under its token. While one `sync` runs, later tokens gather,
+and the next `sync` covers all of them (group commit). A failed sync is not repeated, and the
+process must end, because a retried fsync may report success for pages that were lost (Q14).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from logboom.wire.actor import Synced, SyncFailed
 
 
 class Committer:
-    """Syncs a storage in a thread of its own."""
+    """A thread that syncs a storage."""
 
     def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
-        """`wake` is called from the thread whenever `take` has something."""
+        """Start the thread; it calls `wake` whenever `take` has something."""
         self._storage = storage
         self._wake = wake
         self._asked: SimpleQueue[int | None] = SimpleQueue()
@@ -29,18 +29,18 @@ class Committer:
         self.unsynced = 0
         """Bytes that were written and are not known to be on disk."""
         self.syncs = 0
-        """Syncs so far."""
+        """Number of syncs so far."""
         self._thread = threading.Thread(target=self._run, name="logboom-committer", daemon=True)
         self._thread.start()
 
     def begin(self, token: int, size: int) -> None:
-        """Everything written so far is to be synced as `token`; `size` bytes are new."""
+        """Begin to sync everything written so far as `token`; `size` bytes are new."""
         self.unsynced += size
         self._sizes.append((token, size))
         self._asked.put(token)
 
     def take(self) -> list[Synced | SyncFailed]:
-        """What has ended since the last call."""
+        """Return the syncs that have ended since the last call."""
         found: list[Synced | SyncFailed] = []
         while self._done:
             event = self._done.popleft()
@@ -54,7 +54,7 @@ class Committer:
             self.unsynced -= self._sizes.popleft()[1]
 
     def close(self) -> None:
-        """End the thread once all that was begun is synced. Idempotent."""
+        """End the thread once all pending syncs are done. Idempotent."""
         self._asked.put(None)
         self._thread.join()
 

@@ -1,15 +1,15 @@
-"""A broker's data folder: whose it is, which format it has, and what it remembers of bad starts.
+"""A broker's data folder: its owner, its format, and the marks of failed starts.
 
 | name            | is                                                                           |
 |-----------------|------------------------------------------------------------------------------|
 | `identity.json` | format, node and cluster: readable by an operator                            |
-| `db/`           | RocksDB (`rocks_storage.py`); holds the store id, which goes with the data    |
+| `db/`           | RocksDB (`rocks_storage.py`), with the store id, which belongs to the data    |
 | `synced`        | number of the last write that was synced, written after each sync; there from |
 |                 | the beginning: a store without it cannot prove that all synced data is there  |
 | `suspect`       | present from a start that could not prove that all synced data is there, until |
 |                 | the name servers know (Q13)                                                  |
-| `condemned`     | present when RocksDB found damage in itself: the next start begins anew (Q14) |
-| `damaged-1/` …  | stores that could not be opened, kept for the operator, used by nobody       |
+| `condemned`     | present if RocksDB found damage in itself: the next start creates a new store (Q14) |
+| `damaged-1/` …  | stores that could not be opened, kept for the operator and not used            |
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from logboom.wire.errors import StartError
 from logboom.wire.validation import crc32c
 
 FORMAT: Final = 2
-"""Version of the folder's layout and of the layouts of keys and values; a newer one is refused, an
-older one becomes this one when it is opened. 2: released batches may stand without their body
+"""Version of the layout of the folder, of keys and of values. A newer one is refused; an older one
+becomes this one when it is opened. Format 2: released batches may be stored without their body
 (`body_references.py`)."""
 NEWEST: Final = 3
-"""The newest version that is read. A folder gets 3 when a recovery of it leaves entries that stand for
-lost messages (`salvage/`), which programs that know 2 take for damage."""
+"""The newest version that is read. A folder gets 3 when its recovery leaves entries for lost
+messages (`salvage/`), which programs that know only 2 take for damage."""
 _SYNCED: Final = struct.Struct("<QI")
 _NOTHING_SYNCED: Final = bytes(_SYNCED.size)
 
@@ -43,10 +43,10 @@ class _FolderIdentity(msgspec.Struct, frozen=True):
 
 
 class DataFolder:
-    """One broker's data folder, claimed."""
+    """One broker's data folder, locked by this process."""
 
     def __init__(self, path: Path, node_id: str) -> None:
-        """Claim `path` for a node; it is made if it is missing.
+        """Lock `path` for a node, creating it if it is missing.
 
         Raises:
             StartError: WRONG_DATA_FOLDER, NEWER_FORMAT, or BAD_CONFIG if it cannot be written.
@@ -68,7 +68,7 @@ class DataFolder:
         except FileNotFoundError:
             return self._found()
         try:
-            # A newer format may have a newer identity: its number is read first.
+            # A newer format may have another identity file, so its number is read first.
             version = msgspec.json.decode(stored, type=dict[str, object]).get("format")
             if isinstance(version, int) and version > NEWEST:
                 text = (
@@ -93,7 +93,7 @@ class DataFolder:
         return identity
 
     def _found(self) -> _FolderIdentity:
-        # A first start that was killed leaves an identity that was not finished.
+        # A first start that was killed leaves an incomplete identity.
         names = [entry.name for entry in self.path.iterdir()]
         strangers = [name for name in names if name != "identity.json.new"]
         if strangers:
@@ -108,21 +108,21 @@ class DataFolder:
         return identity
 
     def hold_lost(self) -> None:
-        """Make the folder one that may hold entries for lost messages, durable on return."""
+        """Allow the folder to hold entries for lost messages; durable on return."""
         if self._identity.format < NEWEST:
             self._identity = msgspec.structs.replace(self._identity, format=NEWEST)
             self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that the data belongs to; "" until a broker has met it."""
+        """The cluster that the data belongs to; "" until the broker has met it."""
         return self._identity.cluster
 
     def bind(self, cluster_id: str) -> None:
-        """Keep the data for this cluster alone; topic ids of two clusters mean different topics.
+        """Bind the data to this cluster, because topic ids of two clusters mean different topics.
 
         Raises:
-            StartError: WRONG_DATA_FOLDER, it belongs to another one.
+            StartError: WRONG_DATA_FOLDER: it belongs to another one.
         """
         if self._identity.cluster == cluster_id:
             return
@@ -136,8 +136,10 @@ class DataFolder:
         self._write_durably("identity.json", msgspec.json.encode(self._identity))
 
     def synced(self) -> int | None:
-        """Number of a write that was on disk once; every later opening must find it. None: the file
-        was deleted or damaged."""
+        """Return the number of a write that was on disk, so that every later opening must find it.
+
+        None means that the file was deleted or damaged.
+        """
         stored = os.pread(self._synced_file, _SYNCED.size, 0)
         if stored == _NOTHING_SYNCED:
             return 0
@@ -147,8 +149,11 @@ class DataFolder:
         return int(number) if crc32c(stored[:8]) == crc else None
 
     def put_synced(self, number: int, *, durably: bool = False) -> None:
-        """Note that write `number` is on disk. After a power failure an older number may stand there,
-        which sees less; `durably`, it is there for certain."""
+        """Note that write `number` is on disk.
+
+        After a power failure an older number may be there, which detects less; with `durably` it is
+        on disk on return.
+        """
         head = struct.pack("<Q", number)
         os.pwrite(self._synced_file, head + struct.pack("<I", crc32c(head)), 0)
         if durably:
@@ -156,14 +161,14 @@ class DataFolder:
             self._sync_folder()
 
     def marked(self, marker: str) -> str | None:
-        """The reason that stands in a marker file (`suspect`, `condemned`); None: it is not there."""
+        """Return the reason in a marker file (`suspect`, `condemned`); None if it does not exist."""
         try:
             return (self.path / marker).read_text(errors="replace").strip()
         except FileNotFoundError:
             return None
 
     def mark(self, marker: str, reason: str) -> None:
-        """Make a marker file, durable on return."""
+        """Create a marker file, durable on return."""
         self._write_durably(marker, reason.encode() + b"\n")
 
     def unmark(self, marker: str) -> None:
@@ -172,7 +177,7 @@ class DataFolder:
         self._sync_folder()
 
     def set_aside(self) -> Path:
-        """Move `db/` out of the way; where it went."""
+        """Move `db/` aside, and return its new path."""
         number = 1
         while (aside := self.path / f"damaged-{number}").exists():
             number += 1
@@ -183,17 +188,17 @@ class DataFolder:
         return aside
 
     def asides(self) -> list[Path]:
-        """The stores that were moved out of the way and still lie there."""
+        """Return the stores that were moved aside and still exist."""
         return sorted(self.path.glob("damaged-*"))
 
     def close(self) -> None:
-        """Let go of the files. Idempotent."""
+        """Release the files. Idempotent."""
         if self._synced_file >= 0:
             os.close(self._synced_file)
             self._synced_file = -1
 
     def _write_durably(self, name: str, content: bytes) -> None:
-        """Replace a file: after a power failure it is the old or the new one, whole."""
+        """Replace a file: after a power failure it is completely the old or the new one."""
         new = self.path / f"{name}.new"
         with new.open("wb") as file:
             file.write(content)

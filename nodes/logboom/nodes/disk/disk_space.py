@@ -1,9 +1,10 @@
-"""Refuse writes before the disk is full, and take them again by itself once there is room.
+"""The gauge of disk space, which refuses writes before the disk is full.
 
-The reserve is kept for what must go on when producers may not: reads, retention, and the state of
-queues. What RocksDB has yet to flush is no room (`Storage.space`). The file system is asked at most
-every 200 ms; in between, what was written is counted, twice, since it goes to the write-ahead log and
-later to a blob file.
+Writes are accepted again automatically once there is room. The reserve is kept for work that must
+go on when producers may not: reads, retention, and the state of queues. Bytes that RocksDB has yet
+to flush do not count as free (`Storage.space`). The file system is asked at most every 200 ms. In
+between, written bytes are counted twice, because they go to the write-ahead log and later to a blob
+file.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ INTERVAL: Final = 0.2
 """Seconds between two questions to the file system."""
 WRITTEN_TWICE: Final = 2
 RECOVERED: Final = 1.1
-"""Times the reserve that must be free before writes are taken again, so that it does not flap."""
+"""Multiple of the reserve that must be free before writes are accepted again, against flapping."""
 
 
 class SpaceGauge:
-    """Whether a broker may take writes."""
+    """The state of the disk, from which a broker decides whether it accepts writes."""
 
     def __init__(self, storage: Storage, reserve_bytes: int, reserve_percent: float) -> None:
-        """Keep free the smaller of `reserve_bytes` and `reserve_percent` of the file system; 0 sets
-        none of its kind."""
+        """Keep free the smaller of `reserve_bytes` and `reserve_percent` of the file system.
+
+        0 sets no reserve of its kind.
+        """
         self._storage = storage
         self._reserve_bytes = reserve_bytes
         self._reserve_percent = reserve_percent
@@ -37,15 +40,16 @@ class SpaceGauge:
         self.reserve = reserve_bytes
         """Bytes that stay free."""
         self.full = False
-        """As of the last `check`."""
+        """The result of the last `check`."""
 
     def check(self, now: float) -> bool:
-        """Whether the disk is full as far as writers are concerned; `now`: monotonic seconds."""
+        """Return True if the disk is full for writers; `now` is in monotonic seconds."""
         if self._asked is None or now - self._asked >= INTERVAL:
             self._asked = now
             self.free, self.total = self._storage.space()
             share = int(self.total * self._reserve_percent / 100)
-            # The smaller: a small disk has room beside its share, a large one gives little away.
+            # The smaller one: a small disk keeps room beside its share, a large one gives little
+            # away.
             self.reserve = min(self._reserve_bytes or share, share or self._reserve_bytes)
         bar = self.reserve * RECOVERED if self.full else self.reserve
         self.full = self.free < bar
@@ -56,7 +60,7 @@ class SpaceGauge:
         self.free -= WRITTEN_TWICE * size
 
     def refusal(self) -> Unavailable:
-        """The DISK_FULL answer to a writer."""
+        """Build the DISK_FULL answer to a writer."""
         free, reserve = max(0, self.free) >> 20, self.reserve >> 20
         return Unavailable(
             f"disk is full: {free} MiB are free and {reserve} MiB are reserved; free some space or "

@@ -1,12 +1,13 @@
-"""The broker's store in RocksDB: the one module of this portion that knows rocksdict.
+"""The broker's store in RocksDB; no other module of this portion knows rocksdict.
 
-One database, one column family per family of `storage.py`, raw mode, handles cached. `write` puts
-a turn's WriteSet into the write-ahead log and the memtable, unsynced; `sync` is one `flush_wal`,
-which releases the GIL and may run in another thread while the next turn writes.
+It is one database with a column family per family of `storage.py`, in raw mode, with cached
+handles. `write` puts a turn's WriteSet into the write-ahead log and the memtable, unsynced. `sync`
+is one `flush_wal`, which releases the GIL and may run in another thread while the next turn writes.
 
-Each write also counts itself up under a key of its own, and each sync notes that number in the
-folder: RocksDB takes a damaged length at the end of its log for a torn write, and drops synced
-writes without a word. A store that comes back with less than was synced is *suspect* (Q13).
+Each write also increments a counter under a key of its own, and each sync notes that number in the
+folder. This is necessary because RocksDB mistakes a damaged length at the end of its log for a torn
+write, and silently drops synced writes. A store that comes back with less than was synced is
+*suspect* (see docs/SAFETY.md, Q13).
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ LOG_BUFFERS: Final = 6
 SMALL_BUFFER: Final = 8 * 1024 * 1024
 WAL_BYTES: Final = 256 * 1024 * 1024
 OPENING_BYTES: Final = 16 * 1024 * 1024
-"""What an opening may write besides what the write-ahead log holds."""
+"""Bytes that an opening may write in addition to the contents of the write-ahead log."""
 NO_SPACE: Final = os.strerror(errno.ENOSPC)
 BLOB_FROM: Final = 1024
 BLOB_FAMILIES: Final = ("log", "compact")
-"""Families whose large values stand in blob files."""
+"""Families whose large values are in blob files."""
 _STORE_ID: Final = b"store id"
 _NUMBER: Final = b"write number"
 _FILE: Final = re.compile(r"(\d+\.sst)|(\d+\.blob)|(MANIFEST-\d+)|(CURRENT)")
-"""RocksDB names the damaged file first; of damage in any of them it adds that the MANIFEST may be."""
+"""RocksDB names the damaged file first; with damage in any file it adds that the MANIFEST may be
+damaged."""
 _WAL: Final = "the write-ahead log"
 _SUSPECT: Final = (
     "Every queue of this broker may lack its newest entries here. It leaves the in-sync replicas where "
@@ -60,23 +62,24 @@ _log = logging.getLogger("logboom.nodes")
 
 
 def database_options(mode: DBRecoveryMode) -> Options:
-    """Options of the database as a whole."""
+    """Build the options of the database as a whole."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.create_missing_column_families(True)
     options.set_paranoid_checks(True)
     options.set_wal_recovery_mode(mode)
-    # What a start has to replay, and what a quiet family may hold back: past it, it is flushed.
+    # The log that a start has to replay, and that a quiet family may hold back; past it, it is
+    # flushed.
     options.set_max_total_wal_size(WAL_BYTES)
-    # Flushes and compactions beside each other: a flush never waits for a compaction.
+    # Flushes and compactions run in parallel: a flush never waits for a compaction.
     options.set_max_background_jobs(4)
     # Written out 1 MiB at a time, so that no fsync finds 64 MiB of dirty pages of a blob file.
     options.set_bytes_per_sync(1024 * 1024)
-    # Files are removed in the background, not under the loop's feet.
+    # Files are removed in the background and not by the event loop.
     options.set_avoid_unnecessary_blocking_io(True)
-    # More open files cost memory; the page cache does not need them.
+    # More open files cost memory, and the page cache does not need them.
     options.set_max_open_files(512)
-    # Nobody reads these; an idle broker should be idle.
+    # Nobody reads these, and an idle broker should be idle.
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     options.set_keep_log_file_num(2)
@@ -85,15 +88,15 @@ def database_options(mode: DBRecoveryMode) -> Options:
 
 
 def _family_options(buffer: int, buffers: int) -> Options:
-    """Options of every family."""
+    """Build the options of every family."""
     options = Options(raw_mode=True)
-    # Allocated as they fill: an idle broker has none of it.
+    # Allocated as they fill, so that an idle broker has none of it.
     options.set_write_buffer_size(buffer)
     options.set_max_write_buffer_number(buffers)
-    # Batches come compressed, or are not meant to be.
+    # Batches are compressed already, or are not meant to be.
     options.set_compression_type(DBCompressionType.none())
     # A stalled write would hold the GIL and with it the whole node. The loop stops reading long
-    # before these (`RocksStorage.congested`).
+    # before these limits (`RocksStorage.congested`).
     options.set_level_zero_slowdown_writes_trigger(1_000)
     options.set_level_zero_stop_writes_trigger(2_000)
     options.set_soft_pending_compaction_bytes_limit(0)
@@ -102,11 +105,11 @@ def _family_options(buffer: int, buffers: int) -> Options:
 
 
 def log_options() -> Options:
-    """Options of `log`: what is large, written once, read in order, and removed from the front."""
+    """Build the options of `log`: large values, written once, read in order, removed in front."""
     options = _family_options(LOG_BUFFER, LOG_BUFFERS)
-    # Batches go to blob files at the flush and stay there; compaction moves keys of 20 bytes, and
-    # a blob file is removed when the last key into it is. So each byte is written twice: once to
-    # the write-ahead log, once to its blob file.
+    # Batches go to blob files at the flush and stay there. Compaction moves keys of 20 bytes, and a
+    # blob file is removed together with the last key that refers to it. Each byte is therefore
+    # written twice: once to the write-ahead log, once to its blob file.
     options.set_enable_blob_files(True)
     options.set_min_blob_size(BLOB_FROM)
     options.set_blob_file_size(256 * 1024 * 1024)
@@ -116,20 +119,20 @@ def log_options() -> Options:
 
 
 def _compact_options() -> Options:
-    """Options of `compact`: small rows by the million, and copies of batches that go one by one."""
+    """Build the options of `compact`: millions of small rows, and copies of batches that go singly."""
     options = _family_options(SMALL_BUFFER, 4)
     options.set_enable_blob_files(True)
     options.set_min_blob_size(BLOB_FROM)
-    # Copies die in no order: without it the room of the dead ones never comes back.
+    # Copies expire in no particular order; without it the space of dead ones is never reclaimed.
     options.set_enable_blob_gc(True)
     return options
 
 
 class RocksStorage:
-    """A `storage.Storage` in a folder. `get`, `scan`, `write` belong to one thread."""
+    """A `storage.Storage` in a folder. `get`, `scan` and `write` belong to one thread."""
 
     def __init__(self, path: Path, node_id: str) -> None:
-        """Open the folder `path` of broker `node_id`, or make it.
+        """Open the folder `path` of broker `node_id`, creating it if it is missing.
 
         Raises:
             StartError: WRONG_DATA_FOLDER, NEWER_FORMAT, or BAD_CONFIG; one line.
@@ -137,20 +140,20 @@ class RocksStorage:
         self.folder = DataFolder(path, node_id)
         try:
             self._open()
-        # Ctrl-C too: the folder is given back. It is raised on.
+        # Ctrl-C included: release the folder, and let the error pass.
         except BaseException:
             self.folder.close()
             raise
 
     def _take_handles(self) -> tuple[bytes | None, bytes | None]:
-        """Open the database; its id and the number of its last write."""
+        """Open the database; return its id and the number of its last write."""
         self._database = _open_database(self.folder)
         self._families = {name: self._database.get_column_family(name) for name in FAMILIES}
         self._handles = {name: self._database.get_column_family_handle(name) for name in FAMILIES}
         return self._database.get(_STORE_ID), self._database.get(_NUMBER)
 
     def _drop_handles(self) -> None:
-        # Each keeps the database and its lock alive.
+        # Each handle keeps the database and its lock alive.
         self._handles.clear()
         for handle in (*self._families.values(), self._database):
             self._let_go(handle)
@@ -163,7 +166,7 @@ class RocksStorage:
         except StartError:
             raise
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
-            # A store that cannot say which one it is has nothing that may be believed.
+            # A store that does not know its own id cannot be trusted in anything.
             reason = _damage_in(self.folder, error)
             self._drop_handles()
             self.folder.mark("condemned", reason)
@@ -172,7 +175,7 @@ class RocksStorage:
         self._removed_lock = threading.Lock()
         self._closed = self._failed = False
         self.out_of_room = False
-        """Whether it failed because the file system is full: opened anew it is as good as before."""
+        """True if it failed because the file system is full; it is sound when opened again."""
         self.store_id: str = (stored or uuid.uuid4().hex.encode()).decode()
         self._number = int.from_bytes(number or b"", "big")
         try:
@@ -182,7 +185,7 @@ class RocksStorage:
                 self._database.flush()
             else:
                 self._look_for_losses()
-            # What a killed process left in the page cache counts from here on as on disk.
+            # What a killed process left in the page cache counts as on disk from here on.
             self._database.flush_wal(True)
             self.folder.put_synced(self._number, durably=True)
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
@@ -192,7 +195,7 @@ class RocksStorage:
         self.suspect = self.folder.marked("suspect") is not None
 
     def _look_for_losses(self) -> None:
-        """Compare where the store ends with what was synced once."""
+        """Compare the end of the store with what was synced."""
         synced = self.folder.synced()
         if synced is None:
             lost = "its file `synced` was deleted or damaged: nothing proves that all is there"
@@ -213,12 +216,12 @@ class RocksStorage:
         try:
             value: bytes | None = self._families[family].get(key)
             return value if value is None or family != "log" else self._entry(key, value)
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise _damaged(error) from error
 
     def _entry(self, key: bytes, value: bytes) -> bytes:
-        """A whole entry, whose body may stand in another one."""
+        """Return a complete entry, whose body may be in another one."""
         lender = referenced_key(key, value)
         return value if lender is None else resolve_body(value, self._families["log"].get(lender))
 
@@ -228,7 +231,7 @@ class RocksStorage:
         """See `storage.Storage.scan`."""
         if start >= end:
             return
-        # rocksdict 0.3.29's set_iterate_lower_bound sets the upper bound: we keep the lower one.
+        # rocksdict 0.3.29's set_iterate_lower_bound sets the upper bound: we check the lower one.
         options = ReadOptions()
         options.set_iterate_upper_bound(end)
         rows = self._families[family].iter(options)
@@ -247,14 +250,14 @@ class RocksStorage:
                     rows.next()
             # An iterator that meets damage just ends; only its status tells.
             rows.status()
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise _damaged(error) from error
 
     def space(self) -> DiskSpace:
         """See `storage.Storage.space`."""
         found = os.statvfs(self.folder.path)
-        # A flush writes it once more before the write-ahead log gives its room back.
+        # A flush writes it once more before the space of the write-ahead log is released.
         unflushed = sum(
             family.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
             for family in self._families.values()
@@ -285,7 +288,7 @@ class RocksStorage:
         batch.put(_NUMBER, number.to_bytes(8, "big"))
         try:
             self._database.write(batch)
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise self._refused(error) from error
         self._number = number
@@ -301,20 +304,20 @@ class RocksStorage:
         number = self._number
         try:
             self._database.flush_wal(True)
-        # rocksdict raises bare Exception for all that RocksDB refuses.
+        # rocksdict raises bare Exception for everything that RocksDB refuses.
         except Exception as error:
             raise self._refused(error) from error
         try:
             self.folder.put_synced(number)
         except OSError as error:
-            # What stays there is older, and sees less.
+            # The older number stays there, and detects less.
             if error.errno != errno.ENOSPC:
                 raise
 
     def _refused(self, error: Exception) -> DataDamaged:
-        """RocksDB failed for good. Damage in its own files would fail again at every start."""
+        """Build the error for a final failure; damage in RocksDB's files would recur at each start."""
         text = _line(error)
-        # What follows on the first failure says no more why.
+        # Later failures follow from the first and do not give the reason.
         self.out_of_room = self.out_of_room or NO_SPACE in text
         self._failed = True
         if "Corruption" in text:
@@ -323,35 +326,35 @@ class RocksStorage:
         return DataDamaged(f"the store in {self.folder.path} failed ({text})")
 
     def condemn(self, reason: str) -> None:
-        """The next opening begins anew; what is here is kept aside (Q14)."""
+        """Let the next opening create a new store, and keep this one aside (Q14)."""
         self.folder.mark("condemned", reason)
         _log.error("the store in %s is given up: %s", self.folder.path, reason)
 
     def congested(self) -> bool:
-        """Whether the disk is behind with full write buffers: take no more in for now."""
+        """Return True if the disk is behind with full write buffers, so that reading should pause."""
         waiting = self._families["log"].property_int_value("rocksdb.num-immutable-mem-table")
         return (waiting or 0) >= LOG_BUFFERS - 3
 
     def absolve(self) -> None:
-        """The name servers know that this store was suspect; the next start need not say so."""
+        """Clear the mark of a suspect store, which the name servers know of by now."""
         self.folder.unmark("suspect")
 
-    # -- giving room back -----------------------------------------------------------------------
+    # -- reclaiming space -----------------------------------------------------------------------
 
     def _note_removed(self, family: Family, start: bytes, end: bytes) -> None:
         with self._removed_lock:
             self._removed[family, start] = max(end, self._removed.get((family, start), b""))
 
     def reclaim(self) -> None:
-        """Give back the room of ranges that were removed; from a thread of its own.
+        """Reclaim the space of removed ranges; called from a thread of its own.
 
-        Compaction of the removed range drops its keys, and with the last key into it a blob file.
-        Without it that waits until the family happens to be compacted.
+        Compaction of a removed range drops its keys, and a blob file with the last key that refers
+        to it. Otherwise this waits until the family happens to be compacted.
         """
         with self._removed_lock:
             removed, self._removed = self._removed, {}
         options = CompactOptions()
-        # Others may compact meanwhile, and above all flush.
+        # Others may compact meanwhile and, above all, flush.
         options.set_exclusive_manual_compaction(False)
         for (family, start), end in removed.items():
             try:
@@ -362,7 +365,7 @@ class RocksStorage:
                 return
 
     def close(self) -> None:
-        """Sync and let go of the folder. Idempotent."""
+        """Sync and release the folder. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -374,7 +377,7 @@ class RocksStorage:
             self.folder.close()
 
     def _let_go(self, handle: Rdict) -> None:
-        """Close a handle. It may flush, and so fail; what was synced is in the log all the same."""
+        """Close a handle. It may flush, and fail; synced writes are in the log all the same."""
         try:
             handle.close()
         except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
@@ -384,7 +387,10 @@ class RocksStorage:
 
 
 def has_room(path: Path) -> bool:
-    """Whether a store that ran out of room can be opened: that flushes what its write-ahead log holds."""
+    """Return True if a store that ran out of space can be opened.
+
+    Opening flushes the contents of its write-ahead log.
+    """
     logs = sum(file.stat().st_size for file in (path / "db").glob("*.log"))
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize >= logs + OPENING_BYTES
@@ -395,20 +401,21 @@ def _as_stored(_key: bytes, value: bytes) -> bytes:
 
 
 def _open_database(folder: DataFolder) -> Rdict:
-    """The folder's database, by the rules Q13 and Q14."""
+    """Open the folder's database, by the rules Q13 and Q14."""
     condemned = folder.marked("condemned")
     if condemned is not None:
         _begin_anew(folder, condemned)
         folder.unmark("condemned")
     elif _has_data(folder) and not (folder.path / "db" / "CURRENT").exists():
-        # RocksDB would make a new database, and remove the files of the old one.
+        # RocksDB would create a new database, and remove the files of the old one.
         _begin_anew(folder, "its file CURRENT is missing")
     try:
         return _database(folder, DBRecoveryMode.tolerate_corrupted_tail_records())
     except Exception as error:  # noqa: BLE001 - rocksdict raises nothing narrower
         reason = _damage_in(folder, error)
     if _in_wal(reason):
-        # Marked first: were we killed behind the next line, the log would look whole ever after.
+        # Marked first: if we were killed after the next line, the log would look complete ever
+        # after.
         folder.mark("suspect", reason)
         _log.error("data folder %s: %s. %s", folder.path, reason, _SUSPECT)
         try:
@@ -420,14 +427,14 @@ def _open_database(folder: DataFolder) -> Rdict:
 
 
 def _has_data(folder: DataFolder) -> bool:
-    """Whether files lie there that only a database which was in use can have made."""
+    """Return True if there are files that only a database which was in use can have created."""
     kinds = (".sst", ".blob", ".log")
     files = (folder.path / "db").glob("*")
     return any(file.suffix in kinds and file.stat().st_size for file in files)
 
 
 def _begin_anew(folder: DataFolder, reason: str) -> None:
-    """A new, empty store under a new id: the others have its data (Q3, Q14)."""
+    """Create a new, empty store under a new id; the other replicas have its data (Q3, Q14)."""
     aside = folder.set_aside()
     folder.unmark("suspect")
     _log.error(
@@ -449,10 +456,10 @@ def _database(folder: DataFolder, mode: DBRecoveryMode) -> Rdict:
 
 
 def _damage_in(folder: DataFolder, error: Exception) -> str:
-    """What RocksDB says of damaged data, when that is why it refused to open.
+    """Return what RocksDB says of damaged data, if that is why it refused to open.
 
     Raises:
-        StartError: it refused for something else, which an operator has to mend.
+        StartError: it refused for another reason, which an operator has to resolve.
     """
     text = _line(error)
     if "lock hold" in text or "While lock file" in text:
@@ -465,7 +472,7 @@ def _damage_in(folder: DataFolder, error: Exception) -> str:
 
 
 def _named(text: str, otherwise: str = "a file of the store") -> str:
-    """What RocksDB says of damage, with the file that is damaged; `otherwise` if it names none."""
+    """Describe damage as RocksDB does, with the damaged file; `otherwise` if it names none."""
     found = _FILE.search(text)
     if found is not None:
         kind = ("SST file ", "blob file ", "", "")[(found.lastindex or 1) - 1]

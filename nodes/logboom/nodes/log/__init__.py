@@ -1,1 +1,1 @@
-"""One queue's replicated log: its entries, its ends, its index, and reading it."""
+"""The replicated log of a queue: its entries, its ends, its index, and the storage protocol."""

@@ -1,13 +1,15 @@
-"""How `log` stores a released batch close behind the parked entry that it comes from: without its body.
+"""References from released batches to the bodies of the parked entries that they come from.
 
-Both hold the same body, so the released one *borrows* it: what is stored is its two heads and the
-place that it was parked at, 108 bytes, and every read of the store puts the whole entry together
-again. Nobody above the store sees a difference, and each replica decides for itself: nothing of
-this travels. The checksum of the entry covers the borrowed body as any other.
+Both entries have the same body. If they are close to each other in the log, the released one
+*borrows* it: `log` stores its two heads and the position at which it was parked, 108 bytes, and
+every read of the store reassembles the entry. Layers above the store see no difference. Each
+replica decides on its own, so nothing of this is sent. The checksum of the entry covers the
+borrowed body like any other.
 
-The lender stays as long as its entry does. Before retention removes it, who still borrows from it
-is written out whole; so that this is little, only what lies within `REACH` borrows. Who borrows
-from whom stands in `state`: queue, `b`, lender (offset u64, side u32) → borrower (the same).
+The lender stays as long as its entry does. Before retention removes it, the entries that still
+borrow from it are written out in full. To keep this small, only entries within `REACH` of each
+other borrow. Family `state` records them: queue, `b`, lender (offset u64, side u32) → borrower (the
+same).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from logboom.wire.head import (
 )
 
 REACH: Final = 8 * 1024 * 1024
-"""Bytes of a queue's log between a lender and who borrows from it: retention writes out at most as
-much in one step."""
+"""Maximum bytes of a queue's log between lender and borrower, and so the bytes that retention may
+have to write out in one step."""
 SHORTEST: Final = 1024
-"""Bytes of a body that is worth a second read."""
+"""Minimum size of a body that is worth a second read."""
 STORED: Final = HEAD_LENGTH + RELEASED_FROM.size
-"""Bytes of an entry that borrows, as it is stored. No whole entry of its kind is so short."""
+"""Size of a borrowing entry as it is stored. No complete entry of its kind is as short."""
 
 _PLACE: Final = struct.Struct(">QI")
 _ATTRIBUTES: Final = struct.Struct("<H")
@@ -47,8 +49,11 @@ _QUEUE_BYTES: Final = len(queue_key(0, 0))
 
 
 def referenced_key(key: bytes, stored: bytes) -> bytes | None:
-    """The key of the entry that a stored value of family `log` borrows its body from; None: it is
-    whole. Whatever the bytes: a damaged one fails its checksum later."""
+    """Return the key of the entry from which a stored value of `log` borrows its body.
+
+    None means that the value is complete. Any bytes are accepted: a damaged entry fails its
+    checksum later.
+    """
     if len(stored) != STORED:
         return None
     (attributes,) = _ATTRIBUTES.unpack_from(stored, CRC_START)
@@ -59,8 +64,11 @@ def referenced_key(key: bytes, stored: bytes) -> bytes | None:
 
 
 def resolve_body(stored: bytes, lender: bytes | None) -> bytes:
-    """The entry, with the body that stands last in its lender. What does not fit stays as it is:
-    too short for its head, so that every check refuses it."""
+    """Return the complete entry, with the body that ends its lender.
+
+    If the two do not fit, the value is returned as it is: too short for its head, so that every
+    check rejects it.
+    """
     (length,) = _LENGTH.unpack_from(stored, _LENGTH_AT)
     if lender is None or not 0 < length <= len(lender) - HEAD_LENGTH:
         return stored
@@ -71,7 +79,7 @@ def resolve_body(stored: bytes, lender: bytes | None) -> bytes:
 
 
 class BodyReferences:
-    """Who may lend in one queue, and who borrows."""
+    """The lenders and borrowers of one queue."""
 
     __slots__ = ("_appended", "_ids", "_lenders")
 
@@ -80,12 +88,12 @@ class BodyReferences:
         self._appended = 0
         """Bytes appended since this process opened the queue."""
         self._lenders: dict[Position, int] = {}
-        """Where batches were parked lately, oldest first, and `_appended` behind each."""
+        """Positions of recently parked batches, oldest first, and `_appended` after each."""
 
     def stage(
         self, entry: bytes, head: BatchHead, at: Position, tail: Tail, writes: WriteSet
     ) -> None:
-        """Stage an entry that is appended at `at`, whole or without its body."""
+        """Stage an entry that is appended at `at`, in full or without its body."""
         self._appended += len(entry)
         if head.kind == ControlKind.PARKED:
             self._lenders[at] = self._appended
@@ -109,7 +117,8 @@ class BodyReferences:
         lender = Position(*place)
         if self._lenders.pop(lender, None) is None or lender not in tail:
             return None
-        # What a leader releases is what was parked; compared, since a copy would be lost else.
+        # A leader releases what was parked. The bodies are compared, because a copy would be lost
+        # if they differed.
         body = memoryview(entry)[HEAD_LENGTH : HEAD_LENGTH + head.stored_length]
         return lender if tail[lender][0].endswith(body) else None
 
@@ -117,10 +126,11 @@ class BodyReferences:
         return queue_key(*self._ids, b"b" + _PLACE.pack(*lender))
 
     def trim(self, start: Position, writes: WriteSet, storage: Storage) -> None:
-        """Retention removes all before `start`: stage whole what stays and borrows from there.
+        """Stage in full the entries that stay and borrow from entries before `start`.
 
-        What is damaged stays so, and is found by whoever reads it next. What was appended in this
-        turn borrows from nothing that goes: its parking is not applied, and holds retention up.
+        Retention calls it before it removes those. Damaged entries stay as they are, and are found
+        by the next reader. Entries appended in this turn do not borrow from anything that is
+        removed: their parking is not applied yet, and holds retention up.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -136,13 +146,13 @@ class BodyReferences:
             writes.delete_range("state", first, end)
 
     def cut(self) -> None:
-        """The log was cut: what comes again behind is stored whole, should a lender be damaged.
+        """Store what follows a cut in full, in case a lender is damaged.
 
-        Rows of what is cut may stay: at their place stands nothing, or another entry.
+        Rows of removed entries may stay: their position holds nothing, or another entry.
         """
         self._lenders.clear()
 
     def reset(self, writes: WriteSet) -> None:
-        """The log begins anew, empty."""
+        """Forget everything: the log starts again, empty."""
         self._lenders.clear()
         writes.delete_range("state", self._row(Position(0)), queue_key(*self._ids, b"c"))

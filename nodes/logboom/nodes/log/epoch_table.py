@@ -1,8 +1,8 @@
-"""Leader epochs of one log: which leader's history lies where (SAFETY Q4).
+"""The leader epochs of one log: the positions at which each leader's history begins.
 
-Each epoch has one leader and so one history; two logs that have the same epoch just before a
-position are equal up to there. The table is written with an epoch's first entry and cut with the
-log. Epoch -1 stands for "nothing before".
+Each epoch has one leader and therefore one history. Two logs with the same epoch just before a
+position are equal up to there (see docs/SAFETY.md, Q4). The table is written with an epoch's first
+entry, and truncated with the log. Epoch -1 stands for an empty log.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class EpochTable:
         return self.entries[-1][0] if self.entries else -1
 
     def begin(self, epoch: int, position: Position) -> bool:
-        """Note that an entry of `epoch` stands at `position`; True if that is news."""
+        """Note that an entry of `epoch` is at `position`; True if the epoch is new."""
         if self.entries and self.entries[-1][0] >= epoch:
             return False
         self.entries.append((epoch, position))
         return True
 
     def before(self, position: Position) -> int:
-        """Epoch of the last entry that begins before `position`; -1 if there is none."""
+        """Return the epoch of the last entry that begins before `position`; -1 if there is none."""
         at = bisect_left(self.entries, position, key=_start)
         return self.entries[at - 1][0] if at else -1
 
     def floor(self, epoch: int, end: Position) -> tuple[int, Position] | None:
-        """The largest epoch ≤ `epoch` and where its entries end, in a log that ends at `end`."""
+        """Find the largest epoch ≤ `epoch`, and the end of its entries in a log that ends at `end`."""
         found = None
         for at, (known, _) in enumerate(self.entries):
             if known > epoch:
@@ -49,7 +49,7 @@ class EpochTable:
         return found
 
     def cut(self, end: Position) -> bool:
-        """Forget epochs that begin at or behind `end`; True if there were any."""
+        """Forget epochs that begin at or after `end`; True if there were any."""
         kept = bisect_left(self.entries, end, key=_start)
         if kept == len(self.entries):
             return False
@@ -59,7 +59,7 @@ class EpochTable:
     def prune(self, start: Position) -> bool:
         """Forget epochs that ended before `start`; True if there were any.
 
-        The epoch of the entry just before `start` stays: a follower that ends there names it.
+        The epoch of the entry just before `start` stays: a follower whose log ends there names it.
         """
         first = bisect_left(self.entries, start, key=_start) - 1
         if first <= 0:

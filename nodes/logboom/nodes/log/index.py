@@ -1,9 +1,10 @@
-"""The time and key index of a queue: a follow-on pass over the entries below the HW.
+"""The time and key index of a queue, built in a later pass over committed entries.
 
-It never slows an ack: an append only notes a few numbers in memory, and `advance` later turns what
-lies below the HW into blocks, a bounded number per call, with the pass's own checkpoint in the
-same write (Q12). What lies below the HW and fills no block yet stays in memory; after a crash it is
-read from the log again. Being made from below the HW, the index is never cut with the log.
+The index never delays an acknowledgement. An append only notes a few numbers in memory; later calls
+of `advance` turn committed entries into blocks, a bounded number per call, and write the checkpoint
+of the pass together with them (Q12). Committed entries that do not fill a block yet stay in memory,
+and are read from the log again after a crash. Because it covers only committed entries, the index
+is never truncated with the log.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from logboom.wire.errors import Unavailable
 
 BLOCK_ENTRIES: Final = 256
 BLOCK_BYTES: Final = 1024 * 1024
-"""A block ends behind the batch that reaches one of these."""
+"""A block ends after the batch that reaches one of these."""
 READ_BYTES: Final = 4 * 1024 * 1024
-"""What one `advance` may read of the log while it catches up."""
+"""Bytes of the log that one `advance` may read while it catches up."""
 LOOKUP_BYTES: Final = 16 * 1024 * 1024
-"""What one lookup may read of the log."""
+"""Bytes of the log that one lookup may read."""
 CONTROLS: Final = 64
-"""Control entries in a row after which a lookup goes straight to the batch behind them."""
+"""Control entries in a row after which a lookup jumps to the batch that follows them."""
 _NOTED: Final = 65_536
-"""Entries remembered above the HW; those beyond are read from the log when they are due."""
+"""Entries remembered above the HW; further ones are read from the log when they are due."""
 
 
 class _UnindexedEntry(NamedTuple):
-    """What the index wants to know of one entry."""
+    """The data of one entry that the index needs."""
 
     start: Position
     end: Position
@@ -59,7 +60,7 @@ class QueueIndex:
     """The index of one queue."""
 
     def __init__(self, storage: Storage, topic_id: int, queue: int, log_start: int) -> None:
-        """Take the pass up where its checkpoint is, or at the log's start."""
+        """Resume the pass at its checkpoint, or at the log's start."""
         self._storage = storage
         self._ids = (topic_id, queue)
         at, self._greatest_ms = index_rows.checkpoint(storage, *self._ids)
@@ -68,33 +69,33 @@ class QueueIndex:
 
     def _begin(self, offset: int) -> None:
         self._open: list[_UnindexedEntry] = []
-        """Entries below the HW that fill no block yet."""
+        """Committed entries that do not fill a block yet."""
         self._open_bytes = 0
         self._block_start = offset
         self.reach = Position(offset, 0)
         """Everything before this position is in blocks or in the open one."""
 
     def note(self, position: Position, head: BatchHead) -> None:
-        """An entry was appended at `position`; in log order."""
+        """Note an entry appended at `position`; calls are in log order."""
         if len(self._noted) < _NOTED:
             self._noted.append(_note(position, head))
 
     def cut(self, end: Position) -> None:
-        """The log was cut to `end`, which is not below the HW."""
+        """Follow a truncation of the log to `end`, which is not below the HW."""
         while self._noted and self._noted[-1].start >= end:
             self._noted.pop()
 
     def reset(self, writes: WriteSet, log_start: int) -> None:
-        """The log begins anew at `log_start`, or was cut below its HW: forget everything."""
+        """Forget everything: the log starts again at `log_start`, or was truncated below its HW."""
         index_rows.forget(writes, *self._ids)
         self._noted.clear()
         self._greatest_ms = index_rows.LOWEST_MS
         self._begin(log_start)
 
     def advance(self, writes: WriteSet, hw: Position, max_blocks: int = 4) -> bool:
-        """Take in entries below `hw`; stage up to `max_blocks` blocks. True: there is more.
+        """Index entries below `hw`, staging up to `max_blocks` blocks; True if more are due.
 
-        Cheap when nothing is due. Writes staged here become visible with the turn's other writes.
+        It is cheap when nothing is due. Staged writes become visible with the turn's other writes.
         """
         read = blocks = 0
         while self.reach < hw:
@@ -111,11 +112,11 @@ class QueueIndex:
                 if blocks == max_blocks:
                     return self.reach < hw
             if self._noted and self._noted[0].start == self.reach:
-                return False  # the HW lies within this entry
+                return False  # The HW is within this entry.
         return False
 
     def _read_back(self, hw: Position) -> int:
-        """Note entries again that were not noted, or no longer; bytes read."""
+        """Read entries from the log that are not in memory, and note them; return the bytes read."""
         size = 0
         again: list[_UnindexedEntry] = []
         first = log_key(*self._ids, *self.reach)
@@ -131,9 +132,9 @@ class QueueIndex:
         return size
 
     def _take(self, writes: WriteSet, note: _UnindexedEntry) -> int:
-        """One entry below the HW; 1 if it filled a block."""
+        """Index one committed entry; return 1 if it filled a block."""
         if self._open and note.end.side and self._open[-1].end.side:
-            # Of control entries in a row, which may be a million parked batches, one note is kept.
+            # One note stands for control entries in a row, which may be a million parked batches.
             last = self._open[-1]
             note_of_all = note._replace(start=last.start, size=last.size + note.size)
             self._open[-1] = note_of_all
@@ -142,7 +143,7 @@ class QueueIndex:
         self._open_bytes += note.size
         self.reach = note.end
         full = self._open_bytes >= BLOCK_BYTES or len(self._open) >= BLOCK_ENTRIES
-        # A block ends behind a batch: control entries stand before the batch at their offset.
+        # A block ends after a batch: at the same offset, control entries come before the batch.
         if not full or note.end.side:
             return 0
         self._greatest_ms = max(self._greatest_ms, *(n.max_timestamp_ms for n in self._open))
@@ -153,7 +154,7 @@ class QueueIndex:
         return 1
 
     def trim(self, writes: WriteSet, log_start: int) -> None:
-        """Retention moved the log's start (`retention.remove` calls this)."""
+        """Follow retention, which moved the log's start (`retention.stage_removal` calls this)."""
         index_rows.trim(self._storage, writes, *self._ids, log_start)
         if log_start > self._block_start:
             kept = [note for note in self._open if note.start.offset >= log_start]
@@ -162,11 +163,13 @@ class QueueIndex:
             self._noted.extendleft(reversed(kept))
 
     def offset_for_time(self, timestamp_ms: int, log_start: int, hw: Position) -> tuple[int, int]:
-        """The first message at or after a message time, in the first batch whose greatest
-        timestamp is at or after it: (offset, its timestamp), or (HW, -1) if there is none.
+        """Find the first message at or after a message time; return its offset and timestamp.
+
+        It is the first such message of the first batch whose greatest timestamp is at or after that
+        time. The result is (HW, -1) if there is none.
 
         Raises:
-            Unavailable: BUSY, the index has not caught up after a start; ask again.
+            Unavailable: BUSY, because the index has not caught up after a start; ask again.
         """
         older = index_rows.behind_older(self._storage, *self._ids, timestamp_ms)
         first = log_key(*self._ids, max(log_start, older))
@@ -182,7 +185,7 @@ class QueueIndex:
         return hw.offset, -1
 
     def _entries(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes, BatchHead]]:
-        """(key, entry, head) between two keys; of very many control entries in a row, only some."""
+        """Yield (key, entry, head) between two keys, skipping through long runs of control entries."""
         while True:
             controls = 0
             jump = b""
@@ -191,7 +194,7 @@ class QueueIndex:
                 yield key, entry, head
                 controls = 0 if head.count else controls + 1
                 if controls == CONTROLS:
-                    # A batch stands last at its offset.
+                    # At an offset, the batch comes last.
                     last = min(end, log_key(*self._ids, head.base_offset + 1))
                     jump = next(self._storage.scan("log", key, last, reverse=True))[0]
                     if jump > key:
@@ -203,8 +206,11 @@ class QueueIndex:
     def find_key(
         self, key_hash: int, before: int, limit: int, log_start: int
     ) -> tuple[list[int], int]:
-        """Base offsets of batches that may hold a key of this hash (`hashing.murmur3`), newest
-        first, and the offset up to which the index reaches: from there on the asker scans."""
+        """Find the base offsets of batches that may hold a key of this hash (`hashing.murmur3`).
+
+        They are returned newest first, with the offset up to which the index reaches; the caller
+        scans the log from there.
+        """
         mask = 1 << ((key_hash & 0xFFFF) >> 10)
         newest = ((note.start.offset, note.key_summary) for note in reversed(self._open))
         found = chain(
@@ -218,7 +224,7 @@ class QueueIndex:
 
 
 def _first_at(entry: bytes, head: BatchHead, timestamp_ms: int) -> tuple[int, int]:
-    """The first message of a batch at or after a time that its greatest timestamp reaches."""
+    """Find the first message of a batch at or after a time that its greatest timestamp reaches."""
     for place, time_ms in enumerate(open_batch(entry, head).timestamps()):
         if time_ms >= timestamp_ms:
             return head.base_offset + place, time_ms

@@ -1,6 +1,6 @@
-"""The rows of family `index`: layouts, and the lookups that read rows alone.
+"""The rows of family `index`: their layouts, and the lookups that read only rows.
 
-Behind (topic id, queue):
+After (topic id, queue):
 
 | key                 | value                                                                        |
 |---------------------|------------------------------------------------------------------------------|
@@ -9,8 +9,8 @@ Behind (topic id, queue):
 |                     | with keys its base offset u64 and key summary u64                            |
 | `t`, timestamp      | next offset of the last block when this was the greatest timestamp so far    |
 
-The greatest timestamp so far never goes back, so the first batch whose greatest timestamp is ≥ t
-lies behind the last `t` row below t.
+The greatest timestamp so far never decreases, so the first batch whose greatest timestamp is ≥ t
+comes after the last `t` row below t.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from logboom.nodes.log.storage import Storage, WriteSet
 LOWEST_MS: Final = -(1 << 63)
 """Before every timestamp."""
 HIGHEST_MS: Final = (1 << 63) - 1
-"""No timestamp is after it; who asks for a later time is not refused."""
+"""The latest possible timestamp; a lookup of a later time is valid and finds nothing."""
 LOOKUP_BLOCKS: Final = 4096
-"""Blocks that one `candidates` reads; it then names its edge as a candidate, to go on from."""
+"""Blocks that one call of `candidates` reads; it then returns its edge as a candidate to continue
+from."""
 
 _CHECKPOINT: Final = struct.Struct(">Qq")
 _BLOCK: Final = struct.Struct(">QQq")
@@ -36,17 +37,17 @@ _OFFSET: Final = struct.Struct(">Q")
 
 
 class IndexBlock(NamedTuple):
-    """What a block says of the entries that it covers, control entries included."""
+    """A block's summary of the entries that it covers, control entries included."""
 
     next_offset: int
     size: int
     """Bytes."""
     append_time_ms: int
-    """Of its last entry, the latest."""
+    """Append time of its last entry, which is the latest."""
 
 
 def _time(timestamp_ms: int) -> bytes:
-    """A signed time in byte order."""
+    """Encode a signed time so that bytes sort as times do."""
     return _OFFSET.pack(min(timestamp_ms, HIGHEST_MS) - LOWEST_MS)
 
 
@@ -55,7 +56,7 @@ def _block_key(topic_id: int, queue: int, offset: int) -> bytes:
 
 
 def block_at(storage: Storage, topic_id: int, queue: int, offset: int) -> IndexBlock | None:
-    """The block that begins exactly at `offset`."""
+    """Return the block that begins exactly at `offset`."""
     stored = storage.get("index", _block_key(topic_id, queue, offset))
     return None if stored is None else IndexBlock(*_BLOCK.unpack_from(stored))
 
@@ -69,7 +70,7 @@ def put_block(
     keyed: Iterable[tuple[int, int]],
     greatest_ms: int,
 ) -> None:
-    """Stage a block with its time row and the checkpoint behind it.
+    """Stage a block with its time row and the checkpoint after it.
 
     Args:
         keyed: (base offset, key summary) of its batches with keys, in order.
@@ -85,13 +86,13 @@ def put_block(
 def put_checkpoint(
     writes: WriteSet, topic_id: int, queue: int, next_offset: int, greatest_ms: int
 ) -> None:
-    """Stage how far the blocks reach."""
+    """Stage the end of the indexed entries."""
     checkpoint = _CHECKPOINT.pack(next_offset, greatest_ms)
     writes.put("index", queue_key(topic_id, queue, b"c"), checkpoint)
 
 
 def checkpoint(storage: Storage, topic_id: int, queue: int) -> tuple[int, int]:
-    """(next offset, greatest timestamp so far) of the pass; (0, LOWEST_MS) before the first."""
+    """Return (next offset, greatest timestamp so far) of the pass; (0, LOWEST_MS) before the first."""
     stored = storage.get("index", queue_key(topic_id, queue, b"c"))
     if stored is None:
         return 0, LOWEST_MS
@@ -100,7 +101,7 @@ def checkpoint(storage: Storage, topic_id: int, queue: int) -> tuple[int, int]:
 
 
 def behind_older(storage: Storage, topic_id: int, queue: int, timestamp_ms: int) -> int:
-    """An offset before which every message is older than `timestamp_ms`."""
+    """Return an offset before which every message is older than `timestamp_ms`."""
     first = queue_key(topic_id, queue, b"t")
     rows = storage.scan("index", first, first + _time(timestamp_ms), reverse=True)
     row = next(rows, None)
@@ -108,17 +109,17 @@ def behind_older(storage: Storage, topic_id: int, queue: int, timestamp_ms: int)
 
 
 def matching(rows: Iterable[tuple[int, int]], mask: int, before: int) -> Iterator[int]:
-    """Base offsets below `before` of the rows whose key summary has the bit of `mask`."""
+    """Yield base offsets below `before` of rows whose key summary contains the bit of `mask`."""
     return (base for base, summary in rows if summary & mask and base < before)
 
 
 def candidates(
     storage: Storage, topic_id: int, queue: int, mask: int, before: int, log_start: int
 ) -> Iterator[int]:
-    """Base offsets, newest first, of batches in blocks that may hold a key of the summary bit.
+    """Yield base offsets, newest first, of batches that may hold a key of the summary bit.
 
-    After LOOKUP_BLOCKS the edge of the search is named, which is a candidate like another: whoever
-    asks compares the keys anyway, and goes on below it.
+    After LOOKUP_BLOCKS blocks the edge of the search is returned as a candidate too. The caller
+    compares the keys in any case, and continues below it.
     """
     first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, max(0, before))
     scan = storage.scan("index", first, end, reverse=True)
@@ -134,10 +135,10 @@ def candidates(
 
 
 def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_start: int) -> None:
-    """Stage the removal of rows that speak only of entries before the log's start.
+    """Stage the removal of rows that cover only entries before the log's start.
 
-    A block that reaches beyond the start is cut to what is left of it: so a block begins at the
-    start, and retention can take this block whole too. Call it before the entries are gone.
+    A block that extends beyond the start is reduced to the rest, so that a block begins at the
+    start and retention can remove it as a whole too. Call this before the entries are removed.
     """
     first, end = queue_key(topic_id, queue, b"b"), _block_key(topic_id, queue, log_start)
     last = next(storage.scan("index", first, end, reverse=True), None)
@@ -163,8 +164,10 @@ def trim(storage: Storage, writes: WriteSet, topic_id: int, queue: int, log_star
 
 
 def _size(storage: Storage, topic_id: int, queue: int, first: int, end: int) -> int | None:
-    """Bytes of a log's entries between two offsets; None if the first of them is gone already: the
-    block was not cut when its oldest entries were removed, as older versions do."""
+    """Return the bytes of a log's entries between two offsets, or None if the first one is gone.
+
+    That happens if an older version removed a block's oldest entries without reducing the block.
+    """
     begin = log_key(topic_id, queue, first)
     size = 0
     whole = False

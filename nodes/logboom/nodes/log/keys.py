@@ -1,4 +1,4 @@
-"""Layouts of the store's keys: big endian, so that byte order is the order of a queue's log.
+"""Layouts of the store's keys, in big endian, so that byte order is the order of a queue's log.
 
 | family | key                                        | value                                      |
 |--------|--------------------------------------------|--------------------------------------------|
@@ -8,13 +8,13 @@
 | state  | topic id u32, queue u32, `e`               | `log_state.encode_epochs`                  |
 | state  | topic id u32, queue u32, `b`, …            | see `body_references.py`                   |
 | state  | topic id u32, queue u32, any other letter  | the broker's own                           |
-| index  | topic id u32, queue u32, letter, …         | see `index.py`                             |
+| index  | topic id u32, queue u32, letter, …         | see `index_rows.py`                        |
 | parked | topic id u32, queue u32, letter, …         | see `parked_rows.py`, `decision_rows.py`   |
 | cursor | topic id u32, queue u32, letter, …         | see `cursor_rows.py`                       |
 | compact | topic id u32, queue u32, letter, …        | see `compaction_rows.py`                   |
 
 A position in a log is (offset, side): a batch of n at (o, s) moves the end to (o + n, 0), a control
-entry at (o, s) to (o, s + 1). Topic ids are never used twice.
+entry at (o, s) to (o, s + 1). Topic ids are never reused.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ EPOCHS: Final = b"e"
 
 
 class Position(NamedTuple):
-    """A place in a queue's log, between two entries."""
+    """A position in a queue's log, between two entries."""
 
     offset: int
     side: int = 0
 
 
 def log_key(topic_id: int, queue: int, offset: int, side: int = 0) -> bytes:
-    """The key of the entry that begins at (offset, side)."""
+    """Build the key of the entry that begins at (offset, side)."""
     return _LOG.pack(topic_id, queue, offset, side)
 
 
 def position_of(key: bytes) -> Position:
-    """Where the entry of a log key begins."""
+    """Return the position at which the entry of a log key begins."""
     _, _, offset, side = _LOG.unpack(key)
     return Position(offset, side)
 
 
 def queue_key(topic_id: int, queue: int, suffix: bytes = b"") -> bytes:
-    """The prefix of all that a family holds of a queue, with a suffix behind."""
+    """Build the prefix of a queue's keys in a family, followed by a suffix."""
     return _QUEUE.pack(topic_id, queue) + suffix
 
 
 def queue_of(key: bytes) -> tuple[int, int]:
-    """(topic id, queue) of any key."""
+    """Return (topic id, queue) of any key."""
     topic_id, queue = _QUEUE.unpack_from(key)
     return topic_id, queue
 
 
 def queue_end(topic_id: int, queue: int) -> bytes:
-    """The first key behind all that a family holds of a queue."""
+    """Return the first key after a queue's keys in a family."""
     if queue < LAST_SIDE:
         return _QUEUE.pack(topic_id, queue + 1)
     return _QUEUE.pack(topic_id + 1, 0)

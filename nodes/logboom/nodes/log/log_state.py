@@ -1,9 +1,9 @@
-"""What a queue remembers of its own log, kept in `state` beside it (Q10).
+"""The state of a queue's log, stored in `state` beside it (Q10).
 
-The `LogState` is written in the same WriteSet as every append, cut and retention, so that the
-log and what is said of it can never part; a fixed struct, because it is packed at every append.
-The epoch table (epoch → position of its first entry, Q4) changes rarely and has a record of its
-own, written with the epoch's first entry and cut with the log.
+The `LogState` is written in the same WriteSet as every append, cut and retention, so that the log
+and its state can never disagree. It is a fixed struct because it is packed at every append. The
+epoch table (epoch → position of its first entry, Q4) changes rarely and has a record of its own,
+written with the epoch's first entry and truncated with the log.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _EPOCH: Final = struct.Struct(">IQI")
 
 
 class LogState(msgspec.Struct, frozen=True, gc=False):
-    """A queue's log in numbers."""
+    """The start, the ends and the size of a queue's log."""
 
     start: int = 0
-    """Offset of the first message kept; all entries before (start, 0) are gone."""
+    """Offset of the first message kept; all entries before (start, 0) are removed."""
     end: Position = Position(0, 0)
-    """Behind the last entry."""
+    """Position after the last entry."""
     append_time_ms: int = 0
-    """Of the last entry; the next one's is never smaller (Q10)."""
+    """Append time of the last entry; that of the next one is never smaller (Q10)."""
     hw: Position = Position(0, 0)
-    """The high watermark as last known here; written along, so possibly behind."""
+    """The high watermark as last known here; it is written along with appends, so possibly behind.
+    """
     applied: Position = Position(0, 0)
-    """Up to here the derived families are applied (Q12)."""
+    """Position up to which the derived families are applied (Q12)."""
     size: int = 0
     """Bytes of all entries from start to end, for retention."""
 
     def encode(self) -> bytes:
-        """The stored form."""
+        """Encode the record."""
         return _RECORD.pack(
             _VERSION,
             self.start,
@@ -53,10 +54,10 @@ class LogState(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_record(stored: bytes) -> LogState:
-    """A record as `encode` wrote it.
+    """Decode a record.
 
     Raises:
-        DataDamaged: another length or version.
+        DataDamaged: its length or version is wrong.
     """
     if len(stored) != _RECORD.size or stored[0] != _VERSION:
         raise DataDamaged(f"a queue's state record of {len(stored)} bytes cannot be read")
@@ -79,15 +80,15 @@ def put_record(writes: WriteSet, topic_id: int, queue: int, record: LogState) ->
 
 
 def encode_epochs(table: Sequence[tuple[int, Position]]) -> bytes:
-    """The stored form of an epoch table, oldest first."""
+    """Encode an epoch table, oldest first."""
     return b"".join(_EPOCH.pack(epoch, *start) for epoch, start in table)
 
 
 def decode_epochs(stored: bytes) -> list[tuple[int, Position]]:
-    """(epoch, position of its first entry), oldest first.
+    """Decode an epoch table: (epoch, position of its first entry), oldest first.
 
     Raises:
-        DataDamaged: the length does not fit.
+        DataDamaged: its length does not fit.
     """
     if len(stored) % _EPOCH.size:
         raise DataDamaged(f"a queue's epoch table of {len(stored)} bytes cannot be read")
@@ -102,6 +103,6 @@ def put_epochs(
 
 
 def forget_queue(writes: WriteSet, topic_id: int, queue: int) -> None:
-    """Stage the removal of all that any family holds of a queue."""
+    """Stage the removal of a queue from all families."""
     for family in FAMILIES:
         writes.delete_range(family, queue_key(topic_id, queue), queue_end(topic_id, queue))

@@ -1,9 +1,9 @@
-"""Idempotent producers of one queue: a window of their last batches (SAFETY Q9).
+"""The idempotent producers of one queue, with a window of the last batches of each (Q9).
 
-Derived at append from batch heads, so that every replica has it. An entry is evicted only when
-five newer ones of its producer lie below the HW; since a cut never goes below the HW, what a cut
-leaves is still a whole window, and nothing must be read again. Only what lies below the HW is
-written down (`encode`), with the position it holds for.
+The windows are derived from batch heads at append, so that every replica has them. A batch leaves
+the window only when five newer ones of its producer are committed. Because the log is never
+truncated below the HW, a truncation leaves a complete window, and nothing has to be read again.
+`encode` stores only what is committed, with the position that it is valid for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logboom.wire.errors import DataDamaged, ProducerError
 from logboom.wire.head import BatchHead, sequence_after
 
 WINDOW: Final = 5
-"""Batches of a producer that may be in flight to a queue, and are remembered at least."""
+"""Batches that a producer may have in flight to a queue, and so the minimum that is remembered."""
 
 
 class BatchMetadata(NamedTuple):
@@ -31,16 +31,16 @@ class BatchMetadata(NamedTuple):
     append_time_ms: int
     side: int = 0
     parked: bool = False
-    """It waits at (offset, side) and took no offset."""
+    """True if it is parked at (offset, side) and took no offset."""
 
     @property
     def at(self) -> Position:
-        """Where its entry begins."""
+        """Position at which its entry begins."""
         return Position(self.offset, self.side)
 
     @property
     def after(self) -> Position:
-        """Behind its entry."""
+        """Position after its entry."""
         if self.parked:
             return Position(self.offset, self.side + 1)
         return Position(self.offset + self.messages)
@@ -62,7 +62,7 @@ class ProducerWindows:
         return len(self._windows)
 
     def find(self, head: BatchHead) -> BatchMetadata | None:
-        """The original if this batch is a retained duplicate, None if it is next in order.
+        """Find the original if this batch is a retained duplicate; None if it is the next in order.
 
         Raises:
             ProducerError: FENCED_PRODUCER or OUT_OF_ORDER_SEQUENCE.
@@ -106,7 +106,7 @@ class ProducerWindows:
         *,
         parked: bool = False,
     ) -> None:
-        """Note a batch at `at`; older than what is known (a replay): nothing happens."""
+        """Note a batch at `at`; ignore one that is older than the window (a replay)."""
         window = self._windows.get(head.producer_id)
         if window is None:
             window = self._windows[head.producer_id] = []
@@ -114,12 +114,12 @@ class ProducerWindows:
             return
         place = (at.offset, append_time_ms, at.side, parked)
         window.append(BatchMetadata(head.producer_epoch, head.base_sequence, head.count, *place))
-        # Five newer ones below the HW make the oldest dispensable.
+        # The oldest can go once five newer ones are committed.
         while len(window) > WINDOW and window[WINDOW].at < hw:
             del window[0]
 
     def cut(self, end: Position) -> None:
-        """The log now ends at `end`: forget all behind it."""
+        """Follow a truncation of the log to `end`."""
         for producer_id in list(self._windows):
             window = self._windows[producer_id]
             while window and window[-1].at >= end:
@@ -128,7 +128,7 @@ class ProducerWindows:
                 del self._windows[producer_id]
 
     def idle(self, before_ms: int) -> dict[int, Position]:
-        """Producers whose last batch was appended before `before_ms`, and where that is."""
+        """Return producers whose last batch was appended before `before_ms`, with its position."""
         lasts = ((producer, window[-1]) for producer, window in self._windows.items())
         return {p: last.at for p, last in lasts if last.append_time_ms < before_ms}
 
@@ -140,7 +140,7 @@ class ProducerWindows:
                 del self._windows[producer_id]
 
     def encode(self, hw: Position) -> bytes:
-        """All windows as they stand below the HW."""
+        """Encode all windows up to the HW."""
         below = {}
         for producer_id, window in self._windows.items():
             kept = [written for written in window if written.at < hw]
@@ -149,10 +149,10 @@ class ProducerWindows:
         return _encode(below)
 
     def load(self, stored: bytes) -> None:
-        """Replace all by what `encode` gave.
+        """Replace all windows by encoded ones.
 
         Raises:
-            DataDamaged: it cannot be read.
+            DataDamaged: they cannot be decoded.
         """
         try:
             self._windows = {p: w for p, w in _decode(stored).items() if w}

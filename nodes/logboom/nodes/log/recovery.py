@@ -1,8 +1,8 @@
-"""What a broker finds in its store when it starts (Q10, Q13, Q14).
+"""The recovery of a broker's queues from its store at start (Q10, Q13, Q14).
 
-Each queue's record says where its log ends; the tail is read and checked against it: checksums,
-contiguity, epochs and times. A queue whose log and record part is damaged: its replica leaves the
-ISR before anything else and refetches. Nothing is repaired here and nothing is written.
+Each queue's record names the end of its log. The tail of the log is read and checked against the
+record: checksums, contiguity, epochs and times. If they disagree, the queue is damaged: its replica
+first leaves the ISR and then fetches the log again. Recovery repairs and writes nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from logboom.wire.errors import DamagedBatch, DataDamaged
 
 TAIL_ENTRIES: Final = 8
 TAIL_BYTES: Final = 1024 * 1024
-"""The tail that is read and checked: this many entries or bytes, whichever comes first, but at
-least one entry."""
+"""The tail that is read and checked: up to this many entries or bytes, but at least one entry."""
 _KEYS_END: Final = b"\xff" * 21
 
 
 class RecoveredQueue(msgspec.Struct, frozen=True):
-    """One queue as the store holds it."""
+    """One queue as found in the store."""
 
     topic_id: int
     queue: int
@@ -43,24 +42,24 @@ class RecoveredQueue(msgspec.Struct, frozen=True):
     epochs: list[tuple[int, Position]]
     """(epoch, position of its first entry), oldest first (Q4)."""
     damage: str | None
-    """What does not hold, or None. Then `record` is only as good as could be read."""
+    """What is wrong, or None. With damage, `record` is only as good as could be read."""
 
 
 def open_queues(storage: Storage) -> list[RecoveredQueue]:
-    """Every queue of which any family holds anything, in the order of topic id and queue."""
+    """Open every queue that is in any family, ordered by topic id and queue."""
     found = sorted({each for family in FAMILIES for each in _queues(storage, family)})
     return [open_queue(storage, topic_id, queue) for topic_id, queue in found]
 
 
 def _queues(storage: Storage, family: Family) -> Iterator[tuple[int, int]]:
-    """The queues that a family knows: one seek each."""
+    """Yield the queues of a family, with one seek for each."""
     start = b""
     while True:
         key = next((key for key, _ in storage.scan(family, start, _KEYS_END)), None)
         if key is None:
             return
         if len(key) < len(queue_key(0, 0)):
-            # The broker's own, of no queue.
+            # The broker's own row, of no queue.
             start = key + b"\0"
             continue
         yield queue_of(key)
@@ -68,7 +67,7 @@ def _queues(storage: Storage, family: Family) -> Iterator[tuple[int, int]]:
 
 
 def open_queue(storage: Storage, topic_id: int, queue: int) -> RecoveredQueue:
-    """One queue's record and epoch table, checked against the tail of its log."""
+    """Open one queue: its record and epoch table, checked against the tail of its log."""
     record, epochs, damage = LogState(), list[tuple[int, Position]](), None
     try:
         stored = storage.get("state", queue_key(topic_id, queue, RECORD))
@@ -89,11 +88,11 @@ def check_log(
     record: LogState,
     epochs: list[tuple[int, Position]],
 ) -> None:
-    """Compare the first entry and the tail of a log with what is said of them.
+    """Compare the first entry and the tail of a log with its record and epoch table.
 
     Raises:
-        DataDamaged: an entry is missing, the end went back, or times or epochs do not fit.
-        DamagedBatch: an entry's checksum does not hold.
+        DataDamaged: an entry is missing, the end moved back, or times or epochs do not fit.
+        DamagedBatch: an entry's checksum is wrong.
     """
     start, end = Position(record.start, 0), record.end
     if end < start:
@@ -128,7 +127,7 @@ def check_log(
 def _tail(
     storage: Storage, topic_id: int, queue: int, start: Position
 ) -> Iterator[tuple[bytes, bytes, BatchHead]]:
-    """The last entries, newest first."""
+    """Yield the last entries, newest first."""
     size = 0
     first = log_key(topic_id, queue, *start)
     scan = storage.scan("log", first, queue_end(topic_id, queue), reverse=True)
@@ -147,7 +146,7 @@ def _check_first(storage: Storage, topic_id: int, queue: int, start: Position) -
 
 
 def after_entry(position: Position, head: BatchHead) -> Position:
-    """The position behind the entry that begins at `position`."""
+    """Return the position after the entry that begins at `position`."""
     if head.count:
         return Position(position.offset + head.count, 0)
     return Position(position.offset, position.side + 1)

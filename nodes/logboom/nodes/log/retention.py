@@ -1,8 +1,9 @@
-"""Remove the oldest entries of a queue, by append time and by bytes; never above the HW.
+"""Retention: the removal of a queue's oldest committed entries, by append time and by size.
 
-Whole index blocks go at once, so that a queue of any rate is kept short without reading it back;
-the rest goes batch by batch. The log's new start is staged in the same write as the
-removal (Q10). Each call does a bounded amount; ask again while it returns something.
+Whole index blocks are removed at once, so that a queue of any rate can be kept short without
+reading it back; the rest is removed batch by batch. The log's new start is staged in the same write
+as the removal (Q10). Each call does a bounded amount of work; call again while it returns
+something.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from logboom.wire.batch import validate_batch
 STEPS: Final = 256
 """Blocks or batches that one call removes at most."""
 CONTROLS: Final = 4096
-"""Control entries that are removed along with the batch behind them, without its block."""
+"""Control entries that are removed together with the batch after them, without an index block."""
 
 
 class RetentionPolicy(NamedTuple):
     """A topic's retention; None: no limit."""
 
     max_age_ms: int | None
-    """Since the append."""
+    """Counted from the append."""
     max_bytes: int | None
-    """Per queue; as much is always kept."""
+    """Per queue; at least as much is always kept."""
 
 
 class _RemovableRun(NamedTuple):
-    """Something that is removed whole."""
+    """A run of entries that is removed as a whole."""
 
     next_offset: int
     size: int
@@ -55,13 +56,13 @@ def plan_removal(
     wall_ms: int,
     uncertain: int = 0,
 ) -> LogState | None:
-    """What the queue's record would be without what has expired; None if nothing has.
+    """Return the queue's record without what has expired; None if nothing has.
 
     Args:
-        record: as of now, appends of this turn included.
+        record: the current one, appends of this turn included.
         limit: offset at which removal stops whatever its age: the HW, or the oldest parked batch.
         wall_ms: milliseconds since 1970.
-        uncertain: bytes above the HW; they may yet be cut, and do not count as kept.
+        uncertain: bytes above the HW, which may still be truncated and do not count as kept.
     """
     start, size = record.start, record.size - uncertain
     for _ in range(STEPS):
@@ -82,7 +83,7 @@ def plan_removal(
 def stage_removal(
     writes: WriteSet, topic_id: int, queue: int, record: LogState, index: QueueIndex
 ) -> None:
-    """Stage the removal of all before the start of `record`, and the record."""
+    """Stage the removal of everything before the start of `record`, and the record."""
     start = record.start
     writes.delete_range("log", queue_key(topic_id, queue), log_key(topic_id, queue, start))
     index.trim(writes, start)
@@ -98,7 +99,7 @@ def _expired(piece: _RemovableRun, size: int, keep: RetentionPolicy, wall_ms: in
 def _block(
     storage: Storage, topic_id: int, queue: int, start: int, limit: int
 ) -> _RemovableRun | None:
-    """The index block that begins at the log's start, if it lies whole below `limit`."""
+    """Return the index block that begins at the log's start, if it is completely below `limit`."""
     block = block_at(storage, topic_id, queue, start)
     return _RemovableRun(*block) if block is not None and block.next_offset <= limit else None
 
@@ -111,10 +112,10 @@ def _batch(
     limit: int,
     expired: Callable[[_RemovableRun], bool],
 ) -> _RemovableRun | None:
-    """The first batch with the control entries before it, if it has expired and lies whole below
-    `limit`.
+    """Return the first batch with the control entries before it, if it has expired.
 
-    Behind very many control entries it waits for its index block, if it has one.
+    It must be completely below `limit`. After very many control entries it waits for its index
+    block, if it is to have one.
     """
     size = 0
     at = Position(start, 0)
@@ -122,13 +123,13 @@ def _batch(
     for entries, (_, entry) in enumerate(storage.scan("log", first, end)):
         if entries > CONTROLS and _has_block(storage, topic_id, queue, start):
             return None
-        # Checked: a flipped bit in the time would remove the batch before its time.
+        # Checked, because a flipped bit in the time would remove the batch too early.
         head = validate_batch(entry)
         at = after_entry(at, head)
         size += len(entry)
         piece = _RemovableRun(at.offset, size, head.append_time_ms)
         if not expired(piece):
-            # Nor has what follows: it is younger, and more. There may be a whole transaction of it.
+            # Nor has what follows, which is younger and may be a whole transaction.
             return None
         if head.count:
             return piece if at.offset <= limit else None
@@ -136,9 +137,9 @@ def _batch(
 
 
 def _has_block(storage: Storage, topic_id: int, queue: int, start: int) -> bool:
-    """Whether a block begins at the log's start, or will once the index has come so far.
+    """Return True if a block begins at the log's start, or will once the index has caught up.
 
-    Older versions did not cut a block to what is left of it: then none does.
+    Older versions did not reduce a block to the rest of its entries; then none does.
     """
     reached, _ = checkpoint(storage, topic_id, queue)
     return start >= reached or block_at(storage, topic_id, queue, start) is not None

@@ -1,20 +1,20 @@
-"""What a broker's core asks of its disk: ordered reads, one atomic write per turn, sync tokens.
+"""The storage interface of a broker's core: ordered reads, one atomic write per turn, sync tokens.
 
-A core reads synchronously and never writes: it returns a `WriteSet` in its effects, the skin (or
+A core reads synchronously and never writes. It returns a `WriteSet` in its effects; the skin (or
 the simulation) applies it, unsynced, and later reports `Synced`. What a turn stages is not visible
-to reads of that turn. `rocks_storage.py` is the RocksDB body; the simulated one
-loses what was not synced. Both read `log` by way of `body_references.py`.
+to reads in that turn. `disk/rocks_storage.py` implements the interface with RocksDB; the simulated
+store loses what was not synced. Both read `log` through `body_references.py`.
 
-Families (all keys and values are bytes; key layouts stand in `keys.py`):
+Families (all keys and values are bytes; for key layouts see `keys.py`):
 
 | family  | holds                                                                              |
 |---------|------------------------------------------------------------------------------------|
-| log     | every queue's entries: batches and control entries; read they are always whole     |
-| state   | what a queue knows of its log: `log_state.LogState`, epochs, producer windows      |
-| parked  | which batches wait, and until when, derived below the HW (Q12)                     |
-| cursor  | what subscriptions acknowledged, derived below the HW (Q12): `cursor_rows.py`      |
+| log     | every queue's entries: batches and control entries, always complete when read      |
+| state   | a queue's state of its log: `log_state.LogState`, epochs, producer windows         |
+| parked  | batches that wait and their due times, derived below the HW (Q12)                  |
+| cursor  | acknowledgements of subscriptions, derived below the HW (Q12): `cursor_rows.py`    |
 | index   | time and key index, derived below the HW (Q12)                                     |
-| compact | what is the latest of its key, derived below the HW (Q12): `compaction_rows.py`       |
+| compact | the latest message of each key, derived below the HW (Q12): `compaction_rows.py`   |
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Operation: TypeAlias = tuple[int, Family, bytes, bytes]
 
 
 class WriteSet:
-    """The writes of one turn, in order; applied all or none.
+    """The writes of one turn, in order, which are applied atomically.
 
-    A later operation on a key wins over an earlier one, as if they were applied one by one.
+    A later operation on a key overrides an earlier one, as if they were applied one by one.
     """
 
     __slots__ = ("operations", "size")
@@ -51,7 +51,7 @@ class WriteSet:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.size = 0
-        """Bytes of all keys and values: what counts against the unsynced bound."""
+        """Bytes of all keys and values, which count towards the bound on unsynced bytes."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -62,7 +62,7 @@ class WriteSet:
         self.size += len(key) + len(value)
 
     def delete(self, family: Family, key: bytes) -> None:
-        """Remove a key; nothing happens if it is not there."""
+        """Remove a key, if it exists."""
         self.operations.append((DELETE, family, key, b""))
         self.size += len(key)
 
@@ -74,23 +74,24 @@ class WriteSet:
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of the file system that the data folder is on."""
+    """Free and total bytes of the file system that contains the data folder."""
 
     free: int
-    """What this process may still take, less what it has yet to write of what it took already."""
+    """Bytes that this process may still use, less what it has yet to write of data taken already.
+    """
     total: int
 
 
 class Storage(Protocol):
-    """A broker's store. Cores call the reads alone; `write` and `sync` belong to the skin."""
+    """A broker's store. Cores only read; `write` and `sync` belong to the skin."""
 
     store_id: str
-    """Random, made with the data folder, registered at the name server (Q3)."""
+    """A random id, created with the data folder and registered at the name servers (Q3)."""
     suspect: bool
-    """Whether opening could not prove that all synced data is there (Q13)."""
+    """True if opening could not prove that all synced data is there (Q13)."""
 
     def get(self, family: Family, key: bytes) -> bytes | None:
-        """The value of a key, or None.
+        """Return the value of a key, or None.
 
         Raises:
             DataDamaged: the store cannot read it.
@@ -100,10 +101,10 @@ class Storage(Protocol):
     def scan(
         self, family: Family, start: bytes, end: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """(key, value) from `start` (inclusive) to `end` (exclusive), as of the first step.
+        """Yield (key, value) from `start` (inclusive) to `end` (exclusive), as of the first step.
 
-        `reverse` begins at the last key before `end`. Let go of an unfinished iterator: it pins
-        what it reads.
+        `reverse` begins at the last key before `end`. Release an unfinished iterator, because it
+        pins what it reads.
 
         Raises:
             DataDamaged: the store cannot read on. An iterator that ends without it is complete.
@@ -111,17 +112,17 @@ class Storage(Protocol):
         ...
 
     def write(self, writes: WriteSet) -> None:
-        """Apply all or none, visible at once, on disk only after a `sync` that begins later."""
+        """Apply all operations or none; visible at once, on disk only after a later `sync`."""
         ...
 
     def sync(self) -> None:
-        """Bring all that was written before this call to disk; called from the committer thread.
+        """Bring everything written before this call to disk; called from the committer's thread.
 
         Raises:
-            Exception: the disk refused. Never called again then: the process ends (Q14).
+            Exception: the disk refused. It is not called again, and the process ends (Q14).
         """
         ...
 
     def space(self) -> DiskSpace:
-        """Free and total bytes, read now (some microseconds)."""
+        """Return free and total bytes, read now (in some microseconds)."""
         ...

@@ -1,8 +1,9 @@
 """The most recent entries of all queues in memory, so that reads at the tail need no store.
 
-Bounded over all queues; the oldest go first, between turns only: what a turn appends can be read
-in that turn, though the store does not show it yet. Since entries go in the order in which they
-came, a queue's cached entries are always a gap-free piece that reaches to its end.
+The cache is bounded over all queues. The oldest entries are dropped, and only between turns, so
+that a turn can read what it appended although the store does not show it yet. Because entries are
+dropped in the order in which they were added, a queue's cached entries always form a gap-free range
+up to its end.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TypeAlias
 from logboom.nodes.log.keys import Position
 
 Tail: TypeAlias = dict[Position, tuple[bytes, Position]]
-"""Position → the entry that begins there, and the position behind it."""
+"""Position → the entry that begins there, and the position after it."""
 
 
 class TailCache:
-    """Counts what all tails hold, and lets the oldest go."""
+    """The size of all tails together, and the order in which entries are dropped."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -31,17 +32,17 @@ class TailCache:
         self.size += len(entry)
 
     def trim(self) -> None:
-        """Let go of the oldest; called between turns."""
+        """Drop the oldest entries; called between turns."""
         while self.size > self.max_bytes:
             tail, position, entry = self._order.popleft()
             self.size -= len(entry)
             held = tail.get(position)
-            # After a cut another entry may stand there: it has its own turn.
+            # After a truncation another entry may be there, which has a turn of its own.
             if held is not None and held[0] is entry:
                 del tail[position]
 
 
 def cut_tail(tail: Tail, end: Position) -> None:
-    """Forget what a log that now ends at `end` no longer holds."""
+    """Forget entries that a log which now ends at `end` no longer has."""
     for position in [position for position in tail if position >= end]:
         del tail[position]
