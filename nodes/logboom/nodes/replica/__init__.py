@@ -1,1 +1,1 @@
-"""Everything that a broker keeps for one queue: its log, its leadership, its cursors and parked entries."""
+"""The data that a broker keeps for one queue: log, leadership, cursors, parked entries, compaction."""

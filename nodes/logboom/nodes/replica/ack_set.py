@@ -1,7 +1,8 @@
-"""What a subscription has acknowledged of one queue: all below a floor, and bits above it.
+"""The acknowledgements of a subscription in one queue: a floor, and bits above it.
 
-The floor (Pulsar's mark-delete position) moves by itself as soon as nothing is missing before it.
-An ack costs some microseconds, however many holes there are (`logboom.nodes.replica.offset_set`).
+Everything below the floor (Pulsar's mark-delete position) is acknowledged. The floor advances as
+soon as there is no gap at it. An acknowledgement takes some microseconds, however many holes there
+are (see `offset_set`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _ALL: Final = (1 << BLOCK) - 1
 
 
 class AckSet:
-    """Acknowledged offsets of one subscription and queue."""
+    """The acknowledged offsets of one subscription and queue."""
 
     __slots__ = ("above", "floor")
 
@@ -23,13 +24,13 @@ class AckSet:
         self.floor = floor
         """Everything below is acknowledged; this offset is not."""
         self.above = OffsetSet()
-        """Acknowledged above the floor."""
+        """Offsets acknowledged above the floor."""
 
     def __contains__(self, offset: int) -> bool:
         return offset < self.floor or offset in self.above
 
     def add(self, start: int, stop: int) -> int:
-        """Acknowledge all from `start` to before `stop`; how many were not before."""
+        """Acknowledge `start` to before `stop`; return how many were not acknowledged before."""
         if stop <= self.floor:
             return 0
         if start <= self.floor:
@@ -37,7 +38,7 @@ class AckSet:
         return self.above.add(start, stop)
 
     def add_bits(self, start: int, bits: int) -> int:
-        """Acknowledge `start` + n for each bit n; how many were not before."""
+        """Acknowledge `start` + n for each bit n; return how many were not acknowledged before."""
         if start < self.floor:
             bits >>= self.floor - start
             start = self.floor
@@ -51,7 +52,7 @@ class AckSet:
         return added
 
     def raise_to(self, offset: int) -> int:
-        """Acknowledge everything below `offset`; how many were not before."""
+        """Acknowledge everything below `offset`; return how many were not acknowledged before."""
         if offset <= self.floor:
             return 0
         added = offset - self.floor - self.above.discard(self.floor, offset)
@@ -60,7 +61,7 @@ class AckSet:
         return added
 
     def _advance(self) -> None:
-        """Move the floor over what is acknowledged without a gap."""
+        """Advance the floor over acknowledged offsets without a gap."""
         blocks = self.above.blocks
         while (number := self.floor >> BLOCK_BITS) in blocks:
             at = self.floor & (BLOCK - 1)
@@ -72,7 +73,7 @@ class AckSet:
             self.floor += run
 
     def bits(self, start: int, stop: int) -> int:
-        """Which of `start` to before `stop` are acknowledged: bit n is `start` + n."""
+        """Return which of `start` to before `stop` are acknowledged: bit n is `start` + n."""
         below = max(0, min(stop, self.floor) - start)
         found = (1 << below) - 1
         if stop > self.floor and self.above.count:
@@ -80,36 +81,38 @@ class AckSet:
         return found
 
     def missing(self, start: int, stop: int) -> int:
-        """The opposite of `bits`."""
+        """Return the complement of `bits`."""
         if stop <= start:
             return 0
         return ~self.bits(start, stop) & ((1 << (stop - start)) - 1)
 
     def unacked(self, end: int) -> int:
-        """How many below `end` are not acknowledged."""
+        """Count the offsets below `end` that are not acknowledged."""
         return max(0, end - self.floor - self.above.count)
 
     def spans(self) -> Iterator[Span]:
-        """What is acknowledged above the floor, lowest first."""
+        """Yield the acknowledged spans above the floor, lowest first."""
         return self.above.spans()
 
     def cut(self, end: int) -> None:
-        """The log ends at `end` now: forget acknowledgements of what is gone."""
+        """Follow a truncation of the log to `end`: forget acknowledgements from there on."""
         self.floor = min(self.floor, end)
         for number in [n for n in self.above.blocks if n > end >> BLOCK_BITS]:
             self.above.count -= self.above.blocks.pop(number).bit_count()
         self.above.discard(end, (end | (BLOCK - 1)) + 1)
 
     def copy(self) -> AckSet:
-        """A set of its own."""
+        """Return an independent copy."""
         made = AckSet(self.floor)
         made.above = self.above.copy()
         return made
 
 
 def encode_block(bits: int) -> bytes:
-    """One block for the store: as bits, as runs, or as the runs that are missing, whichever is
-    shortest: first byte 0, 1 or 2; runs are (first u16, last u16), little endian."""
+    """Encode one block in the shortest form: as bits, as runs, or as the runs that are missing.
+
+    The first byte is 0, 1 or 2 accordingly; runs are (first u16, last u16), little endian.
+    """
     plain = b"\0" + bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     best = plain
     for letter, shown in ((b"\1", bits), (b"\2", bits ^ _ALL)):
@@ -121,10 +124,10 @@ def encode_block(bits: int) -> bytes:
 
 
 def decode_block(stored: bytes) -> int:
-    """The bits of a stored block.
+    """Decode the bits of a stored block.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     if not stored or stored[0] > 2:
         raise ValueError(f"a block of acknowledgements begins with {stored[:1]!r}")
@@ -145,7 +148,7 @@ def decode_block(stored: bytes) -> int:
 
 
 def _run_count(bits: int) -> int:
-    """How many runs of set bits there are."""
+    """Count the runs of set bits."""
     return (bits & ~(bits << 1)).bit_count()
 
 

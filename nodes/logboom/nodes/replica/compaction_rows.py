@@ -1,8 +1,8 @@
-"""The rows of family `compact`: what compaction knows of one queue.
+"""The rows of family `compact`: the results of one queue's compaction.
 
-Behind (topic id, queue):
+After (topic id, queue):
 
-| key           | value, behind a crc32c over key and value                                    |
+| key           | value, after a crc32c over key and value                                     |
 |---------------|------------------------------------------------------------------------------|
 | `c`           | the checkpoint: reach u64, offset of the next copy to fetch i64 (-1: none)    |
 | `k`, the key  | offset u64 of the latest message with this key, whole bytes and no hash       |
@@ -10,8 +10,9 @@ Behind (topic id, queue):
 | `n`, offset u64 | of a copy that begins there: messages u32, survivors when it was written u32 |
 | `m`, offset u64 | the copy itself: a batch, with checksums of its own and no other            |
 
-A *survivor* is a message that no later one with its key has superseded. Copies hold those that the
-log holds no longer. A row that does not hold is never believed: all is derived anew.
+A *survivor* is a message that no later message with its key has superseded. Copies hold survivors
+that the log no longer holds. A row whose checksum is wrong is not used: everything is derived
+again.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ Ids = tuple[int, int]
 
 
 class CopyInfo(NamedTuple):
-    """What is known of a copy beside its batch."""
+    """The message counts of a copy."""
 
     messages: int
-    """Messages, survivors or not."""
+    """Messages, whether they survive or not."""
     live: int
     """Survivors when it was written."""
 
 
 class CompactionCheckpoint(NamedTuple):
-    """How far a queue's compaction has come."""
+    """The progress of a queue's compaction."""
 
     reach: int
     """Everything before this offset is compacted."""
@@ -55,12 +56,12 @@ class CompactionCheckpoint(NamedTuple):
 
 
 def offset_key(ids: Ids, letter: bytes, offset: int) -> bytes:
-    """The key of a row that goes by an offset, or by the number of a block."""
+    """Build the key of a row by an offset, or by the number of a block."""
     return queue_key(*ids, letter + _OFFSET.pack(min(offset, _LAST)))
 
 
 def offset_of(key: bytes) -> int:
-    """The offset, or the number of the block, that ends a key."""
+    """Return the offset, or the number of the block, at the end of a key."""
     return int(_OFFSET.unpack(key[-_OFFSET.size :])[0])
 
 
@@ -69,10 +70,10 @@ def _sealed(key: bytes, value: bytes) -> bytes:
 
 
 def _opened(key: bytes, stored: bytes, size: int = -1) -> bytes:
-    """The value of a row.
+    """Return the value of a row.
 
     Raises:
-        DataDamaged: its checksum does not hold, or it has not `size` bytes.
+        DataDamaged: its checksum is wrong, or it has not `size` bytes.
     """
     value = stored[_CRC.size :]
     held = len(stored) > _CRC.size and _CRC.unpack_from(stored)[0] == crc32c(key + value)
@@ -82,7 +83,7 @@ def _opened(key: bytes, stored: bytes, size: int = -1) -> bytes:
 
 
 def checkpoint(storage: Storage, ids: Ids) -> CompactionCheckpoint | None:
-    """Where the compaction stands; None: there is none.
+    """Return the checkpoint of the compaction; None if there is none.
 
     Raises:
         DataDamaged: it cannot be read.
@@ -96,15 +97,14 @@ def checkpoint(storage: Storage, ids: Ids) -> CompactionCheckpoint | None:
 
 
 def put_checkpoint(writes: WriteSet, ids: Ids, at: CompactionCheckpoint) -> None:
-    """Stage where the compaction stands."""
+    """Stage the checkpoint."""
     key = queue_key(*ids, b"c")
     value = _CHECKPOINT.pack(at.reach, -1 if at.lacks is None else at.lacks)
     writes.put("compact", key, _sealed(key, value))
 
 
 class CompactionRows:
-    """The rows of one queue, as they are stored. Blocks that were read are remembered: make one
-    for each turn."""
+    """The stored rows of one queue. Blocks read are cached, so create an instance for each turn."""
 
     def __init__(self, storage: Storage, ids: Ids) -> None:
         self.storage = storage
@@ -113,7 +113,7 @@ class CompactionRows:
         """Number of a block → its survivors."""
 
     def block(self, number: int) -> int:
-        """The survivors of a block, as bits; the lowest is its first offset.
+        """Return the survivors of a block as bits; the lowest is its first offset.
 
         Raises:
             DataDamaged: the row cannot be read.
@@ -127,7 +127,7 @@ class CompactionRows:
         return known
 
     def bits(self, start: int, stop: int) -> int:
-        """Survivors from `start` to before `stop`: bit n is `start` + n.
+        """Return the survivors from `start` to before `stop`: bit n is `start` + n.
 
         Raises:
             DataDamaged: a row cannot be read.
@@ -139,7 +139,7 @@ class CompactionRows:
         return found
 
     def following(self, offset: int, stop: int) -> int | None:
-        """The first survivor from `offset` to before `stop`.
+        """Find the first survivor from `offset` to before `stop`.
 
         Raises:
             DataDamaged: a row cannot be read.
@@ -159,7 +159,7 @@ class CompactionRows:
         return found if found < stop else None
 
     def latest(self, key: bytes) -> int | None:
-        """Offset of the latest message with a key.
+        """Find the offset of the latest message with a key.
 
         Raises:
             DataDamaged: the row cannot be read.
@@ -171,7 +171,7 @@ class CompactionRows:
         return int(_OFFSET.unpack(_opened(place, stored, _OFFSET.size))[0])
 
     def copy_over(self, offset: int) -> tuple[int, CopyInfo] | None:
-        """Where the copy begins that holds an offset, and what is known of it; None: there is none.
+        """Find the copy that contains an offset: its start and its counts; None if there is none.
 
         Raises:
             DataDamaged: the row cannot be read.
@@ -185,7 +185,7 @@ class CompactionRows:
         return (base, copy) if offset < base + copy.messages else None
 
     def copied(self, base: int) -> bytes | None:
-        """The copy that begins at `base`, unchecked.
+        """Return the copy that begins at `base`, unchecked.
 
         Raises:
             DataDamaged: the store cannot read it.
@@ -194,10 +194,10 @@ class CompactionRows:
 
 
 def block_bits(key: bytes, stored: bytes) -> int:
-    """The survivors of a block, from its row.
+    """Decode the survivors of a block from its row.
 
     Raises:
-        DataDamaged: it does not hold.
+        DataDamaged: its checksum is wrong.
     """
     try:
         return decode_block(_opened(key, stored))
@@ -206,7 +206,7 @@ def block_bits(key: bytes, stored: bytes) -> int:
 
 
 def put_latest(writes: WriteSet, ids: Ids, key: bytes, offset: int | None) -> None:
-    """Stage where the latest message with a key is; None: there is none."""
+    """Stage the offset of the latest message with a key; None if there is none."""
     place = queue_key(*ids, b"k" + key)
     if offset is None:
         writes.delete("compact", place)
@@ -215,7 +215,7 @@ def put_latest(writes: WriteSet, ids: Ids, key: bytes, offset: int | None) -> No
 
 
 def put_block(writes: WriteSet, ids: Ids, number: int, bits: int) -> None:
-    """Stage the survivors of a block; none are no row."""
+    """Stage the survivors of a block; without any there is no row."""
     key = offset_key(ids, b"b", number)
     if bits:
         writes.put("compact", key, _sealed(key, encode_block(bits)))
@@ -231,6 +231,6 @@ def put_copy(writes: WriteSet, ids: Ids, base: int, copy: CopyInfo, batch: bytes
 
 
 def drop_copy(writes: WriteSet, ids: Ids, base: int) -> None:
-    """Stage the end of a copy."""
+    """Stage the removal of a copy."""
     writes.delete("compact", offset_key(ids, b"n", base))
     writes.delete("compact", offset_key(ids, b"m", base))

@@ -1,8 +1,8 @@
-"""What compaction knows of one queue: for a reader who wants the latest of each key and no more.
+"""The state of one queue's compaction, for readers that want only the latest message of each key.
 
-Every replica derives it by itself from what lies below the HW (Q12): which messages survive, and,
-of those that retention took out of the log, a copy. So whoever leads next has them as well. A
-replica whose log begins anew behind messages that others have copies of fetches these copies, and
+Every replica derives it from committed entries on its own (Q12): which messages survive, and copies
+of those that retention has removed from the log. The next leader therefore has them as well. A
+replica whose log starts again after messages that others have copies of fetches these copies, and
 does not join the ISR before it has them all.
 """
 
@@ -18,26 +18,28 @@ from logboom.wire.errors import DataDamaged
 
 
 class CompactionState:
-    """How far one queue's compaction has come."""
+    """The progress of one queue's compaction."""
 
     def __init__(self, topic_id: int, queue: int) -> None:
         self.ids = (topic_id, queue)
         self.on = False
-        """Whether the topic is compacted, as far as this broker knows."""
+        """True if the topic is compacted, as far as this broker knows."""
         self.reach = 0
-        """Everything before this offset is compacted: the horizon. Below the log's start, the
-        copies are being gone through again."""
+        """Everything before this offset is compacted: the horizon. While it is below the log's
+        start, the pass goes through the copies again."""
         self.lacks: int | None = None
         """Copies from this offset up to the log's start have yet to be fetched; None: none."""
         self.at: Position | None = None
-        """Where the entry begins that holds `reach`, once it was looked for."""
+        """Where the entry that contains `reach` begins, once it was searched for."""
         self.opened: tuple[int, Columns] | None = None
         """The batch that the last step did not finish, by its first offset."""
         self._staged: WriteSet | None = None
 
     def load(self, storage: Storage, log_start: int) -> None:
-        """Take up where the store says that it stands; if that cannot be read, go through
-        everything again: what is taken in twice changes nothing."""
+        """Resume at the stored checkpoint.
+
+        If it cannot be read, start from the beginning: processing a message twice changes nothing.
+        """
         try:
             found = compaction_rows.checkpoint(storage, self.ids)
         except DataDamaged:
@@ -47,18 +49,20 @@ class CompactionState:
             self.reach, self.lacks = found
 
     def horizon(self, log_start: int) -> int:
-        """Below it a reader sees survivors alone."""
+        """The offset below which a reader sees only survivors."""
         return max(self.reach, log_start) if self.on else 0
 
     # ── staging ─────────────────────────────────────────────────────────────────────────────────
 
     def may_stage(self, writes: WriteSet) -> bool:
-        """Whether nothing was staged in this turn: what was is not visible yet, and a second
-        change would undo the first."""
+        """Return True if nothing was staged in this turn.
+
+        What was staged is not visible yet, and a second change would undo the first.
+        """
         return self._staged is not writes
 
     def stage(self, writes: WriteSet) -> None:
-        """Stage where it stands, along with what changed."""
+        """Stage the checkpoint together with the changes."""
         self._staged = writes
         compaction_rows.put_checkpoint(
             writes, self.ids, CompactionCheckpoint(self.reach, self.lacks)
@@ -70,9 +74,9 @@ class CompactionState:
         writes.delete_range("compact", queue_key(*self.ids), queue_end(*self.ids))
 
     def begin(self, writes: WriteSet, log_start: int, *, leads: bool) -> None:
-        """The topic is compacted from now on, or its log begins anew.
+        """Begin to compact, because the topic is compacted from now on or its log starts again.
 
-        Who leads has what there is. Another may follow one that compacted for a while already.
+        A leader has everything there is. A follower may follow a leader that has compacted before.
         """
         self._wipe(writes)
         self.on, self.reach = True, log_start
@@ -80,26 +84,29 @@ class CompactionState:
         self.stage(writes)
 
     def end(self, writes: WriteSet) -> None:
-        """The topic is not compacted any more: what only the copies held is gone."""
+        """End compaction of the topic: messages that only the copies held are gone."""
         self._wipe(writes)
         self.on, self.reach, self.lacks = False, 0, None
 
     def reset(self, writes: WriteSet, log_start: int) -> None:
-        """The log begins anew at `log_start`."""
+        """Follow the log, which starts again at `log_start`."""
         if self.on:
             self.begin(writes, log_start, leads=False)
 
     def cut(self, end: Position, writes: WriteSet, storage: Storage, log_start: int) -> None:
-        """The log now ends at `end`. Below the HW only an unclean election or damage cuts."""
+        """Follow a truncation of the log to `end`.
+
+        Only an unclean election or damage truncates below the HW.
+        """
         self.at = self.opened = None
         if self.on and end.offset < self.reach:
             self.rebuild(writes, storage, log_start)
 
     def rebuild(self, writes: WriteSet, storage: Storage, log_start: int) -> None:
-        """Derive everything anew: from the copies, which no log holds, and then from the log.
+        """Derive everything again: first from the copies, then from the log, which lacks those.
 
         Raises:
-            DataDamaged: what survives of the copies cannot be read.
+            DataDamaged: the surviving part of the copies cannot be read.
         """
         if self.lacks is not None:
             self.begin(writes, log_start, leads=False)
@@ -123,7 +130,7 @@ class CompactionState:
         self.stage(writes)
 
     def settle(self, writes: WriteSet) -> None:
-        """What this replica holds is the queue now: it leads."""
+        """Declare the copies of this replica complete, because it leads."""
         if self.lacks is not None:
             self.lacks = None
             self.stage(writes)

@@ -1,4 +1,4 @@
-"""What one turn changes of a queue's compaction: gathered, seen by what follows, staged once."""
+"""The changes of one turn to a queue's compaction: gathered, visible to later reads, staged once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from logboom.wire.errors import DamagedBatch, DataDamaged
 from logboom.wire.head import Attribute
 
 MOST_THINNED: Final = 8
-"""Copies that one turn writes anew at most; the others shrink when they lose the next survivor."""
+"""Copies that one turn rewrites at most; others shrink when they lose their next survivor."""
 
 
 class CompactionUpdate(CompactionRows):
-    """The rows of one queue with the changes of this turn in them; `stage` writes these down."""
+    """The rows of one queue with this turn's changes in them; `stage` writes the changes."""
 
     def __init__(self, storage: Storage, ids: Ids) -> None:
         super().__init__(storage, ids)
@@ -26,9 +26,9 @@ class CompactionUpdate(CompactionRows):
         """Blocks."""
         self._latest: dict[bytes, int | None] = {}
         self._copies: dict[int, tuple[CopyInfo, bytes]] = {}
-        """Copies that are new, by where they begin."""
+        """New copies, by their first offsets."""
         self._thinner: set[int] = set()
-        """Where copies begin that lost survivors."""
+        """First offsets of copies that lost survivors."""
 
     def latest(self, key: bytes) -> int | None:
         """See `CompactionRows.latest`."""
@@ -42,7 +42,7 @@ class CompactionUpdate(CompactionRows):
         return super().copy_over(offset)
 
     def set_bits(self, start: int, bits: int, count: int) -> None:
-        """`start` + n survives, for each bit n of `count`."""
+        """Mark `start` + n as a survivor, for each bit n of `count`."""
         shift = 0
         for number, at, length in pieces(start, start + count):
             part = bits >> shift & ((1 << length) - 1)
@@ -52,7 +52,7 @@ class CompactionUpdate(CompactionRows):
                 self._changed.add(number)
 
     def clear(self, offset: int, log_start: int) -> None:
-        """A message survives no longer."""
+        """Note that a message no longer survives."""
         number = offset >> BLOCK_BITS
         self.blocks[number] = self.block(number) & ~(1 << (offset & (BLOCK - 1)))
         self._changed.add(number)
@@ -62,7 +62,7 @@ class CompactionUpdate(CompactionRows):
                 self._thinner.add(found[0])
 
     def enter(self, key: bytes, offset: int, log_start: int) -> bool:
-        """A message with this key: it supersedes an earlier one. False: a later one is known."""
+        """Enter a message that supersedes an earlier one with its key; False if a later is known."""
         known = self.latest(key)
         if known is not None:
             if known >= offset:
@@ -72,11 +72,11 @@ class CompactionUpdate(CompactionRows):
         return True
 
     def forget(self, key: bytes) -> None:
-        """No message with this key is left to be known."""
+        """Forget a key without any message left."""
         self._latest[key] = None
 
     def copy(self, base: int, head: BatchHead, batch: bytes) -> None:
-        """Keep the survivors of a batch beyond its time in the log."""
+        """Keep the survivors of a batch after its removal from the log."""
         live = self.bits(base, base + head.count)
         if live:
             copy = CopyInfo(head.count, live.bit_count())
@@ -84,7 +84,7 @@ class CompactionUpdate(CompactionRows):
             self._thinner.discard(base)
 
     def stage(self, writes: WriteSet) -> None:
-        """Stage all that changed.
+        """Stage all changes.
 
         Raises:
             DataDamaged: a copy cannot be read.
@@ -100,8 +100,7 @@ class CompactionUpdate(CompactionRows):
             compaction_rows.put_copy(writes, self.ids, base, copy, batch)
 
     def _thin(self, base: int, writes: WriteSet, *, may_write: bool) -> bool:
-        """A copy lost survivors: it goes with the last, and shrinks when it has lost half. Whether
-        it was written anew."""
+        """Drop a copy without survivors, or rewrite it once it has lost half; True if rewritten."""
         found = self.copy_over(base)
         if found is None:
             return False
@@ -121,10 +120,10 @@ class CompactionUpdate(CompactionRows):
 
 
 def copy_at(found: CompactionRows, base: int) -> tuple[bytes, BatchHead]:
-    """The copy that begins at `base`, checked.
+    """Return the copy that begins at `base`, checked.
 
     Raises:
-        DataDamaged: it is missing, or does not hold.
+        DataDamaged: it is missing or damaged.
     """
     batch = found.copied(base)
     if batch is None:
@@ -133,10 +132,10 @@ def copy_at(found: CompactionRows, base: int) -> tuple[bytes, BatchHead]:
 
 
 def check_copy(base: int, batch: bytes) -> BatchHead:
-    """The head of the copy that begins at `base`.
+    """Check the copy that begins at `base`, and return its head.
 
     Raises:
-        DataDamaged: it does not hold.
+        DataDamaged: it is damaged.
     """
     try:
         head = validate_batch(batch)
@@ -148,10 +147,10 @@ def check_copy(base: int, batch: bytes) -> BatchHead:
 
 
 def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:
-    """The batch without the bodies of what does not survive, once that is at least half of it.
+    """Return a batch without the bodies of superseded messages, if these are at least half of it.
 
-    Each message keeps its place and so its offset; those that are gone are empty, and whoever
-    reads the copy is told which these are.
+    Each message keeps its place and therefore its offset. Superseded ones are empty, and readers of
+    the copy are told which these are.
     """
     if live.bit_count() * 2 > head.count:
         return batch
@@ -167,7 +166,7 @@ def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:
             tags[place], headers[place] = whole.tag(place), whole.headers(place)
             times[place] = whole.timestamp_ms(place)
     except DamagedBatch:
-        # Stored as its producer sent it, with a body that does not hold together.
+        # Stored as its producer sent it, with a malformed body.
         return batch
     made = encode_batch(
         values,
@@ -176,7 +175,7 @@ def thinned(batch: bytes, head: BatchHead, live: int) -> bytes:
         headers if head.has(Attribute.HEADERS) else None,
         times if head.has(Attribute.TIMESTAMPS) else head.first_timestamp_ms,
         now_ms=head.first_timestamp_ms,
-        # What is empty costs next to nothing once it is compressed.
+        # Empty messages cost next to nothing when compressed.
         codec="lz4" if head.codec is Codec.NONE else head.codec.name.lower(),
     )
     return stamp(made, head.base_offset, head.leader_epoch, head.append_time_ms)

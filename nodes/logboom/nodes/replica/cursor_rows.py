@@ -1,14 +1,14 @@
-"""The rows of family `cursor`: what each subscription has acknowledged of a queue.
+"""The rows of family `cursor`: the acknowledgements of each subscription of a queue.
 
-Behind (topic id, queue):
+After (topic id, queue):
 
 | key                            | value                                                         |
 |--------------------------------|---------------------------------------------------------------|
 | `s`, number u32                | msgpack of `CursorRow`                                        |
 | `a`, number u32, block u64     | acknowledged in a block of 8,192 offsets (`ack_set`)          |
-| `n`, number u32, block u64     | msgpack: offset in the block → deliveries that came to nothing |
+| `n`, number u32, block u64     | msgpack: offset in the block → failed deliveries              |
 
-A number stands for a subscription's name in this queue and is never used twice.
+A number stands for a subscription's name in this queue and is never reused.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ Ids = tuple[int, int]
 
 
 class CursorRow(Struct, frozen=True, array_like=True):
-    """One subscription's head."""
+    """The head of one subscription."""
 
     name: str
     floor: int
     """Everything below is acknowledged."""
     whole_at: int
-    """Offset of the entry that last told all of it: the log is kept from here on."""
+    """Offset of the last entry that contained the whole cursor; retention keeps the log from here
+    on."""
 
 
 _row: Final = msgspec.msgpack.Decoder(CursorRow).decode
@@ -55,7 +56,7 @@ def put_head(writes: WriteSet, ids: Ids, number: int, row: CursorRow) -> None:
 
 
 def put_block(writes: WriteSet, ids: Ids, number: int, block: int, bits: int) -> None:
-    """Stage one block of acknowledgements; none is removed."""
+    """Stage one block of acknowledgements; an empty one is removed."""
     key = queue_key(*ids, b"a" + _BLOCK.pack(number, block))
     if bits:
         writes.put("cursor", key, encode_block(bits))
@@ -64,7 +65,7 @@ def put_block(writes: WriteSet, ids: Ids, number: int, block: int, bits: int) ->
 
 
 def put_counts(writes: WriteSet, ids: Ids, number: int, block: int, counts: dict[int, int]) -> None:
-    """Stage the counts of one block, by offset; none are removed."""
+    """Stage the counts of one block, by offset; an empty one is removed."""
     key = queue_key(*ids, b"n" + _BLOCK.pack(number, block))
     if counts:
         within = {offset & (BLOCK - 1): count for offset, count in counts.items()}
@@ -82,7 +83,7 @@ def remove_blocks(writes: WriteSet, ids: Ids, number: int) -> None:
 
 
 def remove_blocks_below(writes: WriteSet, ids: Ids, number: int, before: int, block: int) -> None:
-    """Stage the removal of blocks from `before` on that lie whole below `block`."""
+    """Stage the removal of blocks from `before` on that are completely below `block`."""
     for letter in (b"a", b"n"):
         low = queue_key(*ids, letter + _BLOCK.pack(number, before))
         high = queue_key(*ids, letter + _BLOCK.pack(number, block))
@@ -95,7 +96,7 @@ def remove_head(writes: WriteSet, ids: Ids, number: int) -> None:
 
 
 def heads(storage: Storage, ids: Ids) -> Iterator[tuple[int, CursorRow]]:
-    """(number, head) of all subscriptions.
+    """Yield (number, head) of all subscriptions.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -108,7 +109,7 @@ def heads(storage: Storage, ids: Ids) -> Iterator[tuple[int, CursorRow]]:
 
 
 def blocks(storage: Storage, ids: Ids, number: int) -> Iterator[tuple[int, int]]:
-    """(block, bits) of a subscription.
+    """Yield (block, bits) of a subscription.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -121,7 +122,7 @@ def blocks(storage: Storage, ids: Ids, number: int) -> Iterator[tuple[int, int]]
 
 
 def counts(storage: Storage, ids: Ids, number: int) -> dict[int, int]:
-    """Offset → deliveries that came to nothing.
+    """Return offset → failed deliveries.
 
     Raises:
         DataDamaged: the store cannot be read.

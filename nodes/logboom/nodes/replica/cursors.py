@@ -1,9 +1,8 @@
-"""The cursors of one queue's subscriptions: derived from entries below the HW, alike on every
-replica (Q12).
+"""The cursors of one queue's subscriptions, derived from committed entries alike everywhere (Q12).
 
-An append only notes a CURSOR_DELTA entry; `apply` takes in what lies below the HW, into memory and
-into the rows of family `cursor`, in the same write as the position that it came to. Deltas may be
-applied twice (after damage the same entries come again): the outcome is the same.
+An append only notes a CURSOR_DELTA entry. `apply` applies committed entries to memory and to the
+rows of family `cursor`, in the same write as the position that it has reached. Deltas are
+idempotent, because after damage the same entries are fetched again.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from logboom.wire.head import BatchHead, ControlKind
 
 
 class Cursor:
-    """One subscription: what is acknowledged, and what came to nothing."""
+    """One subscription: its acknowledgements and its counts of failed deliveries."""
 
     __slots__ = ("acks", "blocks", "name", "number", "whole_at")
 
@@ -32,21 +31,21 @@ class Cursor:
         self.number = number
         self.acks = AckSet()
         self.blocks: dict[int, dict[int, int]] = {}
-        """Block → offset → deliveries that came to nothing, of what is not acknowledged."""
+        """Block → offset → failed deliveries of messages that are not acknowledged."""
         self.whole_at = 0
-        """Offset of the entry that last told all of it."""
+        """Offset of the last entry that contained the whole cursor."""
 
     @property
     def counts(self) -> dict[int, int]:
-        """Offset → deliveries that came to nothing."""
+        """Offset → failed deliveries."""
         return {offset: n for block in self.blocks.values() for offset, n in block.items()}
 
     def whole(self) -> CursorDelta:
-        """All of it, as one delta."""
+        """Return the whole cursor as one delta."""
         return whole_delta(self.name, self.acks, self.counts)
 
     def take(self, delta: CursorDelta) -> None:
-        """Take in what a delta says in addition."""
+        """Apply a delta."""
         if delta.floor > self.acks.floor:
             self.acks.raise_to(delta.floor)
             self.forget(lambda offset: offset < delta.floor)
@@ -60,7 +59,7 @@ class Cursor:
                 self.blocks.setdefault(offset >> BLOCK_BITS, {})[offset] = count
 
     def forget(self, gone: Callable[[int], bool]) -> None:
-        """Drop the counts of offsets that are gone."""
+        """Drop the counts of acknowledged offsets."""
         kept = {
             number: {offset: n for offset, n in block.items() if not gone(offset)}
             for number, block in self.blocks.items()
@@ -69,7 +68,7 @@ class Cursor:
 
 
 def whole_delta(name: str, acks: AckSet, counts: dict[int, int]) -> CursorDelta:
-    """The delta that says all of a cursor."""
+    """Build the delta that contains a whole cursor."""
     spans = pack_spans(acks.spans(), acks.floor)
     return CursorDelta(name, "whole", acks.floor, spans, pack_counts(counts))
 
@@ -89,7 +88,7 @@ class QueueCursors:
         self._noted: deque[_CursorEntry] = deque()
 
     def load(self, storage: Storage) -> None:
-        """Take up what the store holds.
+        """Load what the store holds.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -109,22 +108,22 @@ class QueueCursors:
 
     @property
     def behind(self) -> bool:
-        """Whether anything is noted that is not applied."""
+        """True if noted entries wait to be applied."""
         return bool(self._noted)
 
     # ── from the log ────────────────────────────────────────────────────────────────────────────
 
     def note(self, head: BatchHead, entry: bytes, at: Position) -> None:
-        """An entry was appended at `at`; in log order.
+        """Note an entry appended at `at`; calls are in log order.
 
         Raises:
-            DamagedBatch: its body is none of its kind.
+            DamagedBatch: its body is malformed.
         """
         if head.is_control and head.kind == ControlKind.CURSOR_DELTA:
             self._noted.append(_CursorEntry(at, decode_deltas(control_body(entry, head))))
 
     def apply(self, reach: Position, writes: WriteSet) -> bool:
-        """Take in the noted entries below `reach`, and stage the rows; whether there were any."""
+        """Apply the noted entries below `reach`, and stage the rows; return True if there were any."""
         changes: dict[str, _CursorChange] = {}
         applied = False
         while self._noted and self._noted[0].at < reach:
@@ -150,7 +149,7 @@ class QueueCursors:
             return
         if cursor is None:
             if delta.change == "acked":
-                return  # its subscription was ended before
+                return  # Its subscription had ended before.
             cursor = self.cursors[name] = Cursor(name, self._next_number)
             self._next_number += 1
         change = changes.setdefault(name, _CursorChange(cursor.acks.floor))
@@ -183,7 +182,7 @@ class QueueCursors:
         del self.cursors[cursor.name]
 
     def rewrite(self, writes: WriteSet) -> None:
-        """Stage all rows anew."""
+        """Stage all rows again."""
         writes.delete_range("cursor", queue_key(*self.ids), queue_end(*self.ids))
         for cursor in self.cursors.values():
             change = _CursorChange(cursor.acks.floor)
@@ -194,10 +193,11 @@ class QueueCursors:
     # ── the log changes ─────────────────────────────────────────────────────────────────────────
 
     def cut(self, end: Position, writes: WriteSet, *, below_hw: bool) -> None:
-        """The log now ends at `end`.
+        """Follow a truncation of the log to `end`.
 
-        Below the HW only an unclean election or damage cuts: then acknowledgements of what is gone
-        are gone too, or other messages that take these offsets would pass for acknowledged.
+        Only an unclean election or damage truncates below the HW. Acknowledgements of lost messages
+        are then lost too; otherwise other messages that get these offsets would count as
+        acknowledged.
         """
         while self._noted and self._noted[-1].at >= end:
             self._noted.pop()
@@ -210,25 +210,25 @@ class QueueCursors:
         self.rewrite(writes)
 
     def reset(self, writes: WriteSet) -> None:
-        """The log begins anew: the cursors stand in it, and come again."""
+        """Forget everything: the log starts again, and its entries restore the cursors."""
         writes.delete_range("cursor", queue_key(*self.ids), queue_end(*self.ids))
         self.cursors.clear()
         self._noted.clear()
 
     def limit(self, applied: Position) -> int:
-        """Offset that retention must not pass: the log tells every cursor from its start on."""
+        """Return the offset that retention must not pass: the log contains every cursor from there."""
         oldest = (cursor.whole_at for cursor in self.cursors.values())
         return min(applied.offset, min(oldest, default=applied.offset))
 
 
 class _CursorChange:
-    """What an apply changed of one subscription."""
+    """The changes of one subscription in an apply."""
 
     __slots__ = ("before", "blocks", "counted")
 
     def __init__(self, floor: int) -> None:
         self.before = floor
-        """The floor before."""
+        """The floor before the changes."""
         self.blocks: set[int] = set()
         self.counted: set[int] = set()
 

@@ -1,6 +1,6 @@
-"""The rows of family `parked` about batches that wait for the decision on a transaction.
+"""The rows of family `parked` for batches that wait for the decision on a transaction.
 
-Behind (topic id, queue):
+After (topic id, queue):
 
 | key                              | value                                                         |
 |----------------------------------|---------------------------------------------------------------|
@@ -11,14 +11,15 @@ Behind (topic id, queue):
 | `x`, application id              | the greatest sequence that was committed here i64, and the    |
 |                                  | last attempts that were aborted, each sequence i64, attempt i64 |
 | `n`                              | how many batches wait for a decision u64; number of the last  |
-|                                  | decision carried out u64; of one that is not yet done its     |
-|                                  | number u64, the place of its entry (u64, u32), and the places |
-|                                  | still to be released (u64, u32)                               |
+|                                  | decision executed u64; of one that is not yet complete its    |
+|                                  | number u64, the position of its entry (u64, u32), and the     |
+|                                  | positions still to be released (u64, u32)                     |
 
 Sequences and attempts in keys are shifted so that byte order is their order. Whose: sequence i64,
-attempt i64, messages u32, application id. `x` only spares the way of what can never be committed:
-the name servers refuse it in any case, and what was parked then ends as an orphan. So it need not
-outlive a log that begins anew, nor need `n`: to carry a decision out again does nothing.
+attempt i64, messages u32, application id. `x` only saves work on batches that can never be
+committed: the name servers refuse them in any case, and what was parked then ends as an orphan.
+Neither `x` nor `n` therefore has to survive a log that starts again: executing a decision twice
+does nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from logboom.nodes.log.storage import Storage, WriteSet
 from logboom.wire.transactions import HALF, DecidedBody, TransactionId
 
 ABORTED_KEPT: Final = 16
-"""Aborted attempts remembered of an application."""
+"""Aborted attempts remembered per application."""
 
 Ids: TypeAlias = tuple[int, int]
 """(topic id, queue)."""
@@ -49,46 +50,46 @@ _PAIR: Final = struct.Struct(">qq")
 _PREFIX: Final = 9
 """Bytes of topic id, queue and letter."""
 _BEHIND: Final = Position((1 << 64) - 1, LAST_SIDE)
-"""Behind every place of a log."""
+"""Greater than every position of a log."""
 
 
 class DecisionWait(NamedTuple):
-    """Whose decision a parked batch waits for."""
+    """The decision that a parked batch waits for."""
 
     transaction: TransactionId
     messages: int
-    """In the batch."""
+    """Messages in the batch."""
 
     @property
     def is_half(self) -> bool:
-        """Whether it is a half message."""
+        """True if it is a half message."""
         return self.transaction.sequence == HALF
 
 
 class OpenRelease(NamedTuple):
-    """A release that has begun below the HW and is not complete there."""
+    """A release whose DECIDED entry is committed, but not all of its batches."""
 
     number: int
-    """Of the decision."""
+    """Number of the decision."""
     at: Position
-    """Where its DECIDED entry stands: readers see nothing behind."""
+    """Position of its DECIDED entry, past which readers see nothing."""
     left: tuple[Position, ...]
-    """What is still to be released, in this order."""
+    """Batches still to be released, in this order."""
 
 
 class DecisionProgress(NamedTuple):
-    """How far a queue has come with decisions, below the HW."""
+    """The progress of a queue with decisions, up to the HW."""
 
     undecided: int = 0
-    """Batches that wait for one."""
+    """Batches that wait for a decision."""
     done: int = 0
-    """Number of the last one carried out."""
+    """Number of the last decision that was executed."""
     release: OpenRelease | None = None
-    """One that is not yet done."""
+    """The release that is not yet complete."""
 
 
 class ClosedSequences(NamedTuple):
-    """What a queue knows of an application's past."""
+    """A queue's record of an application's ended transactions."""
 
     committed: int = -1
     """The greatest sequence committed here."""
@@ -100,13 +101,13 @@ class ClosedSequences(NamedTuple):
 
 
 def pack_waits(waits: DecisionWait) -> bytes:
-    """The stored form."""
+    """Encode a wait."""
     whose = waits.transaction
     return _WAITS.pack(whose.sequence, whose.attempt, waits.messages) + whose.app_id.encode()
 
 
 def unpack_waits(stored: bytes) -> DecisionWait:
-    """As `pack_waits` made it."""
+    """Decode a wait."""
     sequence, attempt, messages = _WAITS.unpack_from(stored)
     app_id = stored[_WAITS.size :].decode()
     return DecisionWait(TransactionId(app_id, sequence, attempt), messages)
@@ -136,14 +137,15 @@ def put_waiting(
 def remove_waiting(
     writes: WriteSet, ids: Ids, at: Position, parked_ms: int, waits: DecisionWait
 ) -> None:
-    """Stage that it waits no longer."""
+    """Stage that it no longer waits."""
     writes.delete("parked", _mine_key(ids, waits.transaction, at))
     writes.delete("parked", _age_key(ids, waits.is_half, parked_ms, at))
 
 
 def ended_by(storage: Storage, ids: Ids, decided: DecidedBody) -> Iterator[Position]:
-    """Where batches wait that a decision ends, by release or by drop: of a commit all of this
-    sequence and of those before, of an abort those of one attempt.
+    """Yield the positions of batches that a decision ends, by release or by drop.
+
+    A commit ends all of its sequence and of those before; an abort ends those of one attempt.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -164,7 +166,7 @@ def ended_by(storage: Storage, ids: Ids, decided: DecidedBody) -> Iterator[Posit
 def waiting_for(
     storage: Storage, ids: Ids, app_id: str, since: tuple[int, int] | None = None
 ) -> Iterator[Position]:
-    """Where batches of one application or producer group wait, from a sequence and attempt on.
+    """Yield the positions of one application's or producer group's batches, from a sequence on.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -180,7 +182,7 @@ def waiting_for(
 def by_age(
     storage: Storage, ids: Ids, *, half: bool, since_ms: int = 0, until_ms: int
 ) -> Iterator[tuple[int, Position, DecisionWait]]:
-    """(when it was parked, where, whose) of what was parked in a time, oldest first.
+    """Yield (time, position, wait) of batches parked within a period, oldest first.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -196,7 +198,7 @@ def by_age(
 
 
 def progress(storage: Storage, ids: Ids) -> DecisionProgress:
-    """How far a queue has come.
+    """Return a queue's progress with decisions.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -214,7 +216,7 @@ def progress(storage: Storage, ids: Ids) -> DecisionProgress:
 
 
 def put_progress(writes: WriteSet, ids: Ids, reached: DecisionProgress) -> None:
-    """Stage how far a queue has come."""
+    """Stage a queue's progress with decisions."""
     packed = _NUMBERS.pack(reached.undecided, reached.done)
     if reached.release is not None:
         packed += _OPEN.pack(reached.release.number, *reached.release.at)
@@ -223,7 +225,7 @@ def put_progress(writes: WriteSet, ids: Ids, reached: DecisionProgress) -> None:
 
 
 def closed(storage: Storage, ids: Ids, app_id: str) -> ClosedSequences:
-    """What a queue knows of an application's past.
+    """Return a queue's record of an application.
 
     Raises:
         DataDamaged: the store cannot be read.
@@ -236,7 +238,7 @@ def closed(storage: Storage, ids: Ids, app_id: str) -> ClosedSequences:
 
 
 def put_closed(writes: WriteSet, ids: Ids, before: ClosedSequences, decided: DecidedBody) -> None:
-    """Stage what a decision adds to an application's past."""
+    """Stage what a decision adds to the record of an application."""
     committed, aborted = before.committed, list(before.aborted)
     attempt = (decided.sequence, decided.attempt)
     if decided.commit:

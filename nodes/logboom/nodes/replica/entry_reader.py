@@ -1,7 +1,8 @@
-"""Read whole entries of a queue: from memory at its tail, from the store behind it.
+"""The reader of a queue's entries: from memory at the tail, from the store before it.
 
-What comes from the store is checked, checksum and contiguity, before it goes anywhere: a damaged
-entry is never served (Q14). What lies in memory was checked when it came.
+Entries from the store are checked, for checksum and contiguity, before they are passed on, so that
+a damaged entry is never served (see docs/SAFETY.md, Q14). Entries in memory were checked when they
+arrived.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from logboom.wire.messages import Pull
 
 
 class DamagedEntry(DataDamaged):
-    """An entry that cannot be served; `position` is where it stands or should stand."""
+    """An entry that cannot be served; `position` is where it is or should be."""
 
     def __init__(self, text: str, position: Position) -> None:
         super().__init__(text)
@@ -31,7 +32,7 @@ class DamagedEntry(DataDamaged):
 
 
 class ReadResult(NamedTuple):
-    """What a pull gets."""
+    """The answer to a pull."""
 
     batches: list[Frame]
     next_offset: int
@@ -41,13 +42,13 @@ class ReadResult(NamedTuple):
 def entries(
     replica: Replica, storage: Storage, begin: Position, limit: Position
 ) -> Iterator[tuple[bytes, Position]]:
-    """(entry, position behind it) from the one that begins at `begin`, while behind ≤ `limit`.
+    """Yield (entry, position after it) from the entry that begins at `begin`, up to `limit`.
 
-    `limit` is the HW or the end: a position where an entry ends. Ends early where the store does
-    not yet show what was staged; ask again next turn.
+    `limit` is the HW or the end: a position at which an entry ends. The iterator ends early where
+    the store does not show staged entries yet; ask again in the next turn.
 
     Raises:
-        Damaged: an entry is missing or does not hold.
+        DamagedEntry: an entry is missing or damaged.
     """
     tail = replica.tail
     held = tail.get(begin)
@@ -67,7 +68,7 @@ def entries(
 def read_stored_entries(
     replica: Replica, storage: Storage, begin: Position, limit: Position
 ) -> Generator[tuple[bytes, Position], None, Position]:
-    """The same from the store alone, up to what it shows; returns where it came to."""
+    """Yield the same from the store alone, up to what it shows; return the position reached."""
     at = begin
     first, last = log_key(*replica.key, *begin), log_key(*replica.key, *limit)
     try:
@@ -92,15 +93,15 @@ def read_stored_entries(
 
 
 def find_batch_start(replica: Replica, storage: Storage, offset: int) -> Position:
-    """Where the batch that holds `offset` begins; `offset` lies below the HW.
+    """Find where the batch that contains `offset` begins; `offset` is below the HW.
 
     Raises:
-        Damaged: there is none.
+        DamagedEntry: there is none.
     """
     whole = Position(offset, 0)
     held = replica.tail.get(whole)
-    # What stands there may be parked, with more than one answer's worth behind it (in memory it
-    # cannot be passed over at once): then the store knows where the batch is.
+    # The entries there may be parked, and more than one answer's worth of them (in memory they
+    # cannot be skipped at once). Then the store knows where the batch is.
     if held is not None and held[1].offset > offset:
         return whole
     if offset >= replica.written.offset:
@@ -119,8 +120,10 @@ def find_batch_start(replica: Replica, storage: Storage, offset: int) -> Positio
 
 
 def _staged(replica: Replica, offset: int) -> Position:
-    """The same where the store does not show it yet: a follower may be told of an entry and, at once,
-    that the HW is behind it."""
+    """Find the same in memory, where the store does not show it yet.
+
+    A follower may learn of an entry and at once that the HW is past it.
+    """
     at = replica.written
     while (held := replica.tail.get(at)) is not None and held[1].offset <= offset:
         at = held[1]
@@ -128,10 +131,10 @@ def _staged(replica: Replica, offset: int) -> Position:
 
 
 def _gallop(replica: Replica, storage: Storage, offset: int) -> Position:
-    """The same where the entry itself cannot be read: from an entry before it that can, forward.
+    """Find the same if the entry itself cannot be read: go forward from a readable one before it.
 
     Raises:
-        Damaged: there is none; its position is where the whole part of the log ends.
+        DamagedEntry: there is none; its position is where the intact part of the log ends.
     """
     start = Position(replica.start)
     reach = 1
@@ -149,8 +152,7 @@ def _gallop(replica: Replica, storage: Storage, offset: int) -> Position:
 
 
 def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) -> Position | None:
-    """Where the first entry at or behind `low` begins, if it can be read and lies before
-    `offset`."""
+    """Return where the first entry at or after `low` begins, if it is readable and before `offset`."""
     first, last = log_key(*replica.key, *low), log_key(*replica.key, offset)
     try:
         return next((position_of(key) for key, _ in storage.scan("log", first, last)), None)
@@ -159,7 +161,7 @@ def _first_from(replica: Replica, storage: Storage, low: Position, offset: int) 
 
 
 def readable_end(replica: Replica, message: Pull) -> Position:
-    """How far a reader sees."""
+    """Return the position up to which a reader sees."""
     return replica.hw if message.uncommitted else replica.readable
 
 
@@ -171,14 +173,14 @@ def read_batches(
     max_messages: int,
     limit: Position | None = None,
 ) -> ReadResult:
-    """Whole batches from the one that holds `offset` up to `limit`; at least one, unless all that is
-    there was lost.
+    """Read whole batches from the one that contains `offset` up to `limit`.
 
-    `offset` lies from the log's start to below the limit, which is one of `readable_end`; None: of whom
-    asks for nothing special. Control entries are left out.
+    At least one is returned, unless all messages there were lost. `offset` is between the log's
+    start and the limit, which `readable_end` gives; None means a reader without special requests.
+    Control entries are left out.
 
     Raises:
-        Damaged: the first batch cannot be served.
+        DamagedEntry: the first batch cannot be served.
     """
     batches: list[Frame] = []
     size = messages = passed = 0
@@ -194,7 +196,7 @@ def read_batches(
             else:
                 passed += len(entry)
             at = after
-            # Behind a batch may stand a million parked ones: the next pull begins behind them.
+            # A million parked batches may follow a batch: the next pull begins after them.
             if max(size, passed) >= max_bytes or 0 < max_messages <= messages:
                 break
     except DamagedEntry:
@@ -204,7 +206,7 @@ def read_batches(
 
 
 class FilteredRead:
-    """What a filtered scan came to in one turn."""
+    """The result of one turn of a filtered scan."""
 
     __slots__ = (
         "batches",
@@ -219,21 +221,22 @@ class FilteredRead:
 
     def __init__(self, offset: int) -> None:
         self.batches: list[Frame] = []
-        """Those that may hold a match."""
+        """Batches that may hold a match."""
         self.matches: list[bytes] = []
-        """Which messages of the first of them match, as in `Pulled`; the others were not judged."""
+        """The matching messages of the first batch, as in `Pulled`; the others were not evaluated.
+        """
         self.next_offset = offset
-        """Everything before is in `batches` or does not match."""
+        """Everything before this is in `batches` or does not match."""
         self.messages = 0
-        """Messages in `batches` that match, as far as is known."""
+        """Matching messages in `batches`, as far as is known."""
         self.size = 0
         """Bytes of `batches`."""
         self.passed = 0
-        """Bytes of batches that hold no match."""
+        """Bytes of batches without a match."""
         self.opened = 0
-        """Batches whose messages were judged."""
+        """Batches whose messages were evaluated."""
         self.unseen = 0
-        """Batches that a budget, or their size, left to the reader to judge."""
+        """Batches that a budget, or their size, left to the reader to evaluate."""
 
 
 def filter_batches(
@@ -244,10 +247,10 @@ def filter_batches(
     budget: ScanBudget,
     most_bytes: int,
 ) -> FilteredRead:
-    """The same through a sieve, from `message.offset`: as far as the budget and `most_bytes` go.
+    """Read through a filter from `message.offset`, as far as the budget and `most_bytes` allow.
 
     Raises:
-        Damaged: the first batch cannot be served.
+        DamagedEntry: the first batch cannot be served.
     """
     found = FilteredRead(message.offset)
     skipped = 0
@@ -279,7 +282,7 @@ def filter_batches(
 
 
 def _through(entry: bytes, sieve: PullFilter, budget: ScanBudget, found: FilteredRead) -> bool:
-    """Put one batch where it belongs; False if the scan has to end here."""
+    """Add one batch to the result; False if the scan has to end here."""
     head = peek(entry)
     if not sieve.may_match(head):
         found.passed += len(entry)
@@ -303,5 +306,5 @@ def _through(entry: bytes, sieve: PullFilter, budget: ScanBudget, found: Filtere
         return True
     found.unseen += judged
     found.next_offset = head.next_offset
-    # What follows could be judged, but `matches` would not say of which batch it speaks.
+    # The next batch could be evaluated, but `matches` does not name the batch it belongs to.
     return not judged

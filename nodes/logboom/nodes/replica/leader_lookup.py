@@ -1,4 +1,4 @@
-"""Whom a request to a queue's leader is about."""
+"""The lookup of the replica that a request to a queue's leader names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class QueueRequest(Protocol):
 def find_led_replica(
     queues: ReplicaTable, routes: Routes, me: str, message: QueueRequest
 ) -> tuple[Replica, Leadership]:
-    """The replica that a request names, which this broker must lead.
+    """Find the replica that a request names, which this broker must lead.
 
     Raises:
-        NotLeader: it does not.
-        Unavailable: this broker knows no metadata yet.
-        UnknownResource: the topic is gone.
+        NotLeader: it does not lead the queue.
+        Unavailable: this broker has no metadata yet.
+        UnknownResource: the topic was deleted.
     """
     replica = queues.by_name.get((message.topic, message.queue))
     leading = replica.leading if replica is not None else None

@@ -1,7 +1,7 @@
-"""What a leader knows of one queue's followers, and what follows for the high watermark.
+"""A leader's view of one queue's followers, and the high watermark that results from it.
 
-HW = min over the ISR's synced positions, the leader's own among them (Q1). A follower that the
-leader asked to add counts from the asking on (Q6). The HW stands still while the committed ISR is
+HW = min over the ISR's synced positions, the leader's own included (Q1). A follower that the leader
+has asked to add counts from the request on (Q6). The HW does not advance while the committed ISR is
 below min(min_in_sync, replicas) (Q7). A follower's position counts only once it was compared in
 this epoch (Q4).
 """
@@ -18,18 +18,18 @@ from logboom.wire.base import WireMessage
 from logboom.wire.view import QueueView, TopicConfig
 
 REFUSED_PAUSE: Final = 0.5
-"""Seconds before a refused wish to add a follower is repeated."""
+"""Seconds before a refused request to add a follower is repeated."""
 JOIN_SHARE: Final = 0.5
-"""Of the time without being caught up after which a member leaves: who is further behind does not
-join, or it would have to leave again at once."""
+"""Fraction of the period without being caught up after which a member leaves. A follower that is
+further behind does not join, because it would have to leave again at once."""
 MARK_EVERY: Final = 0.1
-"""Seconds between two notes of our end, against which a follower that is behind is held."""
+"""Seconds between two marks of our end, by which the lag of a follower is measured."""
 MOST_MARKS: Final = 32
-"""Such notes of one follower; older ones are thinned out."""
+"""Maximum number of marks per follower; older ones are thinned out."""
 
 
 class FollowerProgress:
-    """One follower, as this leader's epoch has seen it."""
+    """One follower, as seen in this leader's epoch."""
 
     __slots__ = (
         "caught_up_at",
@@ -43,19 +43,20 @@ class FollowerProgress:
 
     def __init__(self, now: float) -> None:
         self.position: Position | None = None
-        """On its disk, compared with our log; None: not yet heard in this epoch."""
+        """On its disk, and compared with our log; None: not yet heard in this epoch."""
         self.instance_epoch = 0
         self.caught_up_at = now
-        """It has everything that we had then; a new leader grants everybody a full period."""
+        """Time at which our end was what the follower has now; a new leader grants everybody a full
+        period."""
         self.marks: list[tuple[float, Position]] = []
-        """While it is behind: (when, our end then), oldest first, of moments at which it asked."""
+        """While it is behind: (time, our end then), oldest first, at which it asked."""
         self.seen_at = now
         self.pause_until = 0.0
         self.lacks = False
-        """It has yet to fetch copies of what compaction keeps."""
+        """True if it has yet to fetch copies that compaction keeps."""
 
     def mark(self, position: Position, end: Position, now: float) -> None:
-        """It has everything before `position` now; our log ends at `end`."""
+        """Note that it has everything before `position`, while our log ends at `end`."""
         marks = self.marks
         reached = 0
         for at, ended in marks:
@@ -74,13 +75,13 @@ class FollowerProgress:
             marks.append((now, end))
 
     def forgive(self, now: float, away: float) -> None:
-        """The leader's loop was away for so many seconds, and heard nobody."""
+        """Exclude the seconds for which the leader's loop was stalled and heard nobody."""
         self.caught_up_at = min(now, self.caught_up_at + away)
         self.marks = [(min(now, at + away), end) for at, end in self.marks]
 
 
 class PendingIsrChange:
-    """An ISR change under way: until its outcome is known the added ones count (Q6)."""
+    """An ISR change in flight: until its outcome is known, the added replicas count (Q6)."""
 
     __slots__ = ("added", "resolved_at", "version")
 
@@ -89,23 +90,23 @@ class PendingIsrChange:
         self.version = version
         """Queue version that the change compares."""
         self.resolved_at: int | None = None
-        """Metadata version of the answer: a view that new tells the outcome."""
+        """Metadata version of the answer: a view as recent as that shows the outcome."""
 
 
 class PendingProduce(NamedTuple):
-    """A producer that waits for its batch to be as safe as it asked."""
+    """A producer that waits until its batch is as safe as requested."""
 
     after: Position
-    """Answered once the HW (acks=all) or the synced end (acks=leader) is here."""
+    """The request is answered once the HW (acks=all) or the synced end (acks=leader) is here."""
     address: PeerAddress
     number: int
     base_offset: int
     append_time_ms: int
     deadline: float
     side: int = -1
-    """Of a parked batch; -1: it is not parked."""
+    """Side of a parked batch; -1 if it is not parked."""
     reply: WireMessage | None = None
-    """What is answered instead of Produced."""
+    """The answer in place of Produced."""
 
 
 class Leadership:
@@ -115,7 +116,8 @@ class Leadership:
         self.me = me
         self.epoch = epoch
         self.election_end = end
-        """Our end when the epoch began: below lies what earlier leaders may have acked (Q8)."""
+        """Our end when the epoch began: entries before it may have been acknowledged by earlier
+        leaders (Q8)."""
         self.started_at = now
         self.version = -1
         self.replicas: list[str] = []
@@ -127,22 +129,24 @@ class Leadership:
         self.waiting_all: deque[PendingProduce] = deque()
         self.waiting_leader: deque[PendingProduce] = deque()
         self.late: list[tuple[str, PendingProduce]] = []
-        """Duplicates whose original is not yet safe: they do not wait in order."""
+        """Duplicates whose original is not yet safe; they do not wait in order."""
         self.releasing: set[Position] = set()
-        """Where batches are parked that were released in this epoch, not yet below the HW."""
+        """Original positions of batches released in this epoch, whose release is not yet committed.
+        """
         self.recalling: set[Position] = set()
-        """The same of batches that were recalled."""
+        """The same of recalled batches."""
         self.carrying: set[Position] = set()
-        """The same of batches that were carried to the log's end, and wait on there."""
+        """The same of batches that were relocated to the log's end, and are still parked there."""
         self.decided = 0
-        """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch."""
+        """Number of the last decision whose DECIDED entry was appended, or resumed, in this epoch.
+        """
         self.to_release: deque[Position] | None = None
-        """What of this decision has yet to be appended; None: all was."""
+        """Batches of this decision that have yet to be appended; None: all were."""
         self.reported = 0
         """Number of the last decision that was reported in this epoch."""
         self.settled: tuple[int, bool, int] | None = None
-        """What those who await a decision were last compared with: the last one carried out, whether
-        all before the epoch is applied, and the metadata version."""
+        """What the requests that wait for a decision were last compared with: the last decision
+        executed, whether everything before the epoch is applied, and the metadata version."""
 
     def take_view(self, view: QueueView, config: TopicConfig, metadata: int, now: float) -> None:
         """Follow the committed ISR; `metadata` is the version of the whole view."""
@@ -152,7 +156,7 @@ class Leadership:
         self.required = required_in_sync(config, len(view.replicas))
         for broker in view.replicas:
             if broker != self.me and broker not in self.followers:
-                # To join it needs at least what we had when the epoch began.
+                # To join, it needs at least what we had when the epoch began.
                 self.followers[broker] = FollowerProgress(
                     now if broker in self.isr else self.started_at
                 )
@@ -164,7 +168,7 @@ class Leadership:
         self.settle(metadata)
 
     def settle(self, metadata: int) -> bool:
-        """Forget a change whose outcome a view of version `metadata` shows; True if there was."""
+        """Forget a change whose outcome a view of version `metadata` shows; True if there was one."""
         pending = self.pending
         if pending is None or pending.resolved_at is None or metadata < pending.resolved_at:
             return False
@@ -173,11 +177,11 @@ class Leadership:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether acks=all writes are taken (Q7)."""
+        """True if acks=all writes are accepted (Q7)."""
         return len(self.isr) >= self.required
 
     def high_watermark(self, synced: Position) -> Position | None:
-        """What every member that counts has on disk; None: unknown, or the ISR is too small."""
+        """Return what all members that count have on disk; None if unknown or the ISR is too small."""
         if len(self.isr) < self.required:
             return None
         hw = synced
@@ -198,7 +202,7 @@ class Leadership:
     def report(
         self, broker: str, instance_epoch: int, position: Position, end: Position, now: float
     ) -> None:
-        """A follower has everything before `position` on disk, and its history is ours (Q4)."""
+        """Note that a follower has everything before `position` on disk, with our history (Q4)."""
         progress = self.followers.get(broker)
         if progress is None:
             return
@@ -208,7 +212,7 @@ class Leadership:
         progress.seen_at = now
 
     def forget_position(self, broker: str) -> None:
-        """A follower's history differs from ours: it counts for nothing until it was cut."""
+        """Note that a follower's history differs: it does not count until it has truncated its log."""
         progress = self.followers.get(broker)
         if progress is not None:
             progress.position = None
@@ -222,11 +226,12 @@ class Leadership:
         period: float,
         alive: Mapping[str, float],
     ) -> bool:
-        """Whether a follower outside the ISR has all that it must have to be added.
+        """Return True if a follower outside the ISR has everything that it needs to be added.
 
-        That is the HW, and everything before this epoch: the HW known here may be behind the one
-        that the last leader acked at. And it must keep up as well as a member does: while the ISR
-        is too small the HW stands still, and says nothing of who is slow.
+        That is the HW and everything before this epoch, because the HW known here may be behind the
+        one at which the last leader acknowledged. It must also keep up as well as a member does:
+        while the ISR is too small, the HW does not advance and does not show which follower is
+        slow.
         """
         if self.pending is not None or broker in self.isr:
             return False
@@ -241,11 +246,11 @@ class Leadership:
         )
 
     def _caught_up(self, broker: str, end: Position, alive: Mapping[str, float]) -> float:
-        """The last moment of which a follower has everything."""
+        """Return the last time of which a follower has everything."""
         progress = self.followers[broker]
         if progress.position is not None and progress.position >= end:
-            # Nothing is missing: then it need only be alive. That is noted, or the next append would
-            # find it as long behind as the queue was idle.
+            # Nothing is missing, so it need only be alive. This is noted; otherwise the next append
+            # would find it as far behind as the queue was idle.
             heard = alive.get(broker, progress.caught_up_at)
             progress.caught_up_at = max(progress.caught_up_at, heard)
         return progress.caught_up_at
@@ -253,9 +258,9 @@ class Leadership:
     def laggards(
         self, end: Position, now: float, period: float, alive: Mapping[str, float]
     ) -> list[str]:
-        """ISR members that were not caught up for `period` seconds; never the leader.
+        """Return ISR members that were not caught up for `period` seconds; never the leader.
 
-        `alive`: when each follower broker last asked anything of us.
+        `alive`: when each follower broker last sent us a request.
         """
         return [
             broker
@@ -267,5 +272,5 @@ class Leadership:
 
 
 def required_in_sync(config: TopicConfig, replicas: int) -> int:
-    """Copies that an acks=all write needs: what the topic asks, or a majority (1→1, 2→2, 3→2)."""
+    """Return the copies that an acks=all write needs: as configured, or a majority (1→1, 2→2, 3→2)."""
     return min(config.min_in_sync or replicas // 2 + 1, replicas)

@@ -1,7 +1,7 @@
-"""A set of offsets as bits in blocks: ranges of thousands cost as much as one offset.
+"""A set of offsets as bits in blocks: a range of thousands costs as much as one offset.
 
-A block of 8,192 offsets is one Python integer of at most 1 KB; blocks without a bit are not kept.
-What looks like many small steps is done by shifts and masks of a block, some 0.2 µs each.
+A block of 8,192 offsets is one Python integer of at most 1 KB; empty blocks are not kept. What
+looks like many small steps is done by shifts and masks of a block, some 0.2 µs each.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 
 BLOCK_BITS: Final = 13
 BLOCK: Final = 1 << BLOCK_BITS
-"""Offsets of one block."""
+"""Offsets per block."""
 
 Span: TypeAlias = tuple[int, int]
-"""From the first offset to the one behind the last."""
+"""From the first offset to the one after the last."""
 
 
 class OffsetSet:
-    """Offsets, each in or not."""
+    """A set of offsets."""
 
     __slots__ = ("blocks", "count")
 
@@ -35,19 +35,19 @@ class OffsetSet:
         return bool(self.blocks.get(offset >> BLOCK_BITS, 0) >> (offset & (BLOCK - 1)) & 1)
 
     def add(self, start: int, stop: int) -> int:
-        """Put in all from `start` to before `stop`; how many were not in."""
+        """Add `start` to before `stop`; return how many were not in the set."""
         before = self.count
         for number, at, length in pieces(start, stop):
             self._put(number, ((1 << length) - 1) << at)
         return self.count - before
 
     def add_bits(self, start: int, bits: int) -> None:
-        """Put in `start` + n for each bit n."""
+        """Add `start` + n for each bit n."""
         for number, part in _split(start, bits):
             self._put(number, part)
 
     def add_each(self, offsets: Iterable[int]) -> None:
-        """Put in single offsets."""
+        """Add single offsets."""
         for number, bits in blocks_of((offset, offset + 1) for offset in offsets).items():
             self._put(number, bits)
 
@@ -58,7 +58,7 @@ class OffsetSet:
         self.blocks[number] = new
 
     def discard(self, start: int, stop: int) -> int:
-        """Take out all from `start` to before `stop`; how many were in."""
+        """Remove `start` to before `stop`; return how many were in the set."""
         before = self.count
         if stop - start > BLOCK:
             for number in [n for n in self.blocks if start >> BLOCK_BITS < n < stop >> BLOCK_BITS]:
@@ -74,7 +74,7 @@ class OffsetSet:
             self._take(number, ((1 << length) - 1) << at)
 
     def discard_bits(self, start: int, bits: int) -> None:
-        """Take out `start` + n for each bit n."""
+        """Remove `start` + n for each bit n."""
         for number, part in _split(start, bits):
             self._take(number, part)
 
@@ -90,7 +90,7 @@ class OffsetSet:
             del self.blocks[number]
 
     def bits(self, start: int, stop: int) -> int:
-        """Which of `start` to before `stop` are in: bit n is `start` + n."""
+        """Return which of `start` to before `stop` are in the set: bit n is `start` + n."""
         found = shift = 0
         for number, at, length in pieces(start, stop):
             block = self.blocks.get(number)
@@ -100,14 +100,14 @@ class OffsetSet:
         return found
 
     def first(self) -> int | None:
-        """The lowest offset; None of an empty set."""
+        """Return the lowest offset; None if the set is empty."""
         if not self.blocks:
             return None
         number = min(self.blocks)
         return (number << BLOCK_BITS) + _lowest(self.blocks[number])
 
     def spans(self) -> Iterator[Span]:
-        """What is in, as spans that do not touch, lowest first."""
+        """Yield maximal spans of the set, lowest first."""
         begun: Span | None = None
         for number in sorted(self.blocks):
             for start, stop in spans_of(self.blocks[number], number << BLOCK_BITS):
@@ -121,23 +121,23 @@ class OffsetSet:
             yield begun
 
     def shifted(self) -> Iterator[tuple[int, int]]:
-        """What is in, block by block: (first offset of the block, its bits), lowest first."""
+        """Yield the set block by block: (first offset of the block, its bits), lowest first."""
         return ((number << BLOCK_BITS, bits) for number, bits in sorted(self.blocks.items()))
 
     def copy(self) -> OffsetSet:
-        """A set of its own."""
+        """Return an independent copy."""
         made = OffsetSet()
         made.blocks, made.count = dict(self.blocks), self.count
         return made
 
     def clear(self) -> None:
-        """Take out everything."""
+        """Remove everything."""
         self.blocks.clear()
         self.count = 0
 
 
 def pieces(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """A span cut at blocks: (number of the block, first bit in it, bits)."""
+    """Cut a span at block borders: (number of the block, first bit in it, bits)."""
     while start < stop:
         at = start & (BLOCK - 1)
         length = min(BLOCK - at, stop - start)
@@ -146,7 +146,7 @@ def pieces(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
 
 
 def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
-    """Spans as bits by the numbers of their blocks: many that are short are handled together."""
+    """Convert spans to bits by the numbers of their blocks; many short ones are handled together."""
     listed = list(spans)
     if len(listed) >= _MANY:
         edges = list(chain.from_iterable(listed))
@@ -165,21 +165,22 @@ def blocks_of(spans: Iterable[Span]) -> dict[int, int]:
 
 
 def _between(edges: list[int]) -> dict[int, int]:
-    """`blocks_of` spans that are in order, by all their starts and stops."""
+    """Apply `blocks_of` to spans in order, by all their starts and stops."""
     first, length = edges[0], edges[-1] - edges[0]
     marks = bytearray(length + 1)
     for edge in edges:
         marks[edge - first] ^= 1
     bits, shift = int(marks[::-1].translate(_DIGITS), 2), 1
     while shift <= length:
-        # An offset is in if the edges up to it are odd: each step adds up twice as many.
+        # An offset is in the set if the number of edges up to it is odd: each step sums up twice as
+        # many.
         bits ^= bits << shift
         shift *= 2
     return dict(_split(first, bits & ((1 << length) - 1)))
 
 
 def bits_of(places: Iterable[int]) -> int:
-    """The bits of these numbers."""
+    """Return the bits of these numbers."""
     listed = sorted(places)
     if not listed:
         return 0
@@ -190,14 +191,14 @@ def bits_of(places: Iterable[int]) -> int:
 
 
 def spans_of(bits: int, base: int) -> Iterator[Span]:
-    """The runs of set bits, as spans of offsets, lowest first; bit 0 is `base`."""
-    # Where a bit differs from the one below, a run begins or ends: by turns.
+    """Yield the runs of set bits as spans of offsets, lowest first; bit 0 is `base`."""
+    # Where a bit differs from the one below, a run begins or ends, alternately.
     edges = _set_bits(bits ^ (bits << 1), base)
     return zip(edges, edges, strict=False)
 
 
 def offsets_of(bits: int | OffsetSet, base: int = 0) -> Iterator[int]:
-    """The single offsets of bits (bit 0 is `base`), or of a set, lowest first."""
+    """Yield the single offsets of bits (bit 0 is `base`), or of a set, lowest first."""
     if isinstance(bits, OffsetSet):
         found = sorted(bits.blocks.items())
         return chain.from_iterable(_set_bits(part, n << BLOCK_BITS) for n, part in found)
@@ -221,12 +222,12 @@ def _few_bits(bits: int, base: int) -> Iterator[int]:
 
 
 def _lowest(bits: int) -> int:
-    """Number of the lowest set bit."""
+    """Return the number of the lowest set bit."""
     return (bits & -bits).bit_length() - 1
 
 
 def _split(start: int, bits: int) -> Iterator[tuple[int, int]]:
-    """Bits that begin at an offset, as (number of a block, bits in it)."""
+    """Split bits that begin at an offset into (number of a block, bits in it)."""
     number, at = start >> BLOCK_BITS, start & (BLOCK - 1)
     bits <<= at
     while bits:
@@ -238,10 +239,10 @@ def _split(start: int, bits: int) -> Iterator[tuple[int, int]]:
 
 
 _SPARSE: Final = 20
-"""Digits for each set bit from which on looking for them one by one is faster."""
+"""Digits per set bit from which on searching for single bits is faster."""
 _MANY: Final = 32
-"""Spans from which on it is worth to handle them together …"""
+"""Spans from which on handling them together is faster …"""
 _SCATTERED: Final = 256
-"""… and offsets for each of them at which it is not any more."""
+"""… and offsets per span at which it no longer is."""
 _ONES: Final = bytes.maketrans(b"01", b"\0\1")
 _DIGITS: Final = bytes.maketrans(b"\0\1", b"01")

@@ -1,8 +1,9 @@
-"""What a filtered pull lets through: whole batches by their heads, messages by their columns.
+"""The filter of a pull: it selects batches by their heads, and messages by their columns.
 
-A batch that cannot hold a match is passed over by its head alone. Of the others each is opened and
-its messages judged, as far as a budget pays for it; past it they go to the reader as they are, who
-judges them itself. Tags alone are never looked at here: that is cheaper at the reader.
+A batch that cannot hold a match is skipped by its head alone. Others are opened and their messages
+evaluated, as far as the budget allows. Past it, batches go to the reader as they are, and the
+reader evaluates them. Filters on tags alone are never evaluated here, because that is cheaper at
+the reader.
 """
 
 from __future__ import annotations
@@ -21,42 +22,43 @@ from logboom.wire.messages import Pull
 PULL_UNITS: Final = 500_000
 """Units of work (`wire.filters.ScanBudget`, some 0.1 µs) that one pull may cost at the broker."""
 OPENED_BYTES: Final = 8 * 1024 * 1024
-"""Plain bytes of a batch past which it is not opened here: that alone would hold up the loop."""
+"""Plain bytes of a batch past which it is not opened here, because that would stall the loop."""
 OPENED_MESSAGES: Final = 100_000
 """The same for its messages, each of whose offsets is verified."""
 
 
 MOST_PRICE: Final = 2_000
-"""Units of one message past which a batch is not judged here: a scan takes some at least in a
-turn."""
+"""Units per message past which a batch is not evaluated here: a scan evaluates at least some
+messages per turn."""
 
 
 class PartialStep(NamedTuple):
-    """What is known of a batch that the budget of one turn does not pay for as a whole."""
+    """The result for a batch that the budget of one turn does not cover completely."""
 
     base_offset: int
     offset: int
-    """From where on it was asked for."""
+    """Offset from which it was requested."""
     reach: int
-    """Messages that were judged, counted from its first."""
+    """Messages evaluated, counted from its first."""
     bits: int
-    """Those that match."""
+    """Messages that match."""
 
 
 class FilterStep(NamedTuple):
-    """What is known of a batch, from the asked message on."""
+    """The result for a batch, from the requested message on."""
 
     resume: int
-    """Where to go on: behind the batch, or behind the last message that was judged if none before
-    it matches; else where it began, and the next look goes on by itself."""
+    """Where to continue: after the batch, or after the last message evaluated if none before it
+    matches. Otherwise where the step began, and the next one continues from there."""
     passed: int
-    """Messages that match; all, where it was not looked at."""
+    """Messages that match; all of them where the batch was not evaluated."""
     bitmap: bytes | None
-    """Which ones, of the whole batch; empty: all. None: it was not looked at, or not all of it."""
+    """The matching messages of the whole batch; empty: all. None: it was not evaluated completely.
+    """
 
 
 class PullFilter:
-    """The filter of one pull, and what is left of its budget."""
+    """The filter of one pull, and the rest of its budget."""
 
     __slots__ = ("_masks", "_matcher", "left", "looks", "partial")
 
@@ -64,24 +66,24 @@ class PullFilter:
         self._masks = None if tags is None else [tag_mask(tag) for tag in tags]
         self._matcher = matcher
         self.looks = looks
-        """Whether messages are judged here."""
+        """True if messages are evaluated here."""
         self.left = PULL_UNITS
         self.partial: PartialStep | None = None
-        """Of the batch that the last look did not finish, if messages of it match."""
+        """For the batch that the last step did not finish, if some of its messages match."""
 
     def may_match(self, head: BatchHead) -> bool:
-        """Whether the batch may hold a match; False is certain."""
+        """Return True if the batch may hold a match; False is certain."""
         summary, masks = head.tag_summary, self._masks
         if masks is not None and not any(summary & mask == mask for mask in masks):
             return False
         return self._matcher is None or self._matcher.may_match(head)
 
     def grant(self, units: int) -> ScanBudget:
-        """A share of what is left, at most `units`."""
+        """Return a share of the rest, at most `units`."""
         return ScanBudget(min(units, self.left))
 
     def settle(self, granted: int, budget: ScanBudget) -> int:
-        """Take what was spent of a share; returns it. With nothing left, no batch is opened."""
+        """Charge the used part of a share, and return it. Without a rest, no batch is opened."""
         spent = granted - budget.left
         self.left -= spent
         if self.left <= 0:
@@ -89,7 +91,7 @@ class PullFilter:
         return spent
 
     def look(self, head: BatchHead, entry: bytes, offset: int, budget: ScanBudget) -> FilterStep:
-        """Judge the messages of a batch from `offset` on, as far as the budget goes."""
+        """Evaluate the messages of a batch from `offset` on, as far as the budget allows."""
         first = max(0, offset - head.base_offset)
         unseen = FilterStep(head.next_offset, head.count - first, None)
         too_large = head.count > OPENED_MESSAGES or head.plain_length > OPENED_BYTES
@@ -105,8 +107,8 @@ class PullFilter:
                 return unseen
             found = self._matcher.match(columns.slice(begin) if begin else columns, budget)
         except DamagedBatch:
-            # Stored as its producer sent it, with a body that does not hold together: this is no
-            # damage of ours, and the reader's to refuse.
+            # Stored as its producer sent it, with a malformed body. This is not damage of ours, and
+            # the reader has to reject it.
             return unseen
         reach = begin + found.examined
         bits |= int.from_bytes(found.bitmap, "little") << begin
@@ -122,10 +124,10 @@ class PullFilter:
 
 
 def sieve_of(message: Pull) -> PullFilter | None:
-    """The sieve that a pull asks for; None if it takes everything.
+    """Build the filter that a pull requests; None if it accepts everything.
 
     Raises:
-        InvalidFilter, InvalidRequest: its filter cannot be read.
+        InvalidFilter, InvalidRequest: its filter cannot be parsed.
     """
     matcher, looks = _made(message.filter) if message.filter else (None, False)
     if message.tags is None and matcher is None:
@@ -135,6 +137,6 @@ def sieve_of(message: Pull) -> PullFilter | None:
 
 @lru_cache(maxsize=1024)
 def _made(text: str) -> tuple[Matcher | None, bool]:
-    """What carries a filter out, and whether it judges messages; None: it takes everything."""
+    """Return the matcher of a filter, and whether it evaluates messages; None accepts everything."""
     wanted = Filter.read(text)
     return (None if wanted.takes_all else wanted.matcher()), wanted.where is not None

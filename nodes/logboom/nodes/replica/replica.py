@@ -1,8 +1,8 @@
-"""One queue's log at this broker: its ends, its epochs, its producers; append, cut, begin anew.
+"""The log of one queue at this broker: its ends, epochs and producers; append, truncation, reset.
 
-What is here is the same for leader and follower. Writes are staged in the turn's write set, the
-queue's record along with them (Q10). `end` is what was appended, `synced` what is on disk (Q1), `hw`
-what every in-sync replica is known to have on disk. Positions are (offset, side).
+It is the same for leader and follower. Writes are staged in the turn's write set together with the
+queue's record (Q10). `end` is what was appended, `synced` what is on disk (Q1), and `hw` what every
+in-sync replica is known to have on disk. Positions are (offset, side).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 WINDOWS: Final = b"w"
 """Suffix of the state key that holds the producer windows below the HW."""
 SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes appended between two writings of the producer windows: what an opening must read again."""
+"""Bytes appended between two writes of the producer windows, which an opening has to read again."""
 
 QueueKey: TypeAlias = tuple[int, int]
 """(topic id, queue)."""
 
 
 class ReplicaSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """What a replica that begins anew at a position must know of the log before it (Q9)."""
+    """The state that a replica whose log starts at a position needs of the log before it (Q9)."""
 
     offset: int
     side: int
@@ -59,7 +59,7 @@ class ReplicaSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppendResult(NamedTuple):
-    """Where a batch went."""
+    """The position of an appended batch."""
 
     base_offset: int
     after: Position
@@ -67,7 +67,7 @@ class AppendResult(NamedTuple):
 
 
 class Replica:
-    """One queue's log and what is known of it."""
+    """One queue's log and the state derived from it."""
 
     def __init__(
         self,
@@ -77,17 +77,17 @@ class Replica:
         epochs: EpochTable,
         index: QueueIndex,
     ) -> None:
-        """A log as the store holds it; all of it counts as on disk."""
+        """Open a log as the store holds it; all of it counts as on disk."""
         self.topic_id = topic_id
         self.queue = queue
         self.key: QueueKey = (topic_id, queue)
         self.topic = ""
-        """Name of the topic, once metadata tells it."""
+        """Name of the topic, once metadata has arrived."""
         self.start = record.start
         """Offset of the first message kept."""
         self.end = record.end
         self.written = record.end
-        """Behind the last entry that reads of the store can see."""
+        """End of the entries that reads of the store can see."""
         self.synced = record.end
         self.hw = min(max(record.hw, Position(record.start)), record.end)
         self.append_time_ms = record.append_time_ms
@@ -103,18 +103,20 @@ class Replica:
         self.compaction = CompactionState(topic_id, queue)
         self.tail: Tail = {}
         self.cuts = 0
-        """Grows with every cut: a sync of what was written before one says nothing after it."""
+        """Grows with every truncation: a sync of earlier writes says nothing about the log after
+        it."""
         self.role: Literal["none", "leader", "follower"] = "none"
         self.leader: str | None = None
-        """Broker that leads, as far as this one may act on it."""
+        """The leader, as far as this broker may act on it."""
         self.leader_epoch = -1
         self.leading: Leadership | None = None
         self.leader_start = record.start
-        """Where the log of the leader begins: up to there a follower may delete."""
+        """Start of the leader's log, up to which a follower may delete."""
         self.leader_compacts = False
-        """Whether the leader compacts the queue: then nothing is deleted before this one does too."""
+        """True if the leader compacts the queue: then nothing is deleted before this replica does
+        too."""
         self.leader_hw: Position | None = None
-        """The leader's HW as this follower heard it last in this epoch."""
+        """The leader's HW that this follower heard last in this epoch."""
         self.damage: str | None = None
         """What is wrong with this copy, or None (Q14)."""
         self.damaged_at: Position | None = None
@@ -126,13 +128,14 @@ class Replica:
     # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
     def load_derived(self, storage: Storage) -> None:
-        """Rebuild the producer windows, from what was written down and the batches after it; note
-        what is parked, released or recalled, and what subscriptions did, behind what is applied.
+        """Rebuild the derived state from its stored part and the entries after it.
+
+        That is the producer windows, and the notes of entries not yet applied that park, release,
+        recall or acknowledge. A damaged entry ends the reading, and the replica is damaged from
+        there on.
 
         Raises:
             DataDamaged: the store cannot be read.
-
-        An entry that is damaged ends the reading: the replica is damaged from there on.
         """
         begin = Position(self.start)
         stored = storage.get("state", queue_key(*self.key, WINDOWS))
@@ -149,7 +152,7 @@ class Replica:
         for key, entry in storage.scan("log", first, last):
             at = position_of(key)
             try:
-                # A window that believes a flipped bit refuses a good batch or takes one twice.
+                # A window that believes a flipped bit rejects a good batch or accepts one twice.
                 head = validate_batch(entry)
             except DamagedBatch as error:
                 self.damage, self.damaged_at = error.text, at
@@ -172,7 +175,7 @@ class Replica:
         writes: WriteSet,
         cache: TailCache,
     ) -> AppendResult:
-        """Leader: stamp a checked batch and append it at the end."""
+        """Stamp a checked batch and append it, as the leader."""
         offset = self.end.offset
         # Append time never goes back within a queue, whatever the clock does (Q10).
         time_ms = max(wall_ms, self.append_time_ms)
@@ -190,8 +193,9 @@ class Replica:
         cache: TailCache,
         transaction: TransactionId | None = None,
     ) -> AppendResult:
-        """Leader: append a checked batch that waits for a time, or for the decision on a
-        transaction, whatever `due_ms`; it takes no offset.
+        """Append a batch that waits for a time or a decision, as the leader; it takes no offset.
+
+        With a decision to wait for, `due_ms` does not matter. The batch has been checked.
 
         Raises:
             InvalidRequest: TOO_LARGE.
@@ -205,7 +209,7 @@ class Replica:
     def append_control(
         self, kind: ControlKind, body: bytes, wall_ms: int, writes: WriteSet, cache: TailCache
     ) -> Position:
-        """Leader: append a control entry, which takes no offset; the position behind it."""
+        """Append a control entry, as the leader; it takes no offset. Return the position after it."""
         time_ms = max(wall_ms, self.append_time_ms)
         entry = stamp(encode_control(kind, body), self.end.offset, self.leader_epoch, time_ms)
         after = Position(self.end.offset, self.end.side + 1)
@@ -213,10 +217,10 @@ class Replica:
         return after
 
     def append_entry(self, entry: bytes, writes: WriteSet, cache: TailCache) -> None:
-        """Follower: append a leader's entry, which must continue this log exactly (Q5).
+        """Append a leader's entry, as a follower; it must continue this log exactly (Q5).
 
         Raises:
-            DamagedBatch: a checksum does not hold, or the entry does not fit the end.
+            DamagedBatch: a checksum is wrong, or the entry does not fit the end.
         """
         head = validate_batch(entry)
         if (
@@ -255,9 +259,11 @@ class Replica:
     # ── the record ──────────────────────────────────────────────────────────────────────────────
 
     def stage_record(self, writes: WriteSet, windows_every: int = SNAPSHOT_BYTES) -> None:
-        """Write down what changed this turn, in the same write set as the entries (Q10); the
-        producer windows too, once `windows_every` bytes were appended, or when retention removes
-        batches that the windows could be rebuilt from."""
+        """Write this turn's changes to the record, in the same write set as the entries (Q10).
+
+        The producer windows are written too, once `windows_every` bytes were appended, or when
+        retention removes batches from which they could be rebuilt.
+        """
         put_record(writes, *self.key, self.record())
         if self._epochs_changed:
             put_epochs(writes, *self.key, self.epochs.entries)
@@ -267,26 +273,26 @@ class Replica:
             self.stage_windows(writes)
 
     def write_all(self, writes: WriteSet) -> None:
-        """Write down everything that `state` holds of the log anew: the disk lost it."""
+        """Write everything that `state` holds of the log again, because the disk has lost it."""
         put_record(writes, *self.key, self.record())
         put_epochs(writes, *self.key, self.epochs.entries)
         self.stage_windows(writes)
 
     def record(self) -> LogState:
-        """The log in numbers, as it is written down."""
+        """Return the log's state as it is stored."""
         return LogState(self.start, self.end, self.append_time_ms, self.hw, self.applied, self.size)
 
     def stage_windows(self, writes: WriteSet) -> None:
-        """Write down the producer windows as of the HW, which no cut undoes."""
+        """Stage the producer windows as of the HW, which no truncation undoes."""
         writes.put("state", queue_key(*self.key, WINDOWS), self.snapshot())
         self._windows_written = self.hw
         self._since_windows = 0
 
     def snapshot(self, at: Position | None = None) -> bytes:
-        """Epochs before `at` (the HW) and the windows below the HW.
+        """Encode the epochs before `at` (the HW) and the windows below the HW.
 
-        A replica that begins anew at the log's start gets windows that look ahead to the HW: what
-        it then appends below is skipped as known, and none of it is ever cut.
+        A replica that starts at the log's start gets windows that are ahead of it, up to the HW.
+        Batches that it then appends below are skipped as known, and none of them is ever truncated.
         """
         place = self.hw if at is None else at
         epochs = [(e, *start) for e, start in self.epochs.entries if start < place]
@@ -297,17 +303,19 @@ class Replica:
 
     @property
     def readable(self) -> Position:
-        """How far readers see: the HW, or where a release begins that is not complete below it."""
+        """How far readers see: the HW, or the start of a release that is committed only in part."""
         return self.parked.readable(self.hw)
 
     def knows(self, place: Position) -> bool:
-        """Whether `readable` is final up to `place`: the HW is there, and so is what was applied
-        of releases."""
+        """Return True if `readable` is final up to `place`.
+
+        That needs the HW to have come there, and the releases below to be applied.
+        """
         known = self.applied if self.parked.releases else self.hw
         return known >= place
 
     def raise_hw(self, hw: Position) -> bool:
-        """Move the HW up to `hw`, at most to the end; True if it moved. It never goes back."""
+        """Advance the HW to `hw`, at most to the end; True if it moved. It never goes back."""
         hw = min(hw, self.end)
         if hw <= self.hw:
             return False
@@ -321,10 +329,10 @@ class Replica:
     def truncate_to_leader(
         self, epoch: int, leader_end: Position, writes: WriteSet, storage: Storage
     ) -> Position:
-        """Follow a leader's CUT; where the log ends now.
+        """Truncate the log to match the leader's CUT, and return the new log end.
 
-        An empty log that still differs, in what went before its start, is begun anew: it asks as
-        one that never held anything. That needs a leader without all that was committed, which
+        An empty log that still differs, in what came before its start, is reset, and requests
+        entries as one that never held any. That needs a leader without all committed entries, which
         only an unclean election makes.
 
         Raises:
@@ -338,9 +346,9 @@ class Replica:
         return self.end
 
     def cut_place(self, epoch: int, leader_end: Position, storage: Storage) -> Position:
-        """Where to cut after a leader's CUT: the smaller end of the epochs ≤ `epoch` (Q4).
+        """Return where a leader's CUT truncates: the smaller end of the epochs ≤ `epoch` (Q4).
 
-        The leader's end may lie inside an entry of ours: then the entry goes too.
+        The leader's end may be inside one of our entries, which is then removed too.
 
         Raises:
             DataDamaged: the store cannot be read.
@@ -354,7 +362,7 @@ class Replica:
         return max(Position(self.start), self._boundary(place, storage))
 
     def _boundary(self, place: Position, storage: Storage) -> Position:
-        """The greatest position ≤ `place` at which one of our entries begins."""
+        """Return the greatest position ≤ `place` at which one of our entries begins."""
         if place in self.tail:
             return place
         low = log_key(*self.key, self.start, 0)
@@ -365,14 +373,14 @@ class Replica:
         return Position(self.start)
 
     def cut(self, end: Position, writes: WriteSet, storage: Storage) -> None:
-        """Remove everything behind `end`, which must be where an entry begins.
+        """Remove everything after `end`, at which an entry must begin.
 
         Raises:
             DataDamaged: the store cannot be read.
             DamagedBatch: the entry before `end` is damaged too.
         """
         size = self._size_before(end, storage)
-        # What stood behind may have come from a leader whose clock was ahead.
+        # The removed entries may have come from a leader whose clock was ahead.
         self.append_time_ms = self._time_before(end, storage)
         self.size = size
         writes.delete_range("log", log_key(*self.key, *end), queue_end(*self.key))
@@ -381,7 +389,7 @@ class Replica:
         self.written = min(self.written, end)
         self.synced = min(self.synced, end)
         if end < self.hw:
-            # Only an unclean election or damage cuts below the HW.
+            # Only an unclean election or damage truncates below the HW.
             self.hw = end
             self.index.reset(writes, self.start)
             self.parked.cut(end, writes, storage, below_hw=True)
@@ -403,7 +411,10 @@ class Replica:
             self.stage_windows(writes)
 
     def _size_before(self, end: Position, storage: Storage) -> int:
-        """Bytes of all entries before `end`. Reads what is cut; if that is damaged, what stays."""
+        """Sum the bytes of all entries before `end`.
+
+        It reads the entries to be removed or, if these are damaged, those that stay.
+        """
         at = log_key(*self.key, *end)
         try:
             cut = sum(len(entry) for _, entry in storage.scan("log", at, queue_end(*self.key)))
@@ -413,26 +424,27 @@ class Replica:
         return max(0, self.size - cut)
 
     def _time_before(self, end: Position, storage: Storage) -> int:
-        """Append time of the last entry that begins before `end`; 0 if there is none."""
+        """Return the append time of the last entry that begins before `end`; 0 if there is none."""
         for entry, after in self.tail.values():
             if after == end:
                 return peek(entry).append_time_ms
-        # Checked: a time too late would refuse all that the leader sends from here on.
+        # Checked: a time that is too late would reject everything that the leader sends from here
+        # on.
         low, high = log_key(*self.key, self.start), log_key(*self.key, *end)
         for _, entry in storage.scan("log", low, high, reverse=True):
             return validate_batch(entry).append_time_ms
         return 0
 
     def wipe(self, writes: WriteSet) -> None:
-        """Remove all entries: nothing of a damaged log can be trusted, its epochs neither."""
+        """Remove all entries: nothing of a damaged log can be trusted, nor can its epochs."""
         snapshot = ReplicaSnapshot(self.start, 0, [], ProducerWindows().encode(Position(0)))
         self.reset(msgspec.msgpack.encode(snapshot), writes)
 
     def reset(self, snapshot: bytes, writes: WriteSet) -> None:
-        """Begin anew, empty, at the place that a leader's RESET names.
+        """Start again, empty, at the position that a leader's RESET names.
 
         Raises:
-            DataDamaged: the snapshot cannot be read.
+            DataDamaged: the snapshot cannot be decoded.
         """
         taken = _decode_snapshot(snapshot)
         at = Position(taken.offset, taken.side)
@@ -472,7 +484,7 @@ class Replica:
     # ── producers ───────────────────────────────────────────────────────────────────────────────
 
     def _note_producer(self, head: BatchHead, entry: bytes, at: Position) -> None:
-        """What an entry says of producers.
+        """Note the producer of an entry.
 
         A released batch was counted when it was parked: its sequence is an old one.
         """
@@ -488,7 +500,7 @@ class Replica:
             self._expiries.append((at, msgspec.msgpack.decode(body, type=list[int])))
 
     def _apply_expiries(self) -> None:
-        """Producers are forgotten only once the entry that says so lies below the HW (Q12)."""
+        """Forget idle producers only once the entry that expires them is committed (Q12)."""
         while self._expiries and self._expiries[0][0] < self.hw:
             at, producer_ids = self._expiries.popleft()
             self.windows.expire(producer_ids, at)

@@ -1,6 +1,6 @@
-"""All replicas of this broker, and what a turn did to them: records to write, syncs to await.
+"""The replicas of this broker, and the changes of a turn: records to write, syncs to await.
 
-A turn's writes go out under one token; `synced` says whose synced end then moved (Q1).
+A turn's writes have one token; `synced` returns the replicas whose synced end it moved (Q1).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from logboom.nodes.turn import BrokerTurn
 from logboom.wire.errors import DataDamaged
 
 REREAD_BYTES: Final = 512 * 1024 * 1024
-"""What the opening of all queues may read to rebuild producer windows, about."""
+"""Approximate bytes that opening all queues may read to rebuild producer windows."""
 MIN_SNAPSHOT_BYTES: Final = 64 * 1024
-"""Fewest bytes appended to a queue between two writings of its producer windows."""
+"""Minimum bytes appended to a queue between two writes of its producer windows."""
 
 
 class ReplicaTable:
-    """The replicas by id and by name."""
+    """The replicas by id and by topic name."""
 
     def __init__(self, storage: Storage, cache_bytes: int) -> None:
         """Open every queue that the store holds."""
@@ -68,29 +68,29 @@ class ReplicaTable:
             except DataDamaged as error:
                 damage = error.text
         if damage is not None:
-            # Nothing says from where on it is bad: all of it is fetched again.
+            # Nothing shows from where on it is bad, so all of it is fetched again.
             replica.damage, replica.damaged_at = damage, Position(record.start)
         self.replicas[replica.key] = replica
         return replica
 
     def create(self, topic_id: int, queue: int, topic: str) -> Replica:
-        """An empty replica of a queue that the store does not know."""
+        """Create an empty replica of a queue that is not in the store."""
         replica = self._open(topic_id, queue, LogState(), [], None)
         self.name(replica, topic)
         return replica
 
     def name(self, replica: Replica, topic: str) -> None:
-        """Metadata tells the topic's name."""
+        """Note the topic's name from metadata."""
         replica.topic = topic
         self.by_name[topic, replica.queue] = replica
         self._held.setdefault(topic, {})[replica.key] = replica
 
     def held(self, topic: str) -> list[Replica]:
-        """All replicas that are known under this topic's name."""
+        """Return all replicas that are known under this topic's name."""
         return list(self._held.get(topic, {}).values())
 
     def drop(self, replica: Replica, turn: BrokerTurn) -> None:
-        """The topic is gone, or this broker is no replica: remove all of it."""
+        """Remove a replica: the topic was deleted, or this broker no longer has a replica."""
         replica.drop(turn.writes)
         self.replicas.pop(replica.key, None)
         self._dirty.pop(replica.key, None)
@@ -102,7 +102,7 @@ class ReplicaTable:
             self._held.pop(replica.topic, None)
 
     def touch(self, replica: Replica) -> None:
-        """The replica's log changed this turn."""
+        """Note that the replica's log changed in this turn."""
         self._dirty[replica.key] = replica
 
     def recount(self, replica: Replica) -> None:
@@ -125,17 +125,19 @@ class ReplicaTable:
 
     @property
     def windows_every(self) -> int:
-        """Bytes between two writings of a queue's producer windows: all queues together must not
-        have too much to read again after a crash."""
+        """Bytes between two writes of a queue's producer windows.
+
+        After a crash, all queues together must not have too much to read again.
+        """
         share = REREAD_BYTES // max(1, len(self.replicas))
         return min(SNAPSHOT_BYTES, max(MIN_SNAPSHOT_BYTES, share))
 
     def token_of(self, replica: Replica) -> int:
-        """The token whose sync brings all of a replica to disk."""
+        """Return the token whose sync brings all of a replica to disk."""
         return self.token + (replica.key in self._dirty)
 
     def begin(self) -> None:
-        """A turn begins: what the last one staged can be read."""
+        """Begin a turn: what the last one staged can be read."""
         if self._staged:
             for replica in self._staged:
                 replica.written = replica.end
@@ -144,7 +146,7 @@ class ReplicaTable:
             self.cache.trim()
 
     def commit(self, turn: BrokerTurn) -> None:
-        """A turn ends: stage the records of what changed, and number its sync."""
+        """End a turn: stage the records of changed replicas, and number its sync."""
         marks = []
         for replica in self._dirty.values():
             replica.stage_record(turn.writes, self.windows_every)
@@ -160,11 +162,11 @@ class ReplicaTable:
             self._marks.append((self.token, marks))
 
     def synced(self, token: int) -> list[Replica]:
-        """Everything up to `token` is on disk: the replicas whose synced end it moved."""
+        """Note a completed sync up to `token`, and return the replicas whose synced end it moved."""
         moved: dict[QueueKey, Replica] = {}
         while self._marks and self._marks[0][0] <= token:
             for replica, cuts, end in self._marks.popleft()[1]:
-                # What was written before a cut says nothing of what stands there now.
+                # Writes before a truncation say nothing about the entries that are there now.
                 if replica.cuts == cuts:
                     replica.synced = end
                     moved[replica.key] = replica

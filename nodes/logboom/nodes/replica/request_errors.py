@@ -1,4 +1,4 @@
-"""The errors that a broker answers with, each one line that says what and how to mend it."""
+"""The errors that a broker answers with, each of one line with the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from logboom.wire.routes import Routes
 def not_leader(
     routes: Routes, topic: str, queue: int, me: str | None = None, meant: int = 0
 ) -> LogboomError:
-    """NOT_LEADER with who leads instead.
+    """Build NOT_LEADER, naming the leader.
 
-    A queue that is not known here is refused in the same way: the asker had it from metadata that
-    may be newer than ours, and whether it exists its own WATCH tells. But ids of topics only grow:
-    where a later one than `meant` (0: not said) was known, that topic was too, and is gone.
-    `me`: this broker, which does not lead any more though its metadata may still say so.
+    A queue that is unknown here is refused in the same way: the client knows it from metadata that
+    may be newer than ours, and its own WATCH tells whether it exists. But topic ids only grow. If a
+    later id than `meant` (0: not given) is known, that topic was known too and has been deleted.
+    `me` is this broker, which no longer leads, although its metadata may still say so.
     """
     if routes.version < 0:
         return Unavailable("this broker is starting and has no metadata yet: ask again")
@@ -39,10 +39,10 @@ def not_leader(
 
 
 def check_topic(replica: Replica, meant: int) -> None:
-    """See that the asker means this topic, and no other of the same name; 0: it does not say.
+    """Check that the client means this topic and no other of the same name; 0: it does not say.
 
     Raises:
-        NotLeader: it was deleted and made anew, and one of both has not heard of it yet.
+        NotLeader: the topic was deleted and created again, and one of both has not heard of it yet.
     """
     if meant not in (0, replica.topic_id):
         raise NotLeader(
@@ -54,7 +54,7 @@ def check_topic(replica: Replica, meant: int) -> None:
 
 
 def no_lease(what: str) -> LogboomError:
-    """UNAVAILABLE: this broker may no longer be the leader (Q11)."""
+    """Build UNAVAILABLE: this broker may no longer be the leader (Q11)."""
     return Unavailable(
         f"the name servers have not been heard for 2 s: {what} refused until they are back; "
         "acks=all and reads go on"
@@ -62,7 +62,7 @@ def no_lease(what: str) -> LogboomError:
 
 
 def damaged(replica: Replica, what: str) -> DataDamaged:
-    """DATA_DAMAGED: nothing is skipped and nothing is cut (Q14)."""
+    """Build DATA_DAMAGED: nothing is skipped and nothing is truncated (Q14)."""
     return DataDamaged(
         f"queue {replica.queue} of {replica.topic!r} is damaged here and no good copy is known "
         f"({what}): start the brokers that hold the others"
@@ -70,7 +70,7 @@ def damaged(replica: Replica, what: str) -> DataDamaged:
 
 
 def catching_up(replica: Replica) -> LogboomError:
-    """UNAVAILABLE: a new leader does not know the end of its queue yet (Q8)."""
+    """Build UNAVAILABLE: a new leader does not know the end of its queue yet (Q8)."""
     return Unavailable(
         f"queue {replica.queue} of {replica.topic!r} has a new leader that is still hearing from "
         "its in-sync replicas: ask again"
