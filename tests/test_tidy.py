@@ -174,11 +174,14 @@ ROOMS: dict[str, str] = {
         config log stats
         disk turn
         cluster replica
+        broker_context
         compaction
         replication salvage
         requests
         groups parking replica_roles
         controlled_shutdown maintenance subscriptions transactions
+        settlement
+        broker_parts
         broker
         server
     """,

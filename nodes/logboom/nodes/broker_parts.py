@@ -23,7 +23,7 @@ from logboom.nodes.replication.replica_fetcher import ReplicaFetchers
 from logboom.nodes.replication.replica_repair import ReplicaRepair
 from logboom.nodes.replication.replicate_handler import ReplicateHandler
 from logboom.nodes.replication.scrubber import Scrubber
-from logboom.nodes.requests.client_watch_handler import Told
+from logboom.nodes.requests.client_watch_handler import ClientWatchHandler
 from logboom.nodes.requests.produce_handler import ProduceHandler
 from logboom.nodes.requests.pull_handler import PullHandler
 from logboom.nodes.salvage.restored_queues import RestoredQueues
@@ -144,7 +144,7 @@ class BrokerParts:
             self.orphans,
             HalfMessageChecker(context, self.damages.found),
             self.pulling,
-            Told(context.routes, context.lease.holds),
+            ClientWatchHandler(context.routes, context.lease.holds),
             self.coordinator,
             self.desk,
             # A stop closes what all others have left open.

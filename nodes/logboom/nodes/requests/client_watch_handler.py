@@ -24,7 +24,7 @@ REMEMBERED: Final = 20_000
 LONGEST_HOLD_MS: Final = 60_000
 
 
-class Told(Service):
+class ClientWatchHandler(Service):
     """Answers WATCH of clients from our own copy, at once or when something changes.
 
     A broker that the name servers do not hear may have been replaced long ago, and would never be
