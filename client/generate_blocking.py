@@ -3,10 +3,10 @@
     python client/generate_blocking.py          # write the modules that are out of date
     python client/generate_blocking.py --check  # only name them; exit 1 if there are any
 
-Each module of MODULES in `logboom.client.aio` becomes the module of the same name in `logboom.client`:
-`async` and `await` are dropped, asyncio's names become those of threads, and words of docstrings
-follow. What differs by more stands by hand in modules that both clients have: `bridge`, `futures`,
-`producer`, `push_consumer`, `app`.
+Each module of MODULES in `logboom.client.aio` becomes the module of the same name in
+`logboom.client`. `async` and `await` are dropped, asyncio's names become those of threads, and the
+words of docstrings follow. Greater differences are written by hand, in modules that both clients
+have: `bridge`, `futures`, `producer`, `push_consumer` and `app`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ MODULES: Final = (
     "transaction",
     "transactional_sender",
 )
-HEAD: Final = (
-    "# Generated from aio/{}.py by client/generate_blocking.py: do not edit, run `make generate`.\n"
-)
+HEAD: Final = "# Generated from aio/{}.py by `make generate`: do not edit.\n"
 RULES: Final = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (

@@ -7,8 +7,8 @@
         with boom.producer() as producer:
             producer.send("flights", b"...", key=b"UA").result()
 
-`logboom.client.aio` is the asyncio twin. Errors are in `logboom.wire.errors`; all derive from
-LogboomError.
+`logboom.client.aio` is the client for asyncio. All errors derive from LogboomError, and are defined
+in `logboom.wire.errors`.
 """
 
 from logboom.client.app import App

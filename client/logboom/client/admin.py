@@ -1,5 +1,5 @@
-# Generated from aio/admin.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""Administration: topics, brokers, groups, offsets, single messages."""
+# Generated from aio/admin.py by `make generate`: do not edit.
+"""Administration of a cluster: topics, brokers, groups, offsets and single messages."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ T = TypeVar("T")
 
 
 class Admin:
-    """Made by `Client.admin`. Every method waits up to the client's time-out.
+    """The administration of a cluster; it is the attribute `admin` of a client.
 
-    Reads are linearizable: they show all that was done before, by anybody.
+    Every method waits up to the client's time-out. Reads are linearizable: they show every change
+    that was acknowledged before, whoever made it.
     """
 
     def __init__(self, io: IoThread, timeout_s: float) -> None:
         self._io = io
         self._timeout_s = timeout_s
         self.subscriptions = SubscriptionAdmin(io, timeout_s)
-        """Subscriptions of topics."""
+        """The subscriptions of topics."""
 
     def _run(self, flow: Flow[T]) -> T:
         return drive(self._io, flow)
@@ -59,18 +60,18 @@ class Admin:
             name: 1 to 127 of A-Z a-z 0-9 . _ % | -
             replicas: copies of each queue; 0 means min(3, live brokers).
             settings: min_in_sync, retention_ms, retention_bytes, max_message_bytes,
-                unclean_election, compaction, as `TopicConfig` says.
+                unclean_election, compaction, as described in `TopicConfig`.
 
         Raises:
-            AlreadyExists: there is one of this name.
-            InvalidRequest: INVALID_NAME or INVALID_ARGUMENT, with the rule.
-            Refused: TOO_FEW_BROKERS.
+            AlreadyExists: a topic of this name exists.
+            InvalidRequest: INVALID_NAME or INVALID_ARGUMENT; the text states the rule.
+            Refused: TOO_FEW_BROKERS: there are fewer live brokers than replicas.
         """
         config = changed_config(TopicConfig(), settings)
         self._run(flows.create_topic(name, queues, replicas, config, wall_ms(), self._timeout_s))
 
     def alter_topic(self, name: str, queues: int | None = None, **settings: Any) -> None:
-        """Change settings of a topic, or give it more queues; what is not named stays."""
+        """Change settings of a topic, or give it more queues. Settings that are not named stay."""
         self._run(flows.alter_topic(name, queues, settings, wall_ms(), self._timeout_s))
 
     def delete_topic(self, name: str) -> None:
@@ -78,14 +79,14 @@ class Admin:
         self._run(flows.delete_topic(name, wall_ms(), self._timeout_s))
 
     def topics(self) -> list[TopicView]:
-        """All topics by name."""
+        """Return all topics, sorted by name."""
         return self._run(flows.topics(self._timeout_s))
 
     def describe_topic(self, name: str) -> TopicView:
-        """One topic: its settings, and the replicas and leader of each queue.
+        """Return one topic: its settings, and the replicas and the leader of each queue.
 
         Raises:
-            UnknownResource: UNKNOWN_TOPIC.
+            UnknownResource: UNKNOWN_TOPIC: there is no such topic.
         """
         return self._run(flows.describe_topic(name, self._timeout_s))
 
@@ -96,16 +97,20 @@ class Admin:
         *,
         read_compacted: bool = False,
     ) -> dict[int, tuple[int, int]]:
-        """(first offset, high watermark) by queue; `queues` None: all.
+        """Return (first offset, high watermark) by queue.
 
-        With `read_compacted` as a reader of compacted messages sees them: a compacted topic begins at
-        0, since what compaction keeps outlives the log.
+        Args:
+            queues: the queues to ask for; None: all.
+            read_compacted: return the offsets that a reader with `read_compacted` sees. A compacted
+                topic then begins at 0, because compaction keeps messages that retention has removed
+                from the log.
         """
         flow = message_flows.offsets(topic, queues, self._timeout_s, compacted=read_compacted)
         return self._run(flow)
 
     def horizons(self, topic: str) -> dict[int, int]:
-        """Up to where each queue of a compacted topic is compacted; empty of any other topic."""
+        """Return the offset up to which each queue of a compacted topic is compacted. The result is
+        empty for any other topic."""
         return self._run(message_flows.horizons(topic, self._timeout_s))
 
     def offset_for_time(
@@ -115,9 +120,11 @@ class Admin:
         timestamp_ms: int,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> int:
-        """Offset of the first message at or after a message time; the high watermark if none.
+        """Return the offset of the first message at or after a message time, or the high watermark
+        if there is none.
 
-        With boundary="upper" of the last one at or before it; 0 if all are later.
+        With boundary="upper", return the offset of the last message at or before the time, or 0 if
+        all are later.
         """
         find = (
             message_flows.last_offset_by if boundary == "upper" else message_flows.offset_for_time
@@ -125,41 +132,42 @@ class Admin:
         return self._run(find(topic, queue, timestamp_ms, self._timeout_s))
 
     def get_message(self, topic: str, queue: int, offset: int) -> Message:
-        """The message at an offset.
+        """Return the message at an offset.
 
         Raises:
-            OffsetOutOfRange: there is none, with the offsets that exist.
+            OffsetOutOfRange: there is none; the fields hold the offsets that exist.
         """
         return self._run(message_flows.get_message(topic, queue, offset, self._timeout_s))
 
     def find_messages(
         self, topic: str, key: bytes, queue: int | None = None, limit: int = 100
     ) -> list[Message]:
-        """Messages with a key, newest first in each queue."""
+        """Find the messages with a key, newest first in each queue."""
         return self._run(message_flows.find_messages(topic, key, queue, limit, self._timeout_s))
 
     def elect_leader(self, topic: str, queue: int, prefer: str | None = None) -> None:
-        """Move a queue's leadership to an in-sync replica; None: the first in placement order."""
+        """Move the leadership of a queue to an in-sync replica. Without `prefer` it goes to the
+        first one in placement order."""
         self._run(flows.elect_leader(topic, queue, prefer, wall_ms(), self._timeout_s))
 
     def brokers(self) -> list[BrokerView]:
-        """All brokers by id."""
+        """Return all brokers, sorted by id."""
         return self._run(flows.brokers(self._timeout_s))
 
     def remove_broker(self, broker: str) -> None:
-        """Forget a broker that is gone for good and holds no replica."""
+        """Remove a broker that will not return and holds no replica."""
         self._run(flows.remove_broker(broker, self._timeout_s))
 
     def name_servers(self) -> list[NameServerView]:
-        """All name servers by id."""
+        """Return all name servers, sorted by id."""
         return self._run(flows.name_servers(self._timeout_s))
 
     def raft_leader(self) -> str | None:
-        """Id of the name servers' leader."""
+        """Return the id of the leader of the name servers, or None if they have none."""
         return self._run(flows.raft_leader(self._timeout_s))
 
     def add_name_server(self, name: str, endpoint: str, raft_endpoint: str) -> None:
-        """Add an empty name server, under an id that was never used."""
+        """Add an empty name server under an id that was never used before."""
         self._run(flows.add_name_server(name, endpoint, raft_endpoint, self._timeout_s))
 
     def remove_name_server(self, name: str) -> None:
@@ -167,24 +175,27 @@ class Admin:
         self._run(flows.remove_name_server(name, self._timeout_s))
 
     def groups(self) -> list[GroupSummary]:
-        """All consumer groups by name."""
+        """Return all consumer groups, sorted by name."""
         return self._run(group_flows.groups(self._timeout_s))
 
     def describe_group(self, name: str) -> GroupDescription:
-        """One group: its members and, per queue, what is committed, the lag and why it is stuck.
+        """Return one group: its members and, for each queue, the committed offset, the lag and the
+        reason if it makes no progress.
 
         Raises:
-            UnknownResource: UNKNOWN_GROUP.
+            UnknownResource: UNKNOWN_GROUP: there is no such group.
         """
         return self._run(group_flows.describe_group(name, wall_ms(), self._timeout_s))
 
     def committed(self, group: str, topic: str) -> dict[int, int | None]:
-        """How far a group is in a topic, by queue; also where it does not subscribe any more.
+        """Return the committed offsets of a group in a topic, by queue, even if the group no longer
+        subscribes to it.
 
-        None: where it starts is not known yet. Empty: it never had to do with this topic.
+        The offset is None while the start of a queue is not known yet. The result is empty if the
+        group never subscribed to the topic.
 
         Raises:
-            UnknownResource: UNKNOWN_GROUP.
+            UnknownResource: UNKNOWN_GROUP: there is no such group.
         """
         return self._run(group_flows.committed(group, topic, self._timeout_s))
 
@@ -196,18 +207,19 @@ class Admin:
         create: bool = False,
         **settings: Any,
     ) -> None:
-        """Change settings of a group or its subscription; what is not named stays.
+        """Change settings of a group or its subscription. Settings that are not named stay.
 
         Args:
-            subscription: topic → filter text; members of another adopt it in turn.
-            create: make the group if it does not exist.
-            settings: session_ms, heartbeat_ms, strategy …, as `GroupConfig` says; `options` may
-                be a mapping of those `StrategyOptions` that change.
+            subscription: topic → filter text. Members with another subscription adopt it one by
+                one.
+            create: create the group if it does not exist.
+            settings: session_ms, heartbeat_ms, strategy …, as described in `GroupConfig`. `options`
+                may be a mapping of the `StrategyOptions` to change.
 
         Raises:
-            UnknownResource: UNKNOWN_GROUP.
-            InvalidFilter: a filter cannot be read; points at the character.
-            InvalidRequest: no such setting, or none that can be.
+            UnknownResource: UNKNOWN_GROUP: there is no such group.
+            InvalidFilter: a filter cannot be parsed; `pointer()` shows where.
+            InvalidRequest: there is no such setting, or its value is invalid.
         """
         flow = group_flows.alter_group(
             name, subscription, settings, wall_ms(), self._timeout_s, create=create
@@ -215,14 +227,16 @@ class Admin:
         self._run(flow)
 
     def delete_group(self, name: str, *, dead_letters: bool = False) -> None:
-        """Forget a group that has no members, its offsets and its retries, also those that wait.
+        """Delete a group that has no members, with its offsets and its retries.
 
-        Its dead letters stay readable in `%DLQ%group`, which `delete_topic` deletes later, unless
-        `dead_letters` asks for them to go at once.
+        Its dead letters stay readable in the topic `%DLQ%group`, which `delete_topic` deletes.
+
+        Args:
+            dead_letters: delete the dead letters too.
 
         Raises:
-            UnknownResource: UNKNOWN_GROUP.
-            GroupError: GROUP_NOT_EMPTY.
+            UnknownResource: UNKNOWN_GROUP: there is no such group.
+            GroupError: GROUP_NOT_EMPTY: the group has members.
         """
         flow = group_flows.delete_group(name, wall_ms(), self._timeout_s, dead_letters=dead_letters)
         self._run(flow)
@@ -239,55 +253,59 @@ class Admin:
         queues: Sequence[int] | None = None,
         dry_run: bool = True,
     ) -> list[OffsetReset]:
-        """Move committed offsets, also back, with members online or offline.
+        """Move the committed offsets of a group forward or back, whether its members run or not.
 
-        Say where to with one of the first four; by default nothing is done, the plan is returned.
-        The group's retries stay as they are, unless their topic or a file names them.
+        Give exactly one of `to`, `shift`, `from_group` and `file`. By default only the plan is
+        returned. The group's retries stay as they are, unless `topic` or the file names them.
 
         Args:
             to: "first", "last", a message time (ms since 1970 UTC, or a datetime with its zone), or
                 offsets by (topic, queue).
-            shift: so many messages forward, or back if negative.
-            from_group: to where another group is.
-            file: to the offsets in a file, as `logboom group describe -o json` prints them.
-            topic: only this topic; the group need not have subscribed to it yet.
-            queues: only these queues of it.
-            dry_run: False carries the plan out.
+            shift: number of messages to move forward, or back if negative.
+            from_group: a group whose committed offsets are taken over.
+            file: a file with offsets, as `logboom group describe -o json` prints them.
+            topic: reset only this topic; the group need not have subscribed to it yet.
+            queues: reset only these queues of the topic.
+            dry_run: return the plan without carrying it out.
 
         Raises:
-            UnknownResource: no such group, topic or queue.
-            InvalidRequest: not one way to say where to, or an offset that the queue does not have.
+            UnknownResource: there is no such group, topic or queue.
+            InvalidRequest: not exactly one target was given, or an offset does not exist.
         """
         listed = None if file is None else run_in_thread(_read_offsets, file)
         asked = ResetRequest(group, to, shift, from_group, listed, topic, queues)
         return self._run(reset_offsets(asked, wall_ms(), self._timeout_s, dry_run=dry_run))
 
     def transactions(self, app_id: str = "", *, most: int = DEFAULT_LIMIT) -> OpenTransactions:
-        """Transactions and half messages that nobody has decided, the oldest first; `app_id` "":
-        of everybody. `Client.decide` takes the `handles()` of one, `end_half` its `half`.
+        """List the transactions and half messages that are not decided, the oldest first.
 
-        Once `most` batches are listed, no more are asked for, and `more` says so.
+        `Client.decide` takes the `handles()` of a transaction, `end_half` the `half` of a half
+        message.
+
+        Args:
+            app_id: list only those of this application id; "": of all.
+            most: stop after this many batches; `more` of the result is then true.
         """
         return self._run(open_transactions(app_id, self._timeout_s, most))
 
     def end_half(self, half: Parking, *, commit: bool) -> HalfOutcome:
-        """Decide on a half message; tells what became of it: the first decision counts.
+        """Decide a half message, and return the outcome. The first decision counts.
 
         Raises:
-            TransactionError: UNKNOWN_HANDLES, none was parked there.
+            TransactionError: UNKNOWN_HANDLES: no half message is parked there.
         """
         return self._run(end_half(half, commit=commit, timeout=self._timeout_s))
 
     def stats(self) -> list[NodeStats]:
-        """Counters of every node; of one that does not answer, why."""
+        """Return the counters of every node, and the reason for each that does not answer."""
         return self._run(flows.stats(self._timeout_s))
 
 
 def _read_offsets(path: Path | str) -> dict[TopicQueue, int]:
-    """Read the offsets in a file.
+    """Read offsets from a file.
 
     Raises:
-        InvalidRequest: there is no such file, or it says no offsets.
+        InvalidRequest: the file cannot be read, or holds no offsets.
     """
     try:
         return parse_offsets(Path(path).read_bytes(), str(path))

@@ -1,5 +1,5 @@
-# Generated from aio/admin_subscriptions.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""Administration of subscriptions: `boom.admin.subscriptions`."""
+# Generated from aio/admin_subscriptions.py by `make generate`: do not edit.
+"""Administration of subscriptions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class SubscriptionAdmin:
-    """Subscriptions of topics: looked at, moved, ended."""
+    """The administration of subscriptions; it is `boom.admin.subscriptions`."""
 
     def __init__(self, io: IoThread, timeout_s: float) -> None:
         self._io = io
@@ -27,14 +27,14 @@ class SubscriptionAdmin:
         return drive(self._io, flow)
 
     def all(self, topic: str) -> list[QueueSubscription]:
-        """All subscriptions of a topic, queue by queue."""
+        """Return all subscriptions of a topic, one entry for each queue."""
         return self._run(subscription_flows.subscriptions(topic, "", self._timeout_s))
 
     def describe(self, topic: str, name: str) -> list[QueueSubscription]:
-        """One subscription, queue by queue: how far it is, and its consumers.
+        """Return one subscription, one entry for each queue: its position and its consumers.
 
         Raises:
-            UnknownResource: UNKNOWN_SUBSCRIPTION.
+            UnknownResource: UNKNOWN_SUBSCRIPTION: there is no such subscription.
         """
         return self._run(subscription_flows.subscriptions(topic, name, self._timeout_s))
 
@@ -48,11 +48,15 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Let a subscription go on from the first message, the end, or a message time in ms: what
-        lies below counts as acknowledged, and nothing else. Only the plan, unless `dry_run` is False.
+        """Move a subscription to the first message, the end, or a message time in ms. Exactly the
+        messages below count as acknowledged afterwards.
+
+        Args:
+            dry_run: return the plan without carrying it out.
+            force: disconnect the consumers; they attach again automatically.
 
         Raises:
-            Refused: CONSUMER_BUSY: it has consumers; with `force` they are cut off, and come again.
+            Refused: CONSUMER_BUSY: the subscription has consumers, and `force` is not given.
         """
         flow = subscription_flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
         return self._run(flow)
@@ -67,19 +71,20 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Acknowledge the next `count` messages of each queue. Only the plan, unless `dry_run` is
-        False; errors as of `reset`."""
+        """Acknowledge the next `count` messages of each queue. `dry_run`, `force` and the errors
+        are those of `reset`."""
         flow = subscription_flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
         return self._run(flow)
 
     def peek(self, topic: str, name: str, queue: int, count: int = 10) -> list[Message]:
-        """The first messages of a queue that are not acknowledged; nothing changes by it."""
+        """Return the first messages of a queue that are not acknowledged, without changing
+        anything."""
         return self._run(subscription_flows.peek(topic, name, queue, count, self._timeout_s))
 
     def delete(self, topic: str, name: str, *, force: bool = False) -> None:
-        """Forget a subscription with all that it acknowledged.
+        """Delete a subscription with everything that it has acknowledged.
 
         Raises:
-            Refused: CONSUMER_BUSY: it has consumers, and not `force`.
+            Refused: CONSUMER_BUSY: the subscription has consumers, and `force` is not given.
         """
         self._run(subscription_flows.delete(topic, name, force, self._timeout_s))

@@ -1,4 +1,4 @@
-"""Functions that are called with the messages of a group, declared where they stand.
+"""The app for threads: functions that are called with the messages of consumer groups.
 
     app = App("127.0.0.1:7711")
 
@@ -7,12 +7,13 @@
 
     app.run()          # until Ctrl-C or SIGTERM
 
-`Order` is a msgspec struct, a dataclass or what else `logboom.client.typed_values` lists. A function that
-raises gets the message again, as a listener of `push_consumer`, whose options a subscriber has. The
-decorated function stays what it was: tests call it like any other. `logboom.deploy.testing` runs an
-app against an embedded node.
+`Order` is a msgspec struct, a dataclass or another type that `logboom.client.typed_values` lists.
+If a function raises, the message is delivered again, as to a listener of `push_consumer`. A
+subscriber has the same options. The decorated function itself is unchanged, so tests can call it
+directly. `logboom.deploy.testing` runs an app against an embedded node.
 
-By hand in both clients: how an app begins, and is stopped by signals.
+The start and the handling of signals are written by hand in both clients, because a main thread and
+an event loop receive signals in different ways.
 """
 
 from __future__ import annotations
@@ -31,20 +32,26 @@ from logboom.wire.errors import InvalidRequest, RetryableError
 
 LOG = logging.getLogger("logboom.client")
 LOOK_S: Final = 0.5
-"""Seconds between two looks whether the members are still in their groups."""
+"""Seconds between two checks that all members are still in their groups."""
 AGAIN_S: Final = 1.0
-"""Seconds between two tries of an app to begin."""
+"""Seconds between two attempts to start."""
 
 
 class _StoppedError(BaseException):
-    """A signal came while the app was beginning."""
+    """A signal was received while the app was starting."""
 
 
 class App(AppBase):
-    """Subscribers, and the client that they run on. Declare first, then `run` or `start`."""
+    """Subscriber functions, and the client that they run on. Declare the functions, then call `run`
+    or `start`."""
 
     def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
-        """`endpoints` and `options` are those of `connect`; "" if `start` gets a client."""
+        """Create an app.
+
+        Args:
+            endpoints: those of `connect`; "" if `start` is given a client.
+            options: those of `connect`.
+        """
         super().__init__(endpoints, **options)
         self._stopping = threading.Event()
         self._beginning = False
@@ -61,12 +68,12 @@ class App(AppBase):
         return subscriber.listener
 
     def run(self) -> None:
-        """Start, and go on until Ctrl-C or SIGTERM (or `stop`); then leave all groups in good order.
+        """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
-        A cluster that does not answer (yet) is waited for.
+        While the cluster does not answer, the app keeps trying to start.
 
         Raises:
-            LogboomError: what else `start` raises, or why a group does not take its member any more.
+            LogboomError: `start` failed for another reason, or a group has expelled its member.
         """
         self._stopping.clear()
         before = {
@@ -85,7 +92,7 @@ class App(AppBase):
                 signal.signal(number, handler)
 
     def _begin_in_time(self) -> None:
-        """Begin once the cluster is up."""
+        """Start once the cluster answers."""
         while not self._stopping.is_set():
             self._beginning = True
             try:
@@ -99,7 +106,7 @@ class App(AppBase):
             self._stopping.wait(AGAIN_S)
 
     def stop(self) -> None:
-        """Let `run` end; from any thread, a handler's too."""
+        """End `run`. Any thread may call it, handlers too."""
         self._stopping.set()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:

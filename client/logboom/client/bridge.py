@@ -1,7 +1,7 @@
-"""Waiting in threads: everything in which the two clients differ by more than `await`.
+"""Waiting in threads: the differences between the two clients that go beyond `await`.
 
-By hand, because `logboom.client.aio.bridge` has the same names for event loops: one builds on
-threads and locks, the other on tasks and futures.
+Written by hand: this module builds on threads and locks, and its twin `logboom.client.aio.bridge`,
+which has the same names, on tasks and futures.
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ R = TypeVar("R", bound=Resource)
 
 
 class _Future(Protocol[T_co]):
-    """What `send` returns."""
+    """A future that a producer returned."""
 
     def result(self) -> T_co:
         """Wait for the result."""
 
 
 class Worker:
-    """A thread that runs beside its owner until it is stopped."""
+    """A thread that runs in the background."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, name=name, daemon=True)
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for its end; do nothing in the thread itself."""
+        """Wait up to `timeout_s` for the thread to end. In the thread itself, do nothing."""
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
 
 
 def wait_done(outcome: Promise[Any]) -> None:
-    """Wait until an outcome is done, with a value or an error."""
+    """Wait until a promise has a value or an error."""
     wait(outcome)
 
 
 def get_result(future: _Future[T]) -> T:
-    """Wait for a future of a producer, and return its result."""
+    """Wait for a future that a producer returned, and return its result."""
     return future.result()
 
 
 def run(io: IoThread, call: Any) -> Any:
-    """Submit a call to the core, wait for its outcome, and return its value."""
+    """Submit a call to the core, wait until it is done, and return its value."""
     return io.run(call)
 
 
 def drive(io: IoThread, flow: Flow[T]) -> T:
-    """Run a flow: each of its calls is waited for here."""
+    """Run a flow, waiting for each of its calls, and return its result."""
     return io.drive(flow)
 
 
@@ -85,7 +85,7 @@ def stop(io: IoThread) -> None:
 
 
 def run_in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function that blocks: there is no loop here that it could hold up."""
+    """Call a blocking function; there is no event loop that it could block."""
     return function(*args)
 
 
@@ -95,10 +95,10 @@ def call_user(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def begin(resource: R) -> R:
-    """Open something at once.
+    """Open a resource and return it.
 
     Raises:
-        LogboomError: it could not be opened, and keeps nothing.
+        LogboomError: it could not be opened, and has given everything back.
     """
     try:
         resource.open()

@@ -1,5 +1,5 @@
-# Generated from aio/client.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""The client: `connect`, and everything that it gives out."""
+# Generated from aio/client.py by `make generate`: do not edit.
+"""The client: `connect`, and the `Client` that it opens."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ from logboom.wire.sockets import check_endpoint
 R = TypeVar("R", Consumer, GroupConsumer, PushConsumer, SubscriptionConsumer)
 
 PARK_S: Final = 60.0
-"""How long `park` tries a batch."""
+"""Seconds for which `park` retries a batch."""
 PREFETCH_BYTES: Final = 32 * 1024 * 1024
-"""What a consumer reads ahead, all its queues together."""
+"""Bytes that a consumer reads ahead, in all its queues together."""
 
 
 def connect(
@@ -71,21 +71,21 @@ def connect(
     create_topics: bool = False,
     cluster_key: bytes = b"",
 ) -> Client:
-    """Open a client: `boom = connect(…)` or `with connect(…) as boom`. It is open once a
-    node has told of the cluster.
+    """Open a client: `boom = connect(…)` or `with connect(…) as boom`. It is open once
+    a node has described the cluster.
 
     Args:
-        endpoints: host:port of any nodes: a list, or one comma-separated string.
-        timeout_s: bound of this call, and of each request of `admin` and `pull`.
-        client_id: shown in the nodes' logs.
+        endpoints: host:port of any nodes, as a list or one comma-separated string.
+        timeout_s: time-out of this call, and of each request of `admin` and `pull`.
+        client_id: a name that appears in the logs of the nodes.
         create_topics: create a topic on first use (development, embedded clusters).
-        cluster_key: what the cluster key file holds; only an operator needs it, for
+        cluster_key: the content of the cluster key file. Only operators need it, for
             `admin.add_name_server`, `remove_name_server` and `remove_broker`.
 
     Raises:
-        InvalidRequest: an endpoint that is none.
+        InvalidRequest: an endpoint is invalid.
         TimedOut: no node answered in time.
-        Refused: UNSUPPORTED_VERSION; UNAUTHENTICATED, the cluster has another key.
+        Refused: UNSUPPORTED_VERSION; or UNAUTHENTICATED: the cluster has another key.
     """
     make = partial(
         Client,
@@ -102,7 +102,7 @@ def _connected(make: Callable[[], Client]) -> Client:
     client = make()
     try:
         client.wait_connected()
-    # Ctrl-C and a cancellation too: thread and sockets are given back. It is raised on.
+    # Ctrl-C and a cancellation, too, must not leave a thread and sockets. They are raised again.
     except BaseException:
         client.close()
         raise
@@ -110,10 +110,10 @@ def _connected(make: Callable[[], Client]) -> Client:
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
-    """host:port, each checked.
+    """Split and check endpoints.
 
     Raises:
-        InvalidRequest: one is none, or there is none.
+        InvalidRequest: an endpoint is invalid, or there is none.
     """
     parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
     try:
@@ -147,15 +147,15 @@ class Client(Scope):
         ] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._parking: Producer | None = None
-        """What `park` sends with."""
+        """The producer of `park`."""
         self.admin = Admin(self._io, timeout_s)
-        """Topics, brokers, offsets, single messages."""
+        """The administration of the cluster."""
 
     def wait_connected(self) -> None:
-        """Wait until a node has told of the cluster.
+        """Wait until a node has described the cluster.
 
         Raises:
-            TimedOut: none did, within the client's time-out.
+            TimedOut: no node did so within the client's time-out.
         """
         run(self._io, Connect(self._timeout_s))
 
@@ -169,15 +169,17 @@ class Client(Scope):
         buffer_bytes: int = 64 * 1024 * 1024,
         delivery_timeout_s: float = 120.0,
     ) -> Producer:
-        """A producer. It is idempotent: retries store nothing twice (except with acks="none",
-        which is sent once and never answered).
+        """Create a producer. It is idempotent: a retry never stores a message twice. (With
+        acks="none" a message is sent once, without retries.)
 
         Args:
-            acks: who must have a message on disk: "all" in-sync replicas, the "leader", or "none".
-            linger_ms: how long a batch waits to fill. It also fills while one is in flight.
+            acks: the replicas that must have a message on disk before it is acknowledged: "all"
+                in-sync replicas, the "leader", or "none".
+            linger_ms: how long a batch waits to fill. It also fills while another is in flight.
             compression: "none", "lz4" or "zstd".
-            buffer_bytes: what may wait for acknowledgement; past it `send` blocks.
-            delivery_timeout_s: how long a message is retried before its future fails.
+            buffer_bytes: bytes that may wait for acknowledgement. When they are exceeded, sending
+                waits.
+            delivery_timeout_s: seconds for which a message is retried before its future fails.
         """
         options = ProducerOptions(
             acks, linger_ms, compression, max_batch_bytes, buffer_bytes, delivery_timeout_s
@@ -240,38 +242,43 @@ class Client(Scope):
         read_compacted: bool = False,
         **settings: Any,
     ) -> Consumer | GroupConsumer:
-        """A consumer: of a group, or without one of the given queues or of all.
+        """Create a consumer.
 
-        Without a group it commits nothing. As a member of `group` it shares the queues with the
-        group's other members, and what it acknowledges is the group's.
+        With `group` it is a member of that consumer group: it shares the queues with the other
+        members, and its acknowledgements are committed for the group. Without, it reads the given
+        queues, or all, and commits nothing.
 
         Args:
-            tags: only messages with one of these tags: "a || b", or a list.
-            filter: only messages whose headers this holds of: "price > 3 AND region = 'eu'", or a
-                whole `Filter`.
+            queues: the queues to read; None: all. Not for a group.
+            tags: read only messages with one of these tags: "a || b", or a list.
+            filter: read only messages whose headers match: "price > 3 AND region = 'eu'", or a
+                `Filter`.
             start: "first", "last", or a message time: ms since 1970 UTC, a datetime with its zone,
-                or ISO 8601 text such as "2026-11-21T10:00:00Z". Of a group: where it begins if it is
+                or ISO 8601 text such as "2026-11-21T10:00:00Z". It counts only for a group that is
                 new.
-            prefetch_bytes: what is read ahead.
-            isolation: "read_uncommitted" sees a transaction's messages while its queue is still
-                releasing them (never before its commit).
-            instance: a static member's name: it keeps its queues over a restart within the session.
-            room: where this process runs, for strategies by room.
-            subscription: "same" as the group's, or "replace" it for all members.
-            commit_every_s: seconds between commits; 0: only on `commit`, and when a queue moves.
-            max_poll_interval_ms: how long this member may neither poll nor acknowledge before it
-                leaves, so that others get its queues; its next poll joins again. 0: for ever.
-            offsets_file: with mode="broadcasting": where this member keeps its offsets; None:
-                ~/.logboom/offsets/<group>.json.
-            read_compacted: of a compacted topic, only the latest message of each key as far as the
-                brokers have compacted, then everything. Not for a group.
-            settings: of the group if it is new, as `GroupConfig` names them: session_ms,
-                heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" it reads
-                every queue, whoever else does.
+            prefetch_bytes: bytes that are read ahead.
+            isolation: with "read_uncommitted" the messages of a committed transaction are delivered
+                while a queue is still releasing them. Nobody sees them before the commit.
+            instance: the name of a static member, which keeps its queues across a restart within
+                the session time-out.
+            room: the place where this process runs, for assignment strategies by room.
+            subscription: "same": join only if the group has the same; "replace": change it for all
+                members.
+            commit_every_s: seconds between commits; 0: commit only on `commit`, and when a queue
+                moves.
+            max_poll_interval_ms: if this member neither polls nor acknowledges for so long, it
+                leaves and others get its queues; its next poll joins again. 0: it never leaves.
+            offsets_file: with mode="broadcasting", the file in which this member keeps its offsets;
+                None: ~/.logboom/offsets/<group>.json.
+            read_compacted: of a compacted topic, read only the latest message of each key up to the
+                horizon of compaction, and every message after it. Not for a group.
+            settings: settings of the group, if it is new, as named in `GroupConfig`: session_ms,
+                heartbeat_ms, drain_ms, max_attempts, strategy … With mode="broadcasting" every
+                member reads every queue.
 
         Raises:
-            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
-            UnknownResource: no such topic.
+            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference.
+            UnknownResource: there is no such topic.
             InvalidRequest: an argument or a setting is invalid.
         """
         wanted = wanted_of(tags, filter)
@@ -347,17 +354,20 @@ class Client(Scope):
         options: PushOptions | None = None,
         **settings: Any,
     ) -> PushConsumer:
-        """A consumer that calls `listener` with each message; begins at once.
+        """Create a consumer that calls `listener` with each message of a group.
+
+        The arguments that are not listed here, and the errors, are those of `consumer`.
 
         Args:
-            listener: called with a message, or with a message and a Context. None or True: done;
-                False, `Later(seconds)` or an exception: the message comes again.
-            threads: how many listeners run at once at most.
-            orderly: one message of a queue at a time, in order; a failure holds its queue up.
-            batch: more than 1: the listener gets lists of up to so many messages of one queue.
-            options: everything else, with its units; `threads`, `orderly` and `batch` here win.
-
-        The others are those of `consumer`, and so are the errors.
+            listener: called with a message, or with a message and a Context. It returns None or
+                True when the message is handled. After False, `Later(seconds)` or an exception the
+                message is delivered again.
+            threads: the number of listeners that may run at the same time.
+            orderly: handle the messages of a queue one at a time, in order. A failure suspends the
+                queue.
+            batch: if greater than 1, the listener is called with lists of up to this many messages
+                of one queue.
+            options: all other options; `threads`, `orderly` and `batch` given here override it.
         """
         chosen = dataclasses.replace(
             options or PushOptions(), threads=threads, orderly=orderly, batch=batch
@@ -405,31 +415,35 @@ class Client(Scope):
         ack_timeout: float = 0.0,
         **settings: Any,
     ) -> SubscriptionConsumer:
-        """A consumer of a subscription, which several may share: the brokers decide who gets what.
-        A subscription that does not exist is made.
+        """Create a consumer of a subscription, which several consumers may share: the brokers
+        decide who gets which message. A subscription that does not exist is created.
 
         Args:
             type: "exclusive" (one consumer), "failover" (one at a time, by `priority` and name),
-                "shared" (each message to anybody), "key_shared" (the messages of a key to one at a
-                time, in order).
-            name: of this consumer, unique in the subscription; "": one never used before.
-            tags, filter: as in `consumer`; what is left out counts as acknowledged.
+                "shared" (a message goes to any consumer) or "key_shared" (the messages of a key go
+                to one consumer at a time, in order).
+            name: the name of this consumer, unique in the subscription; "": a new one.
+            tags: as in `consumer`. Messages that do not match count as acknowledged.
+            filter: as in `consumer`. Messages that do not match count as acknowledged.
             start: where a new subscription begins: "first", "last", or a message time as in
                 `consumer`.
-            priority: 0 is the best; the next get something when these cannot take it.
-            ranges: the slots (first, last) of keys for this consumer, of 65,536. Of key_shared; none:
-                they are given out by `hashing`, "auto_split" or "consistent". Of exclusive: what lies
-                outside counts as acknowledged; none: all.
-            window: messages of one queue that may be on their way.
-            ack_timeout: seconds after which what is not acknowledged comes again; 0: never.
-            settings: of the subscription, as `SubscriptionConfig` names them: most_unacked,
+            priority: 0 is the best. Consumers with a worse priority get messages only when the
+                better ones cannot take them.
+            ranges: the key slots of this consumer, as (first, last) of 65,536. With key_shared and
+                none, `hashing` distributes the slots. With exclusive, messages of other slots count
+                as acknowledged; none: all slots.
+            hashing: the distribution of slots with key_shared: "auto_split" or "consistent".
+            window: number of messages of one queue that may be in flight.
+            ack_timeout: seconds after which a message that is not acknowledged is delivered again;
+                0: never.
+            settings: settings of the subscription, as named in `SubscriptionConfig`: most_unacked,
                 failover_delay_s, look_ahead, messages_per_s, session_ms … All consumers of a
                 subscription must agree in its type, filter and settings.
 
         Raises:
-            Refused: CONSUMER_BUSY: another has the exclusive subscription.
-            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
-            UnknownResource: no such topic.
+            Refused: CONSUMER_BUSY: another consumer has the exclusive subscription.
+            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference.
+            UnknownResource: there is no such topic.
             InvalidRequest: an argument or a setting is invalid.
         """
         options = subscriber_options(
@@ -452,7 +466,7 @@ class Client(Scope):
         )
 
     def _keep(self, made: R) -> R:
-        """Begin, and close it with the client."""
+        """Begin a consumer that is closed with the client."""
         begun = begin(made)
         self._open.add(begun)
         return begun
@@ -470,10 +484,11 @@ class Client(Scope):
         isolation: Isolation = "read_committed",
         read_compacted: bool = False,
     ) -> PullResult:
-        """Read from one queue; waits up to `wait_ms` at its end for something new.
+        """Read from one queue. At its end, wait up to `wait_ms` for new messages.
 
-        `tags`, `filter`, `isolation` and `read_compacted` as in `consumer`. `status` of the result is FOUND,
-        NO_NEW_MESSAGE, NO_MATCHED_MESSAGE or OFFSET_ILLEGAL (then `next_offset` is the nearest that exists).
+        `tags`, `filter`, `isolation` and `read_compacted` are those of `consumer`. The `status` of
+        the result is FOUND, NO_NEW_MESSAGE, NO_MATCHED_MESSAGE, or OFFSET_ILLEGAL; then
+        `next_offset` is the nearest offset that exists.
         """
         wanted = wanted_of(tags, filter)
         flow = message_flows.pull(
@@ -493,17 +508,18 @@ class Client(Scope):
         self, batches: Iterable[ToPark], app_id: str, attempt: int, sequence: int = 0
     ) -> list[ParkedHandle]:
         """Park batches for a transaction that is decided elsewhere, by `decide` with the handles.
-        Returns once all are safe; what no decision names within 15 minutes is dropped.
+        It returns when all batches are safe. Batches that no decision names within 15 minutes are
+        dropped.
 
         Args:
             batches: (topic, queue, messages): an encoded batch, `Columns`, or values alone.
-            attempt: which try of the sequence this is, for all that work on it: a decision lists
-                the handles of one attempt, and drops all others.
+            attempt: the number of the attempt to process this sequence, the same for all processes
+                that work on it. A decision lists the handles of one attempt, and drops all others.
 
         Raises:
-            TransactionError: TRANSACTION_CLOSED or TRANSACTION_ABORTED, it was decided before.
-            InvalidRequest: an argument that cannot be; TOO_LARGE.
-            LogboomError: why a batch is not parked. Others may be, until they are dropped.
+            TransactionError: TRANSACTION_CLOSED or TRANSACTION_ABORTED: it was decided before.
+            InvalidRequest: an argument is invalid; or TOO_LARGE.
+            LogboomError: a batch could not be parked. Others may be parked until they are dropped.
         """
         check_chosen(app_id)
         parks = parks_of(app_id, attempt, sequence)
@@ -513,13 +529,13 @@ class Client(Scope):
         return [handle_of(pile) for pile in piles]
 
     def take_over(self, app_id: str) -> tuple[int, int]:
-        """Have an application id for oneself: `decide` refuses commits in an older epoch.
+        """Take an application id over: commits in an older epoch are refused from now on.
 
         Returns:
-            The epoch for `decide`, and the greatest sequence that was committed (-1: none).
+            The epoch for `decide`, and the greatest committed sequence (-1: none).
 
         Raises:
-            InvalidRequest: it cannot be one.
+            InvalidRequest: the application id is invalid.
             TimedOut: no name server answered.
         """
         return drive(self._io, take_over(app_id, wall_ms(), self._timeout_s))
@@ -533,21 +549,23 @@ class Client(Scope):
         commit: bool = True,
         epoch: int | None = None,
     ) -> Decision:
-        """Publish what is parked, all or nothing, or drop it; returns when every queue has.
+        """Publish parked batches, all or none, or drop them. It returns when every queue has done
+        so.
 
-        The first commit of a sequence counts, for ever: of a later one `again` is true, and nothing
-        is published by it. A commit drops what the same sequence has parked and it does not name.
+        Only the first commit of a sequence publishes anything; for a later one, `again` of the
+        result is true. A commit drops all batches of the sequence that it does not name.
 
         Args:
-            epoch: of a commit, that of `take_over`; None: others may decide beside.
+            epoch: the epoch that `take_over` returned, for a commit; None: others may decide, too.
 
         Raises:
-            Refused: FENCED, somebody has taken the application id over since; nothing is decided.
-            TransactionError: UNKNOWN_HANDLES: one is not parked (any more); the attempt is
-                aborted. TRANSACTION_ABORTED: it was before.
-            InvalidRequest: handles of two transactions or attempts; TOO_LARGE, nothing is decided.
-            TimedOut: with a field `decided`: it is, and a queue is late. Without: nobody answered,
-                and it may be; say it again.
+            Refused: FENCED: another process has taken the application id over. Nothing is decided.
+            TransactionError: UNKNOWN_HANDLES: a handle is no longer parked, and the attempt is
+                aborted. TRANSACTION_ABORTED: it was aborted before.
+            InvalidRequest: the handles belong to several transactions or attempts; or TOO_LARGE.
+                Nothing is decided.
+            TimedOut: with a field `decided`: it is decided, and a queue is late. Without it the
+                outcome is unknown: decide again.
         """
         listed = list(handles)
         flow = decide_handles(
@@ -556,12 +574,12 @@ class Client(Scope):
         return drive(self._io, flow)
 
     def read_parked(self, handles: Sequence[ParkedHandle]) -> list[Columns]:
-        """The batches that the first of some handles of one queue stand for, as many as come at once
-        (some 4 MiB).
+        """Read the batches of handles of one queue, beginning with the first: as many as one answer
+        holds (about 4 MiB).
 
         Raises:
-            TransactionError: UNKNOWN_HANDLES: the first is not parked (any more).
-            Refused: UNSUPPORTED_VERSION: the queue's broker is of an older version.
+            TransactionError: UNKNOWN_HANDLES: the first handle is no longer parked.
+            Refused: UNSUPPORTED_VERSION: the broker of the queue has an older version.
         """
         return drive(self._io, read_parked(handles, self._timeout_s))
 
@@ -583,32 +601,35 @@ class Client(Scope):
         prefetch_bytes: int = RANGE_BYTES,
         timeout_s: float | None = None,
     ) -> Iterator[Columns]:
-        """What a queue holds from offset `start` to before `stop`, as columns, read ahead.
+        """Read a queue from offset `start` to before `stop`, as columns, reading ahead.
 
-        Where messages are missing (retention took them) the next columns begin behind: compare
-        their `base_offset` with where you are. Of a compacted topic there is what compaction keeps of
-        them, and then every message of the log.
+        Where retention has removed messages, the next columns begin later; compare their
+        `base_offset` with the offset that you expect. Of a compacted topic, the messages that
+        compaction keeps come first, and then every message of the log.
 
         Args:
             stop: an offset that the queue has reached.
             timeout_s: how long to wait for the next batch; None: the client's time-out.
 
         Raises:
-            TimedOut: nothing came in time; says from where.
-            UnknownResource: no such topic or queue.
+            TimedOut: nothing arrived in time; the text names the offset and the leader.
+            UnknownResource: there is no such topic or queue.
         """
         patience = self._timeout_s if timeout_s is None else timeout_s
         return read_range(self._io, topic, queue, start, stop, prefetch_bytes, patience)
 
     def lookout(self) -> Lookout:
-        """Something to wait with for news of many queues at once."""
+        """Create a lookout, which waits for new messages in many queues at once."""
         return Lookout(self._io)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush and close all producers, close all consumers, hang up. A second call does nothing.
+        """Flush and close all producers, close all consumers, and disconnect. A second call does
+        nothing.
 
-        `timeout_s`: seconds for the flush of each producer (None: until acknowledged or given up)
-        and for running listeners (None: their `await_termination_s`).
+        Args:
+            timeout_s: seconds for the flush of each producer (None: until every message is
+                acknowledged or given up), and for running listeners (None: their
+                `await_termination_s`).
         """
         if self._io.running:
             for each in list(self._open):

@@ -1,5 +1,5 @@
-# Generated from aio/consumer.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""The consumer without a group: reads the queues that it was given, and commits nothing."""
+# Generated from aio/consumer.py by `make generate`: do not edit.
+"""The consumer without a group, which reads given queues and commits nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logboom.wire.errors import InvalidRequest
 
 
 class Consumer(PositionedReader):
-    """Reads queues; made by `Client.consumer`. One thread reads at a time."""
+    """A consumer without a group; `Client.consumer` creates it. One thread reads at a time."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Consumer(PositionedReader):
         self._open_new()
 
     def __iter__(self) -> Iterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
+        """Iterate over all messages, waiting for new ones, until the consumer is closed."""
         if not self._opened:
             self.open()
         intake = self._intake
@@ -62,16 +62,16 @@ class Consumer(PositionedReader):
 
     @property
     def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that is read."""
+        """The queues that are read, as (topic, queue)."""
         return [(fetch.topic, fetch.queue) for fetch in self._intake.fetches]
 
     @property
     def corrections(self) -> int:
-        """How often a position did not exist and the nearest was taken instead."""
+        """Number of times that a position did not exist and reading went on at the nearest."""
         return sum(fetch.corrections for fetch in self._intake.fetches)
 
     def close(self) -> None:
-        """Read no longer; a second call does nothing."""
+        """Stop reading. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -92,7 +92,7 @@ class Consumer(PositionedReader):
         return bool(self._inbox.arrivals)
 
     def _open_new(self) -> None:
-        """Begin to read queues that the topics have got."""
+        """Begin to read queues that the topics have gained."""
         fetches = self._subscription.new_fetches(self._io.core.watching.routes, self._inbox)
         for fetch, call in fetches:
             self._intake.add(fetch)

@@ -1,7 +1,7 @@
-"""Waiting for outcomes in threads: light futures of sends, and `wait` for everything else.
+"""Waiting in threads: light futures of sent messages, and `wait` for everything else.
 
-By hand in both clients: a future here costs one small object a message, and blocks its caller; those
-of `logboom.client.aio.futures` belong to an event loop.
+Written by hand in both clients: a future here is one small object for each message and blocks its
+caller, and those of `logboom.client.aio.futures` belong to an event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def wait(outcome: Promise[Any], timeout: float | None = None) -> bool:
-    """Block until `outcome` is done; False if `timeout` seconds pass first."""
+    """Block until a promise is done. Return False if `timeout` seconds pass first."""
     if outcome.done:
         return True
     # A lock that the core releases costs a third of an Event.
@@ -37,7 +37,7 @@ def wait(outcome: Promise[Any], timeout: float | None = None) -> bool:
 
 
 class _Fork:
-    """When this process began as a forked child, in monotonic seconds; -1: it did not."""
+    """The monotonic time at which this process was forked; -1: it was not."""
 
     at = -1.0
 
@@ -68,16 +68,14 @@ def _not_yet(what: str, timeout: float | None) -> TimedOut:
 def _run_callback(callback: Callable[[Any], object], future: object) -> None:
     try:
         callback(future)
-    # The user's code may raise anything, and must not end the thread that runs the core.
+    # A callback of the user may raise anything, and must not end the thread that runs the core.
     except Exception:
         LOG.exception("a callback of %r raised", future)
 
 
 class SendFuture:
-    """The future of one sent message.
-
-    One object a message is all that it costs; the outcome is shared by the messages of a batch.
-    """
+    """The future of one sent message. The messages of a batch share one promise, so that a message
+    costs only this object."""
 
     __slots__ = ("_index", "_pile")
 
@@ -86,15 +84,16 @@ class SendFuture:
         self._index = index
 
     def done(self) -> bool:
-        """Whether the message is acknowledged or given up."""
+        """Return True if the message is acknowledged or given up."""
         return self._pile.done
 
     def result(self, timeout: float | None = None) -> SendResult:
-        """Where the message went; waits for it.
+        """Wait for the message, and return where it is stored.
 
         Raises:
-            TimedOut: not yet, after `timeout` seconds; or given up after the delivery time-out.
-            LogboomError: why the message was refused.
+            TimedOut: it is not acknowledged after `timeout` seconds, or it was given up after the
+                delivery time-out.
+            LogboomError: the message was refused.
         """
         pile = self._pile
         if not pile.done:
@@ -104,17 +103,17 @@ class SendFuture:
         return SendResult(pile.topic, pile.queue, offset, pile.time_of(index), pile.parked)
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The error, or None if the message is acknowledged; waits for it.
+        """Wait for the message, and return its error, or None if it is acknowledged.
 
         Raises:
-            TimedOut: not yet, after `timeout` seconds.
+            TimedOut: it is not acknowledged after `timeout` seconds.
         """
         _wait_for(self._pile, "the message", timeout)
         return self._pile.error
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Call `callback(self)` when done: at once if it is, else in the client's own thread,
-        which must not be held up."""
+        """Call `callback(self)` when the message is done: now if it is already, else in the
+        client's own thread, which the callback must not block."""
         self._pile.add_callback(lambda: _run_callback(callback, self))
 
     def __repr__(self) -> str:
@@ -123,7 +122,7 @@ class SendFuture:
 
 
 class ManyFuture:
-    """The future of one `send_many`: several batches, done when all are."""
+    """The future of one `send_many`, which is done when all its batches are."""
 
     __slots__ = ("_piles",)
 
@@ -131,40 +130,41 @@ class ManyFuture:
         self._piles = piles
 
     def done(self) -> bool:
-        """Whether every batch is acknowledged or given up."""
+        """Return True if every batch is acknowledged or given up."""
         return all(pile.done for pile in self._piles)
 
     def result(self, timeout: float | None = None) -> list[Run]:
-        """(queue, first offset, count) of each batch, in the order of the given columns per
-        queue; waits for all. Of batches that wait for a time the offset is -1.
+        """Wait for all batches, and return (queue, first offset, count) of each, in the order of
+        the columns within a queue. The offset of a delayed batch is -1.
 
         Raises:
-            TimedOut: not yet, after `timeout` seconds.
-            LogboomError: why the first refused batch was refused; others may be stored.
+            TimedOut: not all are acknowledged after `timeout` seconds.
+            LogboomError: a batch was refused; this is the error of the first. Others may be stored.
         """
         self._wait(timeout)
         return [(pile.queue, pile.get(), pile.count) for pile in self._piles]
 
     def parked(self, timeout: float | None = None) -> list[Parking]:
-        """Where the batches of a delayed send wait; each can be recalled. Waits for all.
+        """Wait for all batches of a delayed send, and return where each is parked, for `recall`.
 
         Raises:
-            As `result`.
+            LogboomError: as `result`.
         """
         self.result(timeout)
         return [pile.parked for pile in self._piles if pile.parked is not None]
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The first error, or None; waits for all."""
+        """Wait for all batches, and return the first error, or None."""
         self._wait(timeout)
         return next((pile.error for pile in self._piles if pile.error is not None), None)
 
     def add_done_callback(self, callback: Callable[[ManyFuture], object]) -> None:
-        """As `SendFuture.add_done_callback`."""
+        """Call `callback(self)` when all batches are done, as `SendFuture.add_done_callback`
+        does."""
         left = threading.Semaphore(len(self._piles) - 1)
 
         def one_done() -> None:
-            # Whoever finds no permit left is the last of the piles.
+            # The call that finds no permit left is for the last batch.
             if not left.acquire(blocking=False):
                 _run_callback(callback, self)
 
@@ -179,10 +179,10 @@ class ManyFuture:
 
 
 def make_future(pile: ProducerBatch, index: int) -> SendFuture:
-    """Make the future of one message of a batch."""
+    """Create the future of one message of a batch."""
     return SendFuture(pile, index)
 
 
 def make_many(piles: list[ProducerBatch]) -> ManyFuture:
-    """Make the future of whole batches."""
+    """Create the future of several batches."""
     return ManyFuture(piles)

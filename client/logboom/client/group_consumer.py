@@ -1,5 +1,5 @@
-# Generated from aio/group_consumer.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""The consumer of a group: its queues come and go with the group's members."""
+# Generated from aio/group_consumer.py by `make generate`: do not edit.
+"""The consumer that is a member of a group, which assigns queues to it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from logboom.client.results import ColumnBatch, Message
 from logboom.client.retry_publisher import RetryPublisher
 
 CLOSE_S: Final = 0.0
-"""Seconds that `close` waits for messages that are handed out and not acknowledged: who closes has
-stopped, unless others go on acknowledging."""
+"""Seconds for which `close` waits for messages that were handed out and are not acknowledged. The
+caller has normally stopped acknowledging by then."""
 
 
 class GroupConsumer(GroupOwnership, PositionedReader):
-    """Reads as a member of a group; made by `Client.consumer(…, group=…)`. One thread reads at a
+    """A member of a consumer group; `Client.consumer(…, group=…)` creates it. One thread reads at a
     time; `ack`, `nack` and `commit` may be called by any.
 
-    What is acknowledged is committed every `commit_every_s`, by `commit`, and when a queue moves
-    or the consumer closes. What is not comes again: to this consumer after `nack`, or to whoever
-    has the queue next.
+    Acknowledgements are committed every `commit_every_s`, by `commit`, when a queue moves, and when
+    the consumer closes. A message that is not acknowledged is delivered again: to this consumer
+    after `nack`, or to the next owner of its queue.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         failures = FailedMessages(member, time.monotonic, self._sink)
         self._intake: GroupFetchCollector = GroupFetchCollector(member, io.submit, failures)
         self._intake_lock = member.lock
-        # A consumer that nobody holds any longer must not keep its queues.
+        # A consumer that is no longer referenced must not keep its queues.
         self._abandoned = weakref.finalize(self, _leave, io, member)
         self._abandoned.atexit = False
 
@@ -94,17 +94,18 @@ class GroupConsumer(GroupOwnership, PositionedReader):
     # Acknowledging.
 
     def ack(self, given: Given | Iterable[Given]) -> None:
-        """Acknowledge a message, a batch of columns, or several of them: they do not come again once
-        they are committed."""
+        """Acknowledge a message, a batch of columns, or several of them. They are not delivered
+        again once this is committed."""
         self._check()
         self._intake.ack(given)
 
     def nack(self, message: Message, delay_s: float | None = None, cause: str = "nack") -> None:
-        """Report that a message failed: it comes again after `delay_s` seconds (None: as the group's
-        retries say), and goes to the dead letters after the group's `max_attempts`.
+        """Report that a message failed. It is delivered again after `delay_s` seconds (None: after
+        the delay of the group's retries), and becomes a dead letter after the group's
+        `max_attempts`.
 
         Raises:
-            InvalidRequest: a negative delay.
+            InvalidRequest: the delay is negative.
         """
         self._check()
         self._intake.nack(message, delay_s, cause, time.monotonic())
@@ -119,15 +120,17 @@ class GroupConsumer(GroupOwnership, PositionedReader):
     def commit(
         self, offsets: Mapping[tuple[str, int], int] | None = None, *, sync: bool = True
     ) -> None:
-        """Commit what is acknowledged; with `sync` it is in the group's log when this returns.
+        """Commit all acknowledgements.
 
         Args:
-            offsets: (topic, queue) → offset: acknowledge everything below it first.
+            offsets: (topic, queue) → offset: acknowledge everything below these offsets first.
+            sync: wait until the commit is stored.
 
         Raises:
-            GroupError: BEYOND_END, past what was read; or this member is out, or lost a queue.
-            InvalidRequest: an offset below what is committed.
-            TimedOut: the coordinator did not answer; it may be committed.
+            GroupError: BEYOND_END: an offset is past the messages that were read; or this member is
+                no longer in the group, or has lost a queue.
+            InvalidRequest: an offset is below the committed one.
+            TimedOut: the coordinator did not answer; the commit may be stored.
         """
         self.open()
         for (topic, queue), offset in (offsets or {}).items():
@@ -138,25 +141,25 @@ class GroupConsumer(GroupOwnership, PositionedReader):
         else:
             self._io.submit(call)
 
-    # Places.
+    # Queues.
 
     def committed(self, topic: str, queue: int) -> int:
-        """The committed offset of a queue of this consumer, as far as it knows."""
+        """Return the committed offset of a queue of this consumer, as far as it knows."""
         return self._intake.committed(topic, queue)
 
     @property
     def assigned(self) -> bool:
-        """True if this member has a queue now. It has none yet when it has just joined and others
-        have all: those of a member that died remain its own until its session ends."""
+        """True if this member has a queue now. A new member has none while the others have all of
+        them; the queues of a member that has died are freed when its session ends."""
         with self._member.lock:
             return self._member.assigned
 
     def wait_assigned(self, timeout_s: float | None = None) -> bool:
-        """Wait until this member has a queue, `timeout_s` seconds at most (None: as long as it
-        takes), and return whether it has one. The group's other queues may still come, and go.
+        """Wait until this member has a queue. Return False if `timeout_s` seconds pass first (None:
+        wait as long as it takes). More queues may be assigned to it later, and revoked.
 
         Raises:
-            GroupError: INSTANCE_TAKEN, or another reason why the group does not take this member.
+            GroupError: INSTANCE_TAKEN, or another reason why the group refuses this member.
         """
         self.open()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -172,14 +175,14 @@ class GroupConsumer(GroupOwnership, PositionedReader):
 
     @property
     def intake(self) -> GroupFetchCollector:
-        """The messages it was given, for a transaction's `send_offsets`."""
+        """The collector of its messages, for `Transaction.send_offsets`."""
         return self._intake
 
     # The end.
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Leave the group: wait up to `timeout_s` for what is handed out and not acknowledged,
-        commit, go. A second call does nothing."""
+        """Wait up to `timeout_s` for messages that are not acknowledged, commit, and leave the
+        group. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -194,6 +197,6 @@ class GroupConsumer(GroupOwnership, PositionedReader):
 
 
 def _leave(io: IoThread, member: MemberState) -> None:
-    """Let a member leave whose consumer is gone; nothing if it has left."""
+    """Remove a member whose consumer no longer exists; do nothing if it has left."""
     if io.running:
         io.submit(CloseMember(member, 0))

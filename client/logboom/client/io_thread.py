@@ -1,7 +1,7 @@
 """The thread that owns a client's sockets and runs its core.
 
-The API submits calls and rings; the thread sleeps in `poll` when there is nothing to do. It ends
-with `stop`, at interpreter exit, and is void in a forked child.
+The API submits calls and wakes the thread, which sleeps in `poll` when there is nothing to do. The
+thread ends with `stop` or when the interpreter exits. In a forked child the client is unusable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from logboom.wire.sockets import Sockets
 
 LOG = logging.getLogger("logboom.client")
 MAX_CLIENT_ID: Final = 200
-"""Characters of the client id that a user gives; nodes take a few more."""
+"""Maximum length of the client id that a user gives. Nodes accept a few more characters."""
 
 T = TypeVar("T")
 
@@ -42,17 +42,17 @@ _RUNNING: Final[weakref.WeakSet[IoThread]] = weakref.WeakSet()
 
 
 def instant() -> Instant:
-    """Now, by this machine's clocks."""
+    """Return the present time of this machine's clocks."""
     return Instant(time.monotonic(), wall_ms())
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970 UTC."""
+    """Return the milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
 class IoThread:
-    """One client's thread, sockets and core."""
+    """The thread of one client, with its sockets and its core."""
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class IoThread:
         self.core = ClientCore(config, rng, instant())
         self.forked = False
         self.ended: Promise[None] = Promise()
-        """Resolved by the thread's last step."""
+        """Resolved by the last step of the thread."""
         self.buffers: weakref.WeakSet[SendBuffer[Any]] = weakref.WeakSet()
         self.applications = Applications()
-        """Whose transactions this client has."""
+        """The application ids with transactions in this client."""
         self._error: LogboomError | None = None
         self._calls: deque[CoreCall] = deque()
         self._pending: set[Promise[Any]] = set()
@@ -92,7 +92,12 @@ class IoThread:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises ClientClosed after close, after a fork, or when the thread has died."""
+        """Check that the client is open.
+
+        Raises:
+            ClientClosed: the client was closed, or the process has forked.
+            InternalError: the thread has failed.
+        """
         if self.forked:
             raise ClientClosed(
                 "this client was opened before the process forked: "
@@ -103,35 +108,39 @@ class IoThread:
             raise self._error
 
     def check_may_wait(self) -> None:
-        """Raises InvalidRequest in our own thread: it would wait for itself."""
+        """Check that the caller is not the client's own thread, which would wait for itself.
+
+        Raises:
+            InvalidRequest: it is.
+        """
         if threading.current_thread() is self._thread:
-            text = "this waits, and a future's callback must not: do it in another thread"
+            text = "this call blocks, and a future's callback must not: call it in another thread"
             raise InvalidRequest(text)
 
     def member_id(self) -> str:
-        """A name for one more member of a group, never used before."""
+        """Return a new, unique name for a member of a group."""
         client_id = re.sub(r"[^A-Za-z0-9._@:-]", "-", self.core.config.client_id)
         return f"{client_id[-100:]}/{next(self._members)}"
 
     @property
     def running(self) -> bool:
-        """Whether calls are still taken."""
+        """True if calls are still accepted."""
         return self._error is None and not self.forked and not self._stopping
 
     def submit(self, call: CoreCall) -> None:
-        """Hand a call to the core."""
+        """Pass a call to the core."""
         self.check()
         self._calls.append(call)
         self.ring()
 
     def ring(self) -> None:
-        """Wake the thread if it sleeps; cheap if it does not."""
+        """Wake the thread if it sleeps. This is cheap if it does not."""
         if self._asleep:
             self._asleep = False
             self._sockets.wake()
 
     def run(self, call: Any) -> Any:
-        """Submit a call and wait for its outcome."""
+        """Submit a call, wait until it is done, and return its value."""
         outcome: Promise[Any] = call.outcome
         self.check_may_wait()
         self.expect(outcome)
@@ -143,30 +152,30 @@ class IoThread:
         return outcome.get()
 
     def drive(self, flow: Flow[T]) -> T:
-        """Run a flow: each of its calls is waited for here."""
+        """Run a flow, waiting for each of its calls, and return its result."""
         return run_flow(flow, self.run)
 
     def expect(self, outcome: Promise[Any]) -> None:
-        """Fail this outcome if the thread ends before it is done."""
+        """Fail a promise if the thread ends before it is done."""
         self._pending.add(outcome)
         outcome.add_callback(lambda: self._pending.discard(outcome))
         if self._error is not None:
             outcome.fail(self._error)
 
     def stop(self) -> None:
-        """End the thread and wait for it; what is outstanding fails with ClientClosed."""
+        """Stop the thread and wait for it. Outstanding calls fail with ClientClosed."""
         self.begin_stop()
         if not self.forked and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def begin_stop(self) -> None:
-        """End the thread without waiting; `ended` tells."""
+        """Stop the thread without waiting. `ended` is resolved when it has ended."""
         self._stopping = True
         if not self.forked:
             self._sockets.wake()
 
     def fork(self) -> None:
-        """We are the copy in a forked child: thread and sockets are the parent's."""
+        """Mark this copy in a forked child as unusable: thread and sockets belong to the parent."""
         self.forked = True
         for buffer in self.buffers:
             buffer.topics.clear()
@@ -176,14 +185,15 @@ class IoThread:
         try:
             while not self._stopping:
                 self._turn()
-        # A fault of ours, whichever: all who wait must be told, or they wait for ever.
+        # Whatever fails here, every waiting call must fail, or it would wait for ever.
         except Exception as fault:
             LOG.exception("the client's core failed")
             error = InternalError(f"the client failed ({fault!r}): please report it")
         self._end(error)
 
     def _turn(self) -> None:
-        # Order matters: whoever adds work after we looked for it finds us asleep, and rings.
+        # The order matters: a thread that adds a call after we looked for calls sees `_asleep`, and
+        # wakes us.
         self._asleep = True
         received = self._sockets.poll(self._timeout())
         self._asleep = False
@@ -208,7 +218,7 @@ class IoThread:
         for buffer in list(self.buffers):
             buffer.topics.clear()
         with contextlib.suppress(Exception):
-            # After a fault in the core this may fail in its turn.
+            # After a failure of the core, this may fail, too.
             self.core.close()
         self._sockets.close()
         while self._calls:
@@ -232,7 +242,8 @@ def _forked() -> None:
 
 
 _ORPHANS: Final[list[IoThread]] = []
-"""Kept until a forked child exits: the sockets in them must not be closed there."""
+"""References that a forked child keeps until it exits, so that it never closes the sockets in
+them."""
 
 atexit.register(_stop_all)
 os.register_at_fork(after_in_child=_forked)

@@ -1,5 +1,5 @@
-# Generated from aio/positioned_reader.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""What the two consumers share that read queues of their own: positions, pauses, whole columns."""
+# Generated from aio/positioned_reader.py by `make generate`: do not edit.
+"""The base of the two consumers that have positions in queues of their own."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from logboom.client.results import ColumnBatch
 
 
 class PositionedReader(Reader):
-    """A reader that has queues, and a position in each of them."""
+    """A reader with a position in each of its queues."""
 
     _intake: FetchCollector | GroupFetchCollector
     _intake_lock: AbstractContextManager[Any]
-    """Held while positions are read and moved."""
+    """The lock for reading and moving positions."""
 
     def poll_columns(self, timeout_s: float = 1.0) -> list[ColumnBatch]:
-        """The batches that are here, as columns, else the first to come in `timeout_s`.
+        """Return the batches that have arrived, as columns, or wait up to `timeout_s` for the
+        first.
 
-        Batches are whole: a filter leaves out only those that hold no match. In a group,
-        acknowledge them whole.
+        Batches are whole: a filter only drops those without any match. In a group, acknowledge them
+        whole.
         """
         if not self._opened:
             self.open()
@@ -34,30 +35,35 @@ class PositionedReader(Reader):
             return self._take_columns() or self._wait_for(self._take_columns, timeout_s)
 
     def seek(self, topic: str, queue: int, offset: int | str) -> None:
-        """Read a queue on from `offset`, or from its "first" or "last". Commits never go back."""
+        """Continue reading a queue at `offset`, or at its "first" or "last". Commits never go back.
+
+        Raises:
+            UnknownResource: this consumer does not read the queue.
+            InvalidRequest: the offset is invalid.
+        """
         self.open()
         with self._intake_lock:
             self._intake.seek(topic, queue, seek_start(offset))
 
     def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
-        """Read a queue on from the messages at or after a message time."""
+        """Continue reading a queue at the first message at or after a message time."""
         self.open()
         with self._intake_lock:
             self._intake.seek(topic, queue, MessageTime(timestamp_ms))
 
     def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message of a queue; None while it is looked up."""
+        """Return the offset of the next message of a queue; None while it is being looked up."""
         with self._intake_lock:
             return self._intake.position(topic, queue)
 
     def pause(self, topic: str, queue: int) -> None:
-        """Give nothing of this queue until `resume`."""
+        """Return no messages of a queue until `resume`."""
         self.open()
         with self._intake_lock:
             self._intake.pause(topic, queue)
 
     def resume(self, topic: str, queue: int) -> None:
-        """Give messages of this queue again."""
+        """Return messages of a queue again."""
         self.open()
         with self._intake_lock:
             self._intake.resume(topic, queue)
@@ -65,4 +71,4 @@ class PositionedReader(Reader):
 
     @abstractmethod
     def _take_columns(self) -> list[ColumnBatch]:
-        """The batches that are here."""
+        """Return the batches that have arrived."""

@@ -1,8 +1,8 @@
 """The producer for threads.
 
-By hand in both clients: here `send` blocks its caller where it has to wait, and otherwise goes to
-the buffer without a call in between, because every call costs on the way of each message. The
-producer for asyncio keeps such a send for later, and its future is settled in the loop.
+Written by hand in both clients. Here `send` blocks its caller when it has to wait, and else is the
+method of the buffer itself, because every call in between would slow down each message. The
+producer for asyncio keeps messages that have to wait, and the loop settles their futures.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from logboom.client.transactions.parked_batches import ToPark, send_all
 from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, TimedOut
 
-# A wrong argument is reported by these functions, under the names that their callers know.
+# These functions report wrong arguments, under the names that callers know.
 SendBuffer.send.__qualname__ = "Producer.send"
 SendBuffer.send_many.__qualname__ = "Producer.send_many"
 
 
 class Producer(Scope):
-    """Sends messages; made by `Client.producer`. Any number of threads may share one.
+    """A producer; `Client.producer` creates it. Any number of threads may share it.
 
-    `send` gives messages to their queue in the order of its calls, and they are stored in that
-    order, each once, whatever fails on the way.
+    The messages of a queue are stored in the order of the calls of `send`, each of them once,
+    whatever fails on the way.
     """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
@@ -59,29 +59,31 @@ class Producer(Scope):
         self._desk = TransactionPool(
             io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s)
         )
-        # One call less on the way of every message.
+        # This saves a call for every message.
         self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
     ) -> SendFuture:
-        """Send one message; returns the future of its SendResult at once.
+        """Send one message. It returns at once, with a future of the SendResult.
 
-        The queue is the given one, else that of the key's hash, else one after the other by
-        batches. It blocks while more than `buffer_bytes` wait for acknowledgement.
+        Without `queue`, messages with a key go to the queue of its hash, and those without fill one
+        batch of a queue after the other. While more than `buffer_bytes` wait for acknowledgement,
+        `send` blocks.
 
-        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone), nobody
-        reads the message before that time, at most 40 days ahead. It is acknowledged as soon as it
-        is safe; the result then says where it waits, for `recall`. Each such message travels
-        alone: of many, use `send_many`. RocketMQ's levels: `delay_s=delay_level(3)`.
+        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone),
+        nobody reads the message before that time, which is at most 40 days ahead. It is
+        acknowledged as soon as it is safe, and `parked` of the result serves to `recall` it. Such a
+        message has a batch of its own, so use `send_many` for many. For RocketMQ's delay levels
+        write `delay_s=delay_level(3)`.
 
         Args:
-            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as
-                `SendOptions` says.
+            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as described in
+                `SendOptions`.
 
         Raises:
-            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
-            UnknownResource: no such topic or queue.
+            InvalidRequest: an argument has the wrong type; or TOO_LARGE, with the limit.
+            UnknownResource: there is no such topic or queue.
             ClientClosed: the client or the producer was closed, or the process forked.
         """
         return self._buffer.send(topic, value, **options)
@@ -93,37 +95,37 @@ class Producer(Scope):
         keys: Sequence[bytes | None] | None = None,
         **options: Unpack[SendManyOptions],
     ) -> ManyFuture:
-        """Send whole columns at once; returns the future of [(queue, first offset, count)].
+        """Send whole columns. It returns at once, with a future of [(queue, first offset, count)].
 
-        Rows go to the given queue, else to that of their key's hash, else all to one queue (the
-        next one each time). They are cut into batches of at most `max_batch_bytes`. With a delay
-        the offset is -1, and `parked` of the future says where the batches wait.
+        Without `queue`, messages with keys go to the queues of their hashes, and all others to one
+        queue, another one in each call. They are cut into batches of at most `max_batch_bytes`.
+        With a delay the offset is -1, and `parked` of the future serves to recall the batches.
 
         Args:
-            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as
-                `SendManyOptions` says.
+            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as described in
+                `SendManyOptions`.
 
         Raises:
-            InvalidRequest: as `send`; or columns of unequal length.
+            InvalidRequest: as `send`; or the columns have different lengths.
         """
         return ManyFuture(self._buffer.send_many(topic, values, keys, **options))
 
     def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Transaction:
-        """Begin a transaction: what is sent in it is published all at once for each queue, and all
-        or nothing across queues and topics. `with producer.transaction() as txn: txn.send(…)`
-        commits at the end, and aborts on an exception.
+        """Begin a transaction: its messages are published all at once for each queue, and all or
+        nothing across queues and topics. `with producer.transaction() as txn: txn.send(…)`
+        commits at the end, and aborts after an exception.
 
         Args:
-            app_id: whose transaction it is; who begins one under the same id in another process
-                fences this one. None: an id that this producer makes up.
-            sequence: each sequence of an application id is committed once, ever, and only ones
-                greater than all before: repeat one whose end you do not know, and `duplicate`
-                tells. None: the next.
+            app_id: the application id of the transaction. A process that begins one under the same
+                id fences all others. None: an id that this producer makes up.
+            sequence: the number of the transaction. Each is committed at most once, and must be
+                greater than all committed before. If the outcome of one is unknown, repeat it:
+                `duplicate` is true if it was committed. None: the next number.
 
         Raises:
-            InvalidRequest: a transaction of this application id is open in this client; or an
-                argument that cannot be.
-            Refused: FENCED, another process has taken the application id over.
+            InvalidRequest: a transaction of this application id is open in this client, or an
+                argument is invalid.
+            Refused: FENCED: another process has taken the application id over.
             TimedOut: no name server answered.
         """
         self._buffer.check()
@@ -132,16 +134,18 @@ class Producer(Scope):
     def transactional_sender(
         self, *, group: str, check: Callable[[Message], object]
     ) -> TransactionalSender:
-        """A sender of half messages (RocketMQ's transactional messages): each is published once a
-        local transaction says so.
+        """Create a sender of half messages (RocketMQ's transactional messages): each is published
+        or dropped by the result of a local transaction.
 
         Args:
-            group: the producer group: whoever sends for it may be asked about any of its messages.
-            check: called with a message whose local transaction never told its end: "commit",
-                "rollback" or "unknown" (then it is called again, later). In a thread of its own.
+            group: the producer group. Every sender of the group may be asked about any of its
+                messages.
+            check: called, in a thread of its own, with a message whose local transaction never
+                reported its end. It returns "commit", "rollback", or "unknown" to be called again
+                later.
 
         Raises:
-            InvalidRequest: a group's name that cannot be.
+            InvalidRequest: the name of the group is invalid.
         """
         self._buffer.check()
         inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
@@ -151,16 +155,16 @@ class Producer(Scope):
 
     @property
     def buffer(self) -> SendBuffer[SendFuture]:
-        """What waits for acknowledgement."""
+        """The messages that wait for acknowledgement."""
         return self._buffer
 
     def wait_buffered(self) -> None:
-        """Do nothing: `send` has put every message into the buffer when it returns."""
+        """Do nothing, because every message is in the buffer when `send` returns."""
 
     def send_batches(
         self, batches: Iterable[ToPark], parks: TransactionBatches, now_ms: int
     ) -> list[ProducerBatch]:
-        """Put encoded batches on their queues; they wait for the decision of `parks`.
+        """Add encoded batches to their queues, for the decision of `parks`.
 
         Raises:
             LogboomError: as `Client.park`.
@@ -168,22 +172,22 @@ class Producer(Scope):
         return send_all(self._buffer, batches, parks, now_ms)
 
     def recall(self, sent: SendResult | Parking) -> bool:
-        """Take back what waits for its time: True if it is never delivered, False if it was
-        released before. Of a `send_many` all messages of the batch are taken back.
+        """Take back a delayed message, or all messages of a batch of `send_many`. Return False if
+        it has been released already.
 
         Raises:
-            InvalidRequest: it does not wait.
-            TimedOut: the queue's leader did not answer in time: recall it again.
+            InvalidRequest: the message was not delayed.
+            TimedOut: the leader of the queue did not answer in time: recall the message again.
         """
         parked = sent if isinstance(sent, Parking) else sent.parked
         answer, _ = self._io.run(recall_call(parked, self._timeout_s))
         return was_recalled(answer)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send what is piled up now, and wait until it is acknowledged or given up.
+        """Send all buffered messages, and wait until they are acknowledged or given up.
 
         Raises:
-            TimedOut: not yet, after `timeout_s` seconds.
+            TimedOut: some are neither after `timeout_s` seconds.
         """
         call = Flush(self._buffer)
         self._io.check_may_wait()
@@ -194,8 +198,8 @@ class Producer(Scope):
         call.outcome.get()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end; a second call does nothing. What is not acknowledged after `timeout_s`
-        seconds (None: the delivery time-out) fails with ClientClosed."""
+        """Flush and close. Messages that are not acknowledged after `timeout_s` seconds (None: the
+        delivery time-out) fail with ClientClosed. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -205,7 +209,7 @@ class Producer(Scope):
         try:
             self.flush(timeout_s)
         except (TimedOut, ClientClosed):
-            pass  # what is left fails below, or has failed
+            pass  # the remaining messages fail below, or have failed
         finally:
             self._buffer.topics.clear()
             self._buffer.closed = True
@@ -246,12 +250,16 @@ class _ProducerBuffer(SendBuffer[SendFuture]):
             self.check()
             event = threading.Event()
             self.room_wanted.append(event.set)
-            # The core may have freed bytes, and called, before we were on its list.
+            # The core may have freed bytes, and run the callbacks, before ours was registered.
             if self.full:
                 event.wait(1.0)
 
     def check(self) -> None:
-        """Raises ClientClosed once it, or its client, is closed."""
+        """Check that neither the producer nor its client is closed.
+
+        Raises:
+            ClientClosed: one of them is.
+        """
         self._io.check()
         if self.closed:
             raise ClientClosed("this producer is closed: make another with client.producer()")

@@ -1,7 +1,7 @@
-"""The push consumer for threads: a listener that is called with the messages of a group.
+"""The push consumer for threads, which calls a listener with the messages of a group.
 
-By hand in both clients: here listeners are run by worker threads that take their messages
-themselves, and those of the push consumer for asyncio are tasks that one task hands out.
+Written by hand in both clients: here worker threads take messages themselves, and in the push
+consumer for asyncio one task starts a task for each call of the listener.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from logboom.wire.errors import LogboomError
 
 
 class PushConsumer(GroupOwnership, Resource):
-    """Calls a listener as a member of a group; made by `Client.push_consumer`.
+    """A member of a group that calls a listener; `Client.push_consumer` creates it.
 
-    A message is committed when the listener returned None or True. If it raises, or returns False
-    or `Later(seconds)`, the message comes again, and after the group's `max_attempts` goes to the
-    dead letters. Threads begin as they are needed.
+    A message is committed when the listener has returned None or True. If it raises, or returns
+    False or `Later(seconds)`, the message is delivered again, and becomes a dead letter after the
+    group's `max_attempts`. Threads are started as they are needed.
     """
 
     def __init__(
@@ -67,11 +67,13 @@ class PushConsumer(GroupOwnership, Resource):
         self._dispatcher = PushDispatcher(self._member, push, io.submit, failures)
 
     def open(self) -> None:
-        """Find the topics, join the group and begin; `Client.push_consumer` has done it.
+        """Find the topics, join the group, and begin to call the listener, unless that was done.
+
+        `Client.push_consumer` calls it.
 
         Raises:
-            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
-            UnknownResource: no such topic.
+            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference.
+            UnknownResource: there is no such topic.
         """
         if self._threads:
             return
@@ -112,21 +114,21 @@ class PushConsumer(GroupOwnership, Resource):
                 dispatcher.done(work, time.monotonic())
 
     def _call_another(self) -> None:
-        """There is work for one more thread."""
+        """Wake or start one more thread."""
         if self._idle:
             self._news.notify()
         elif len(self._threads) < self._push.threads and not self._closing:
             self._begin_thread()
 
-    # What its user may do.
+    # The caller's methods.
 
     def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of this queue until `resume`."""
+        """Pass no messages of a queue to the listener until `resume`."""
         with self._news:
             self._member.fetch(topic, queue).paused = True
 
     def resume(self, topic: str, queue: int) -> None:
-        """Hand out messages of this queue again."""
+        """Pass messages of a queue to the listener again."""
         with self._news:
             fetch = self._member.fetch(topic, queue)
             fetch.paused = fetch.stalled = False
@@ -135,30 +137,32 @@ class PushConsumer(GroupOwnership, Resource):
 
     @property
     def handled(self) -> int:
-        """Number of messages that the listener was given."""
+        """Number of messages that were passed to the listener."""
         return self._dispatcher.handled
 
     @property
     def cached(self) -> dict[tuple[str, int], int]:
-        """(topic, queue) → messages that were fetched and are not finished, of all its queues."""
+        """(topic, queue) → number of messages that were fetched and are not finished."""
         return cached_by_queue(self._member)
 
     @property
     def error(self) -> LogboomError | None:
-        """Why the group does not take this member any more; None: it does."""
+        """The reason why the group has expelled this member; None: it has not."""
         return self._member.error
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer is closed (by another thread); False after `timeout_s`."""
+        """Wait until another thread closes the consumer. Return False if `timeout_s` seconds pass
+        first."""
         return self._closed.wait(timeout_s)
 
     # The end.
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Leave the group: hand out nothing more, wait for running listeners up to `timeout_s`
-        (None: `await_termination_s`), commit, go. A second call does nothing.
+        """Wait up to `timeout_s` (None: `await_termination_s`) for running listeners, commit, and
+        leave the group. A second call does nothing.
 
-        Called by a listener it returns at once, and the rest follows when that has returned.
+        When a listener calls it, it returns at once, and the consumer closes after the listener
+        has returned.
         """
         with self._news:
             if self._closing:

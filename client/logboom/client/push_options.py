@@ -20,7 +20,8 @@ class PushOptions:
     orderly: bool = False
     """One at a time and in order per queue; a failure suspends the queue."""
     batch: int = 1
-    """1: the listener gets one message. More: a list of up to so many (consumeMessageBatchMaxSize)."""
+    """1: the listener gets one message. More: a list of up to so many
+    (consumeMessageBatchMaxSize)."""
     pull_threshold_for_queue: int = 1_000
     """Messages of one queue that may wait here or be handled."""
     pull_threshold_size_for_queue: int = 100 * 1024 * 1024
@@ -31,7 +32,8 @@ class PushOptions:
     pull_threshold_size_for_topic: int = NO_BOUND
     """The same in bytes."""
     consume_concurrently_max_span: int = 2_000
-    """Offsets between the oldest unfinished message of a queue and the newest fetched; not orderly."""
+    """Offsets between the oldest unfinished message of a queue and the newest fetched; not
+    orderly."""
     suspend_current_queue_ms: int = 1_000
     """orderly: how long a queue waits after a failure, 10 to 30,000 ms."""
     orderly_max_attempts: int = 0

@@ -1,7 +1,7 @@
-# Generated from aio/range_reader.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""Bounded reads: what a queue holds from one offset to another, as columns, read ahead.
+# Generated from aio/range_reader.py by `make generate`: do not edit.
+"""Bounded reads: a queue from one offset to another, as columns, reading ahead.
 
-For readers that know what they want, such as a task of a batch job: no group, no end to wait for.
+They serve readers that know their range, such as tasks of a batch job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from logboom.wire.view import TopicView
 RANGE_BYTES: Final = 16 * 1024 * 1024
 """Bytes that a range reader reads ahead."""
 LOOK_AGAIN_S: Final = 1.0
-"""How often a waiting reader checks that the client still runs."""
+"""Seconds after which a waiting reader checks that the client still runs."""
 
 
 def read_range(
@@ -41,10 +41,14 @@ def read_range(
     prefetch_bytes: int,
     timeout_s: float,
 ) -> Iterator[Columns]:
-    """What `Client.read_range` gives, step by step."""
+    """Read a range of a queue, as `Client.read_range` does.
+
+    Raises:
+        InvalidRequest: the range is invalid.
+    """
     if not 0 <= start <= stop:
         raise InvalidRequest(
-            f"a range begins at 0 or later and does not end before: {start}-{stop}"
+            f"a range begins at 0 or later and does not end before it begins: {start}-{stop}"
         )
     view = _topic_with(io, topic, queue, timeout_s)
     if start == stop:
@@ -60,12 +64,12 @@ def read_range(
             found = arrival.columns
             if found is None:
                 at = max(at, arrival.passed)
-                # Messages are missing: what is behind them counts from there.
+                # Messages are missing, so the offset counts on behind them.
                 fetch.reached = max(fetch.reached, at)
                 continue
             found = found.slice(max(0, at - found.base_offset), stop - found.base_offset)
             at = max(at, found.next_offset)
-            # Copies of what compaction keeps come with gaps between them.
+            # Between the messages that compaction keeps there are gaps.
             fetch.reached = max(fetch.reached, at)
             for each in surviving_slices(found, arrival.survivors):
                 if len(each):
@@ -77,7 +81,7 @@ def read_range(
 
 
 def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> TopicView:
-    """The topic, which has this queue.
+    """Find a topic, and check that it has a queue.
 
     Raises:
         UnknownResource: there is no such topic or queue.
@@ -90,7 +94,7 @@ def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> Topic
 def _next(
     io: IoThread, fetch: RangeFetch, event: Event, at: int, timeout_s: float
 ) -> CompletedFetch:
-    """The next arrival; its error is raised."""
+    """Wait for the next completed fetch, and return it, or raise its error."""
     left = timeout_s
     while not fetch.inbox.arrivals:
         io.check()
@@ -108,14 +112,15 @@ def _next(
 
 
 def _silence(io: IoThread, fetch: RangeFetch, at: int, timeout_s: float) -> str:
-    """Why nothing came, as far as it is known here."""
+    """Explain why nothing arrived, as far as the client knows."""
     place = f"offset {at} of queue {fetch.queue} of topic {fetch.topic!r}"
     known = io.core.watching.routes.topics.get(fetch.topic)
     if known is not None and known.id != fetch.topic_id:
-        return f"{place} is gone: the topic was deleted and made anew; read it from its beginning"
+        text = f"{place} no longer exists: the topic was deleted and created again"
+        return f"{text}; read it from its beginning"
     leader = None if known is None else io.core.watching.routes.leader(fetch.topic, fetch.queue)
     where = "any broker (the queue has no leader)" if leader is None else f"{leader[0]} {leader[1]}"
-    return f"{place} did not come within {timeout_s:g} s from {where}: try `logboom doctor`"
+    return f"{place} did not arrive within {timeout_s:g} s from {where}: try `logboom doctor`"
 
 
 def _make_room(io: IoThread, fetch: RangeFetch, size: int) -> None:

@@ -1,5 +1,5 @@
-# Generated from aio/reader.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""What the three consumers share: a consumer without a group, of a group, of a subscription."""
+# Generated from aio/reader.py by `make generate`: do not edit.
+"""The base of the three consumers: without a group, of a group, and of a subscription."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from logboom.wire.errors import ClientClosed, InvalidRequest
 T = TypeVar("T")
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often a waiting reader checks that the client still runs, and looks for new queues."""
+"""Seconds after which a waiting reader checks that the client runs, and looks for new queues."""
 
 
 class Reader(Resource):
-    """A consumer that its caller asks for messages. One thread reads at a time."""
+    """A consumer whose caller asks for messages. One thread reads at a time."""
 
     _made_by = "client.consumer()"
 
@@ -36,10 +36,10 @@ class Reader(Resource):
         self._closed = False
 
     def open(self) -> None:
-        """Begin to read; `with` and the first read do it too.
+        """Begin to read, unless it has begun. `with` and the first read do it, too.
 
         Raises:
-            LogboomError: the reasons for which `Client.consumer` and `Client.subscribe` fail.
+            LogboomError: as `Client.consumer` and `Client.subscribe`.
         """
         with self._opening:
             self._check()
@@ -48,7 +48,7 @@ class Reader(Resource):
                 self._opened = True
 
     def __iter__(self) -> Iterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
+        """Iterate over all messages, waiting for new ones, until the consumer is closed."""
         if not self._opened:
             self.open()
         while not self._closed:
@@ -60,10 +60,11 @@ class Reader(Resource):
                 self._wait(LOOK_AGAIN_S)
 
     def poll(self, max_messages: int = 1_000, timeout_s: float = 1.0) -> list[Message]:
-        """Up to `max_messages` messages: what is here, else the first to come in `timeout_s`.
+        """Return up to `max_messages` messages that have arrived, or wait up to `timeout_s` for the
+        first.
 
-        In a group, no messages mean the end of the data only for a member that has queues
-        (`assigned`).
+        In a group, an empty result means the end of the data only if the member has queues; see
+        `assigned`.
         """
         if max_messages < 1:
             raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
@@ -75,7 +76,7 @@ class Reader(Resource):
             return taken or self._wait_for(partial(self._take, max_messages), timeout_s)
 
     def _wait_for(self, take: Callable[[], list[T]], timeout_s: float) -> list[T]:
-        """Wait until there is something to take, up to `timeout_s`, and take it."""
+        """Wait up to `timeout_s` until `take` returns something."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = deadline - time.monotonic()
@@ -98,20 +99,21 @@ class Reader(Resource):
         if not self._expect():
             self._event.wait(timeout_s)
 
-    # What each consumer does in its own way.
+    # Each consumer has its own of these.
 
     @abstractmethod
     def _open(self) -> None:
-        """Find what there is to read, and begin."""
+        """Find the topics, and begin to read."""
 
     @abstractmethod
     def _take(self, limit: int) -> list[Message]:
-        """Up to `limit` messages that are here."""
+        """Return up to `limit` messages that have arrived."""
 
     @abstractmethod
     def _expect(self) -> bool:
-        """Have the event set by the next arrival; true if something is here already."""
+        """Ask for the event to be set by the next arrival. Return True if something has arrived
+        already."""
 
     def _found_nothing(self) -> None:
-        """A `poll` ends without anything."""
+        """Handle that a `poll` returns nothing."""
         return

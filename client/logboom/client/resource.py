@@ -1,5 +1,5 @@
-# Generated from aio/resource.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""What a client gives out to be opened, used and closed."""
+# Generated from aio/resource.py by `make generate`: do not edit.
+"""The bases of everything that is opened, used and closed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 
 
 class Scope(ABC):
-    """Something that `with` enters and leaves."""
+    """An object for `with`."""
 
     def _enter(self) -> None:
-        """Begin, unless it has begun."""
+        """Begin the block."""
         return
 
     @abstractmethod
     def _leave(self, error: BaseException | None) -> None:
-        """End; `error` is the exception that ended the block."""
+        """End the block; `error` is the exception that ended it."""
 
     def __enter__(self) -> Self:
         self._enter()
@@ -33,7 +33,7 @@ class Scope(ABC):
 
 
 class Resource(Scope):
-    """A scope that may also be opened and closed by calls."""
+    """A scope that can also be opened and closed by calls."""
 
     def open(self) -> None:
         """Begin to work, unless it has begun."""
@@ -41,10 +41,10 @@ class Resource(Scope):
 
     @abstractmethod
     def close(self) -> None:
-        """End; a second call does nothing."""
+        """Stop working. A second call does nothing."""
 
     def abandon(self) -> None:
-        """Give back everything without waiting: nobody holds this object any longer."""
+        """Give everything back without waiting, because the object is no longer used."""
         return
 
     def _enter(self) -> None:

@@ -1,4 +1,4 @@
-"""The keyword arguments of a send, once for both clients and all that send through them."""
+"""The keyword arguments for sending messages, shared by both clients."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from logboom.client.argument_checks import BytesLike
 
 
 class MessageOptions(TypedDict, total=False):
-    """Everything that one message has beside its value."""
+    """The optional parts of one message."""
 
     key: BytesLike | None
-    """Messages with one key go to one queue, and stay in order there."""
+    """Messages with the same key go to the same queue, and stay in order there."""
     tag: str | None
     headers: Mapping[str, bytes] | None
     timestamp_ms: int | None
-    """Message time, ms since 1970 UTC; None: when its batch is made."""
+    """Message time in ms since 1970 UTC; None: the time at which its batch is made."""
     queue: int | None
-    """None: that of the key's hash, or without a key one after the other by batches."""
+    """None: the queue of the key's hash; without a key, one queue after the other, batch by
+    batch."""
 
 
 class SendOptions(MessageOptions, total=False):
     """The keyword arguments of `Producer.send`."""
 
     delay_s: float | None
-    """Nobody reads the message before so many seconds have passed."""
+    """Seconds before which nobody reads the message."""
     deliver_at: datetime | int | None
-    """The same as a time: ms since 1970 UTC, or a datetime with its time zone."""
+    """Time before which nobody reads the message: ms since 1970 UTC, or a datetime with its
+    zone."""
 
 
 class ColumnOptions(TypedDict, total=False):
-    """Everything that whole columns of messages have beside values and keys."""
+    """The optional columns of many messages."""
 
     queue: int | None
     tags: str | Sequence[str | None] | None
-    """One for all, or one for each."""
+    """One for all messages, or one for each."""
     headers: Sequence[Mapping[str, bytes] | None] | None
     timestamps_ms: int | Sequence[int] | None
-    """One for all, or one for each."""
+    """One for all messages, or one for each."""
 
 
 class SendManyOptions(ColumnOptions, total=False):
@@ -50,10 +52,10 @@ class SendManyOptions(ColumnOptions, total=False):
 
 
 def check_options(call: str, given: SendOptions | SendManyOptions, known: type) -> None:
-    """Check the names of keyword arguments that are used later.
+    """Check the names of keyword arguments that are only used later.
 
     Raises:
-        TypeError: one is not known, in Python's own words.
+        TypeError: a name is not known; the text is Python's own.
     """
     for name in given:
         if name not in known.__annotations__:

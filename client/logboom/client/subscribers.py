@@ -1,4 +1,4 @@
-"""The subscribers of an app, for threads and for asyncio."""
+"""The subscriber functions of an app, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logboom.client.typed_values import Codec, Handler
 
 
 class SubscriberFunction:
-    """One function, and what it is called for."""
+    """A declared function, with its topics, group and options."""
 
     def __init__(
         self,
@@ -23,15 +23,15 @@ class SubscriberFunction:
         self.topics = topics
         self.group = group
         self.options = dict(options)
-        """For `push_consumer`."""
+        """Options for `push_consumer`."""
         self.watchers: list[Callable[[Any, BaseException | None], None]] = []
-        """Called after each call with what was given and what was raised; for tests."""
+        """Functions for tests, called after each call with its argument and its exception."""
 
     def listener(self, given: Any, context: Context) -> Any:
-        """What the push consumer calls."""
+        """Call the function; this is the listener of the push consumer."""
         try:
             result = self.handler(given, context)
-        # Raised again; a test wants to know of everything that ended the call.
+        # Tests must see everything that ends a call. It is raised again.
         except BaseException as error:
             self.told(given, error)
             raise
@@ -39,12 +39,12 @@ class SubscriberFunction:
         return result
 
     async def async_listener(self, given: Any, context: Context) -> Any:
-        """The same of asyncio; the function may be async or not."""
+        """Call the function, which may be a coroutine function; this is the listener in asyncio."""
         try:
             result = self.handler(given, context)
             if self.handler.is_async:
                 result = await result
-        # Raised again; a test wants to know of everything that ended the call.
+        # Tests must see everything that ends a call. It is raised again.
         except BaseException as error:
             self.told(given, error)
             raise
@@ -52,13 +52,13 @@ class SubscriberFunction:
         return result
 
     def told(self, given: Any, error: BaseException | None) -> None:
-        """Let the watchers know."""
+        """Call the watchers."""
         for watcher in self.watchers:
             watcher(given, error)
 
 
 class Subscribers:
-    """All of one app."""
+    """The declared functions of one app."""
 
     def __init__(self) -> None:
         self.all: list[SubscriberFunction] = []
@@ -74,7 +74,7 @@ class Subscribers:
         """Declare a function.
 
         Raises:
-            InvalidRequest: nothing is known for one of its parameters.
+            InvalidRequest: the function has an unsupported parameter.
         """
         handler = Handler(function, codec, batch=options.get("batch", 1) > 1)
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -83,5 +83,5 @@ class Subscribers:
         return found
 
     def of(self, function: Callable[..., Any]) -> list[SubscriberFunction]:
-        """Those of one function: it may be declared more than once."""
+        """Return the declarations of a function, which may be declared more than once."""
         return [each for each in self.all if each.handler.function is function]

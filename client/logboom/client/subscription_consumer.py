@@ -1,5 +1,5 @@
-# Generated from aio/subscription_consumer.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""The consumer of a subscription: the broker decides what it gets."""
+# Generated from aio/subscription_consumer.py by `make generate`: do not edit.
+"""The consumer of a subscription, to which the brokers deliver messages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from logboom.client.subscriptions.subscriber_state import (
 )
 
 CLOSE_S: Final = 5.0
-"""Seconds that `close` waits for its acknowledgements to be confirmed."""
+"""Seconds for which `close` waits until acknowledgements are confirmed."""
 
 
 class SubscriptionConsumer(Reader):
-    """Reads what its subscription gives it; made by `Client.subscribe`. One thread reads at a time;
+    """A consumer of a subscription; `Client.subscribe` creates it. One thread reads at a time;
     `ack` and `nack` may be called by any.
 
-    What is acknowledged never comes again, whoever consumes; what is not comes again after `nack`,
-    after the subscription's `ack_timeout_s`, or when this consumer is gone.
+    An acknowledged message is never delivered again, to any consumer. Others are delivered again
+    after `nack`, after the subscription's `ack_timeout_s`, or when this consumer is gone.
     """
 
     _made_by = "client.subscribe()"
@@ -44,7 +44,7 @@ class SubscriptionConsumer(Reader):
         self._options = options
         self._sink = RetryPublisher(io, timeout_s)
         self._readers = ReaderPair(options, self._subscriber, io.submit, self._sink)
-        # A consumer that nobody holds any longer must not keep what it has.
+        # A consumer that is no longer referenced must not keep its messages.
         self._abandoned = weakref.finalize(self, _leave, io, self._readers.subscribers)
         self._abandoned.atexit = False
 
@@ -70,20 +70,20 @@ class SubscriptionConsumer(Reader):
     # Settling.
 
     def ack(self, given: Message | Iterable[Message]) -> None:
-        """Done with a message, or several: they never come again, to anybody. Told to the brokers
-        within some milliseconds; `flush` waits for it.
+        """Acknowledge a message, or several. They are never delivered again, to any consumer. The
+        brokers learn of it within milliseconds; `flush` waits for their confirmation.
 
         Raises:
-            InvalidRequest: one was not delivered to this consumer, or is settled already.
+            InvalidRequest: a message was not delivered to this consumer, or is settled already.
         """
         self._check()
         self._readers.ack(given)
 
     def ack_cumulative(self, message: Message) -> None:
-        """Done with a message and all before it in its queue (exclusive and failover).
+        """Acknowledge a message and all before it in its queue (exclusive and failover).
 
         Raises:
-            InvalidRequest: it was not delivered to this consumer; or the subscription is shared.
+            InvalidRequest: it was not delivered to this consumer, or the subscription is shared.
         """
         self._check()
         self._readers.ack_cumulative(message)
@@ -91,11 +91,13 @@ class SubscriptionConsumer(Reader):
     def nack(
         self, given: Message | Iterable[Message], delay_s: float = 60.0, *, cause: str = ""
     ) -> None:
-        """Messages are to come again, in `delay_s` seconds, to this consumer or another. Of an
-        exclusive or failover subscription, all that follow in the queue wait and come again too.
+        """Return messages to the broker, which delivers them again in `delay_s` seconds, to this
+        consumer or another. In an exclusive or failover subscription, all later messages of the
+        queue wait, and are delivered again, too.
 
         Raises:
-            InvalidRequest: one was not delivered to this consumer, or is settled; or such a delay.
+            InvalidRequest: a message was not delivered to this consumer, or is settled already; or
+                the delay is invalid.
         """
         self._check()
         self._readers.nack(given, delay_s, cause)
@@ -103,10 +105,11 @@ class SubscriptionConsumer(Reader):
     def retry(
         self, given: Message | Iterable[Message], delay_s: float | None = None, *, cause: str = ""
     ) -> None:
-        """Messages are to come again by way of the subscription's retry topic, in `delay_s` seconds
-        (None: 10 s after the first attempt, and longer each time): their time outlasts whatever
-        happens to brokers, and holds up no other message of their keys. After `max_attempts` they
-        become dead letters. They are acknowledged once the copies are safe.
+        """Send messages to the subscription's retry topic, from which they are delivered again in
+        `delay_s` seconds (None: 10 s after the first attempt, and longer each time). Unlike after
+        `nack`, the delay survives the failure of a broker, and does not block other messages of the
+        same key. After `max_attempts` messages become dead letters. The originals are acknowledged
+        once the copies are safe.
 
         Raises:
             InvalidRequest: the subscription has no `max_attempts`; or as `nack`.
@@ -115,10 +118,10 @@ class SubscriptionConsumer(Reader):
         self._readers.retry(given, delay_s, cause)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until the brokers have confirmed all that was acknowledged.
+        """Wait until the brokers have confirmed all acknowledgements.
 
         Raises:
-            TimedOut: they did not; what is not confirmed comes again.
+            TimedOut: they have not; messages without confirmation are delivered again.
         """
         self.open()
         wanted = self._timeout_s if timeout_s is None else timeout_s
@@ -126,38 +129,38 @@ class SubscriptionConsumer(Reader):
             run(self._io, FlushSubscriber(subscriber, wanted))
 
     def pause(self) -> None:
-        """Take no more than what is on its way already, until `resume`."""
+        """Accept no messages beyond those in flight until `resume`."""
         self._check()
         self._readers.pause(paused=True)
 
     def resume(self) -> None:
-        """Take messages again."""
+        """Accept messages again."""
         self._check()
         self._readers.pause(paused=False)
 
     @property
     def name(self) -> str:
-        """This consumer's name in its subscription."""
+        """The name of this consumer in its subscription."""
         return self._options.consumer
 
     @property
     def active(self) -> dict[int, bool]:
-        """Queue → whether this consumer is the one that gets its messages, as last heard (of
-        exclusive and failover; of the others always)."""
+        """Queue → True if this consumer is the active one, as far as it knows. In a shared or
+        key_shared subscription every consumer is active."""
         places = self._readers.subscribers[0].places
         return {queue: place.active for queue, place in places.items()}
 
     # The end.
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Wait up to `timeout_s` for acknowledgements to be confirmed, and go: what is not
-        acknowledged is delivered to others at once. A second call does nothing."""
+        """Wait up to `timeout_s` until acknowledgements are confirmed, and detach. Messages that
+        are not acknowledged are delivered to others at once. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         self._event.set()
         if self._io.running:
-            # Copies on their way are waited for: what they are copies of is acknowledged then.
+            # Copies in flight are waited for, because their originals are acknowledged after them.
             run_in_thread(self._sink.close)
             for subscriber in self._readers.subscribers:
                 run(self._io, CloseSubscriber(subscriber, timeout_s))
@@ -168,7 +171,7 @@ class SubscriptionConsumer(Reader):
 
 
 def _leave(io: IoThread, subscribers: list[SubscriberState]) -> None:
-    """Let a consumer go that nobody holds any longer; nothing if it has gone."""
+    """Detach a consumer that is no longer referenced; do nothing if it is detached."""
     if io.running:
         for subscriber in subscribers:
             io.submit(CloseSubscriber(subscriber, 0.0))

@@ -1,5 +1,5 @@
-# Generated from aio/transaction.py by client/generate_blocking.py: do not edit, run `make generate`.
-"""Transactions: messages that are published all at once, or not at all."""
+# Generated from aio/transaction.py by `make generate`: do not edit.
+"""Transactions: messages that are published together, or not at all."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ LOG = logging.getLogger("logboom.client")
 
 
 class TransactionProducer(Protocol):
-    """The producer under a transaction, which sends for one at a time."""
+    """The producer of a transaction, which sends for one transaction at a time."""
 
     @property
     def buffer(self) -> SendBuffer[Any]:
-        """What waits for acknowledgement."""
+        """The messages that wait for acknowledgement."""
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
@@ -52,10 +52,10 @@ class TransactionProducer(Protocol):
         """Send whole columns."""
 
     def wait_buffered(self) -> None:
-        """Wait until all that was sent is in the buffer, or has failed."""
+        """Wait until every sent message is in the buffer or has failed."""
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end."""
+        """Flush and close."""
 
 
 class OffsetSource(Protocol):
@@ -63,14 +63,13 @@ class OffsetSource(Protocol):
 
     @property
     def intake(self) -> GroupFetchCollector:
-        """The messages it was given."""
+        """The collector of its messages."""
 
 
 class Transaction(TransactionBase, Scope):
-    """Messages of any topics that are published all, by `commit`, or not at all; made by
-    `Producer.transaction`.
+    """Messages of any topics that `commit` publishes together; `Producer.transaction` begins it.
 
-    Leaving an `with` commits, or aborts on an exception.
+    Leaving `with` commits, or aborts after an exception.
     """
 
     def __init__(
@@ -84,12 +83,12 @@ class Transaction(TransactionBase, Scope):
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
     ) -> SendFuture:
-        """Send one message; nobody reads it before the commit. As `Producer.send`, but the result
-        has no offset: the message gets one when it is released.
+        """Send one message, which nobody reads before the commit. The result has no offset, because
+        the message gets one when it is released. Everything else is as in `Producer.send`.
 
         Raises:
-            TransactionError: TRANSACTION_CLOSED, it was committed or aborted.
-            InvalidRequest: as `Producer.send`; TOO_LARGE also if the transaction is.
+            TransactionError: TRANSACTION_CLOSED: the transaction was committed or aborted.
+            InvalidRequest: as `Producer.send`; or TOO_LARGE: the transaction is too large.
         """
         self._work.check_room()
         if self._work.duplicate:
@@ -103,41 +102,42 @@ class Transaction(TransactionBase, Scope):
         keys: Sequence[bytes | None] | None = None,
         **options: Unpack[ColumnOptions],
     ) -> ManyFuture:
-        """Send whole columns; as `Producer.send_many`, and `send` here."""
+        """Send whole columns, as `Producer.send_many` does; the errors are those of `send`."""
         self._work.check_room()
         if self._work.duplicate:
             return make_many([ignored(topic, options.get("queue"), len(values))])
         return self._inner.send_many(topic, values, keys, **options)
 
     def send_offsets(self, group: str | OffsetSource, offsets: Offsets) -> None:
-        """Commit offsets of a group with this transaction; do not acknowledge them otherwise.
+        """Commit offsets of a group with this transaction. Do not acknowledge the same messages in
+        another way. If the transaction aborts, the consumer continues at the committed offsets.
 
         Args:
-            group: a consumer that is a member: what it was given counts only while it has the
-                queues. Or the name of a group without members.
-            offsets: the messages that this transaction has used; or (topic, queue) → the offset
-                after the last of them.
-
-        If the transaction aborts, such a consumer reads on from where its group is.
+            group: a consumer of the group, which must still own the queues at the commit; or the
+                name of a group without members.
+            offsets: the messages that this transaction has processed; or (topic, queue) → the
+                offset after the last of them.
 
         Raises:
-            GroupError: NOT_OWNER, the queue went to another member; BEYOND_END.
-            InvalidRequest: of messages: some before them are in no transaction.
+            GroupError: NOT_OWNER: the queue belongs to another member; or BEYOND_END.
+            InvalidRequest: messages before the given ones are in no transaction.
         """
         self._work.check_room()
         self._work.offsets.add(group, offsets)
 
     def commit(self) -> None:
-        """Publish everything; returns when every queue has released it. A second call does nothing.
+        """Publish everything, and return when every queue has released it. A second call does
+        nothing.
 
         Raises:
             TransactionError: TRANSACTION_ABORTED: it took longer than the brokers wait (15 min).
-            Refused: FENCED: another producer has begun to work under this application id.
-            GroupError: what `send_offsets` named went to another member.
-            TimedOut: with a field `decided`: it is committed, and a queue is late. Without: nobody
-                answered, and it may be committed; `commit` again, or begin again with the same
-                application id and sequence, which is then a duplicate if it was.
-            LogboomError: why something could not be sent. In all other cases nothing is published.
+            Refused: FENCED: another producer has taken the application id over.
+            GroupError: a queue of `send_offsets` belongs to another member.
+            TimedOut: with a field `decided`: it is committed, and a queue is late. Without it the
+                outcome is unknown: call `commit` again, or begin again with the same application id
+                and sequence, which is a duplicate if it was committed.
+            LogboomError: a message could not be sent. Nothing is published then, nor after the
+                errors above other than TimedOut.
         """
         try:
             self._inner.wait_buffered()
@@ -149,8 +149,8 @@ class Transaction(TransactionBase, Scope):
         """Publish nothing. A second call does nothing.
 
         Raises:
-            TransactionError: TRANSACTION_CLOSED, it is committed.
-            TimedOut: no name server answered. What was not committed before never will be.
+            TransactionError: TRANSACTION_CLOSED: it is committed.
+            TimedOut: no name server answered. Unless it was committed before, it never will be.
         """
         try:
             self._desk.abort(self._work)
@@ -171,12 +171,15 @@ class Transaction(TransactionBase, Scope):
             try:
                 self.abort()
             except LogboomError as fault:
-                # The exception that led here matters more; the brokers abort by themselves.
-                LOG.warning("a transaction is aborted later than now: %s", fault)
+                # The exception that led here matters more. The brokers abort automatically.
+                LOG.warning(
+                    "a transaction could not be aborted now; the brokers will abort it: %s", fault
+                )
 
 
 class TransactionPool:
-    """The transactions of one producer: application ids of its own, and what sends for them."""
+    """The transactions of one producer: its own application ids, and the producers that send for
+    them."""
 
     def __init__(
         self,
@@ -185,18 +188,22 @@ class TransactionPool:
         timeout_s: float,
         make: Callable[[ProducerOptions], TransactionProducer],
     ) -> None:
-        """`make` opens a producer that sends for one application at a time."""
+        """Create a pool.
+
+        Args:
+            make: creates a producer that sends for one application at a time.
+        """
         self._io = io
         self._options = transactional(options)
         self._timeout_s = timeout_s
         self._make = make
         self._own = ApplicationIdPool(io.member_id)
         self._idle: dict[str, TransactionProducer] = {}
-        """By application id: what sent for it last, and has nothing under way."""
+        """Application id → the producer that sent for it last, and has nothing in flight."""
         self._open: dict[int, tuple[TransactionWork, TransactionProducer]] = {}
 
     def begin(self, app_id: str | None, sequence: int | None) -> Transaction:
-        """Begin a transaction; the errors are those of `Producer.transaction`."""
+        """Begin a transaction. The errors are those of `Producer.transaction`."""
         if app_id is None:
             name, gone = self._own.take(wall_ms())
             for idle in [self._idle.pop(other) for other in gone if other in self._idle]:
@@ -221,31 +228,31 @@ class TransactionPool:
                 self._io.applications.give_back(application)
 
     def commit(self, work: TransactionWork) -> None:
-        """As `Transaction.commit`."""
+        """Commit a transaction, as `Transaction.commit`."""
         drive(self._io, work.commit(wall_ms(), self._options.delivery_timeout_s))
 
     def abort(self, work: TransactionWork) -> None:
-        """As `Transaction.abort`."""
+        """Abort a transaction, as `Transaction.abort`."""
         drive(self._io, work.abort(wall_ms(), self._timeout_s))
 
     def take_back(self, work: TransactionWork) -> None:
-        """A transaction has ended; said again it changes nothing."""
+        """Take back the producer of a transaction that has ended. A second call does nothing."""
         name = work.application.app_id
         found = self._open.pop(id(work), None)
         if found is None:
-            return  # by `close`, before
+            return  # `close` has taken it back
         if work.state == "committed":
             self._idle[name] = found[1]
         else:
-            found[1].close(0)  # it may hold what belongs to nobody any more
+            found[1].close(0)  # its buffer may hold messages of the failed transaction
         self._own.give_back(name, wall_ms())
         self._io.applications.give_back(work.application)
 
     def close(self) -> None:
-        """Abort what is open; the producer ends."""
+        """Abort all open transactions, because the producer closes."""
         for work, _ in list(self._open.values()):
             with contextlib.suppress(LogboomError):
-                # What cannot be said now the brokers do by themselves.
+                # If this fails, the brokers abort automatically.
                 self.abort(work)
             self.take_back(work)
         for inner in self._idle.values():

@@ -6,7 +6,8 @@
 | `Context` | the context of the listener: whether to stop |
 | `bytes`, `bytes \\| None` | the value as it is |
 | `str` | the value as UTF-8 |
-| msgspec structs, dataclasses, TypedDicts, lists, dicts, numbers … | the value, decoded and checked |
+| msgspec structs, dataclasses, TypedDicts, lists, dicts, numbers … | the value, decoded and checked
+|
 
 A batch handler has a list of these as its first parameter.
 """

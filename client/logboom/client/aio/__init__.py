@@ -1,4 +1,4 @@
-"""The asyncio twin of `logboom.client`: same names, awaited.
+"""The client for asyncio, with the same names as the client for threads, `logboom.client`.
 
     from logboom.client.aio import connect
 
@@ -10,8 +10,8 @@
             async for message in consumer:
                 ...
 
-The same core runs in the same kind of thread; only the waiting differs. `send` returns an
-awaitable at once and keeps the order of its calls, so many may be on their way:
+`send` returns an awaitable at once and keeps the order of its calls, so many messages may be in
+flight at a time:
 `await asyncio.gather(*[producer.send("flights", value) for value in values])`.
 """
 

@@ -1,4 +1,4 @@
-"""Administration of subscriptions: `boom.admin.subscriptions`."""
+"""Administration of subscriptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SubscriptionAdmin:
-    """Subscriptions of topics: looked at, moved, ended."""
+    """The administration of subscriptions; it is `boom.admin.subscriptions`."""
 
     def __init__(self, io: IoThread, timeout_s: float) -> None:
         self._io = io
@@ -26,14 +26,14 @@ class SubscriptionAdmin:
         return await drive(self._io, flow)
 
     async def all(self, topic: str) -> list[QueueSubscription]:
-        """All subscriptions of a topic, queue by queue."""
+        """Return all subscriptions of a topic, one entry for each queue."""
         return await self._run(subscription_flows.subscriptions(topic, "", self._timeout_s))
 
     async def describe(self, topic: str, name: str) -> list[QueueSubscription]:
-        """One subscription, queue by queue: how far it is, and its consumers.
+        """Return one subscription, one entry for each queue: its position and its consumers.
 
         Raises:
-            UnknownResource: UNKNOWN_SUBSCRIPTION.
+            UnknownResource: UNKNOWN_SUBSCRIPTION: there is no such subscription.
         """
         return await self._run(subscription_flows.subscriptions(topic, name, self._timeout_s))
 
@@ -47,11 +47,15 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Let a subscription go on from the first message, the end, or a message time in ms: what
-        lies below counts as acknowledged, and nothing else. Only the plan, unless `dry_run` is False.
+        """Move a subscription to the first message, the end, or a message time in ms. Exactly the
+        messages below count as acknowledged afterwards.
+
+        Args:
+            dry_run: return the plan without carrying it out.
+            force: disconnect the consumers; they attach again automatically.
 
         Raises:
-            Refused: CONSUMER_BUSY: it has consumers; with `force` they are cut off, and come again.
+            Refused: CONSUMER_BUSY: the subscription has consumers, and `force` is not given.
         """
         flow = subscription_flows.reset(topic, name, to, queues, dry_run, force, self._timeout_s)
         return await self._run(flow)
@@ -66,19 +70,20 @@ class SubscriptionAdmin:
         dry_run: bool = True,
         force: bool = False,
     ) -> list[SubscriptionReset]:
-        """Acknowledge the next `count` messages of each queue. Only the plan, unless `dry_run` is
-        False; errors as of `reset`."""
+        """Acknowledge the next `count` messages of each queue. `dry_run`, `force` and the errors
+        are those of `reset`."""
         flow = subscription_flows.skip(topic, name, count, queues, dry_run, force, self._timeout_s)
         return await self._run(flow)
 
     async def peek(self, topic: str, name: str, queue: int, count: int = 10) -> list[Message]:
-        """The first messages of a queue that are not acknowledged; nothing changes by it."""
+        """Return the first messages of a queue that are not acknowledged, without changing
+        anything."""
         return await self._run(subscription_flows.peek(topic, name, queue, count, self._timeout_s))
 
     async def delete(self, topic: str, name: str, *, force: bool = False) -> None:
-        """Forget a subscription with all that it acknowledged.
+        """Delete a subscription with everything that it has acknowledged.
 
         Raises:
-            Refused: CONSUMER_BUSY: it has consumers, and not `force`.
+            Refused: CONSUMER_BUSY: the subscription has consumers, and `force` is not given.
         """
         await self._run(subscription_flows.delete(topic, name, force, self._timeout_s))

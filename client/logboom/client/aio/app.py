@@ -1,4 +1,4 @@
-"""An app for asyncio: functions that are called with the messages of groups.
+"""The app for asyncio: functions that are called with the messages of consumer groups.
 
     app = App("127.0.0.1:7711")
 
@@ -7,8 +7,9 @@
 
     asyncio.run(app.run())     # until Ctrl-C or SIGTERM
 
-It is `logboom.client.app.App`, awaited: subscribers may be coroutine functions, and `threads` are
-tasks. By hand in both clients: how it begins, and is stopped by signals.
+It corresponds to `logboom.client.app.App`. Subscribers may be coroutine functions, and `threads`
+are tasks. The start and the handling of signals are written by hand in both clients, because an
+event loop and a main thread receive signals in different ways.
 """
 
 from __future__ import annotations
@@ -25,17 +26,22 @@ from logboom.wire.errors import RetryableError
 
 LOG = logging.getLogger("logboom.client")
 LOOK_S: Final = 0.5
-"""Seconds between two looks whether the members are still in their groups."""
+"""Seconds between two checks that all members are still in their groups."""
 AGAIN_S: Final = 1.0
-"""Seconds between two tries of an app to begin."""
+"""Seconds between two attempts to start."""
 
 
 class App(AppBase):
-    """Subscribers, async or not, and the client that they run on. Declare first, then `run` or
-    `start`."""
+    """Subscriber functions, async or not, and the client that they run on. Declare the functions,
+    then call `run` or `start`."""
 
     def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
-        """`endpoints` and `options` are those of `connect`; "" if `start` gets a client."""
+        """Create an app.
+
+        Args:
+            endpoints: those of `connect`; "" if `start` is given a client.
+            options: those of `connect`.
+        """
         super().__init__(endpoints, **options)
         self._stopping: asyncio.Event | None = None
 
@@ -49,12 +55,12 @@ class App(AppBase):
         return subscriber.async_listener
 
     async def run(self) -> None:
-        """Start, and go on until Ctrl-C or SIGTERM (or `stop`); then leave all groups in good order.
+        """Start, run until Ctrl-C, SIGTERM or `stop`, and leave all groups.
 
-        A cluster that does not answer (yet) is waited for.
+        While the cluster does not answer, the app keeps trying to start.
 
         Raises:
-            LogboomError: what else `start` raises, or why a group does not take its member any more.
+            LogboomError: `start` failed for another reason, or a group has expelled its member.
         """
         loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -75,7 +81,7 @@ class App(AppBase):
             await self.close()
 
     async def _begin_in_time(self, stopping: asyncio.Event) -> None:
-        """Begin once the cluster is up."""
+        """Start once the cluster answers."""
         stopped = asyncio.create_task(stopping.wait())
         try:
             while not stopping.is_set():
@@ -83,7 +89,7 @@ class App(AppBase):
                 try:
                     await asyncio.wait((begun, stopped), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    begun.cancel()  # nothing, if it has ended
+                    begun.cancel()  # does nothing if it has ended
                     await asyncio.wait((begun,))
                 error = None if begun.cancelled() else begun.exception()
                 if error is None:
@@ -96,6 +102,6 @@ class App(AppBase):
             stopped.cancel()
 
     def stop(self) -> None:
-        """Let `run` end; from its loop, a handler's too."""
+        """End `run`. Handlers may call it, too."""
         if self._stopping is not None:
             self._stopping.set()

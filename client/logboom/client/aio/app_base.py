@@ -1,4 +1,4 @@
-"""What the apps of both clients share: subscribers that are declared, begun and ended."""
+"""The base of an app: declaring, starting and closing its subscribers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class AppBase(Scope):
-    """Subscribers, and the client that they run on."""
+    """Subscriber functions, and the client that they run on."""
 
     def __init__(self, endpoints: str | Sequence[str] = "", **options: Any) -> None:
-        """`endpoints` and `options` are those of `connect`; "" if `start` gets a client."""
+        """Create an app.
+
+        Args:
+            endpoints: those of `connect`; "" if `start` is given a client.
+            options: those of `connect`.
+        """
         self._endpoints = endpoints
         self._options = options
         self.subscribers = Subscribers()
-        """All that was declared."""
+        """All declared functions."""
         self._client: Client | None = None
         self._own = False
         self._producer: Producer | None = None
@@ -40,15 +45,16 @@ class AppBase(Scope):
         codec: Codec = "json",
         **options: Any,
     ) -> Callable[[F], F]:
-        """Decorate a function: it is called with each message of these topics.
+        """Declare a function that is called with each message of these topics; use it as a
+        decorator.
 
         Args:
-            codec: how values are written: "json" or "msgpack".
-            options: those of `Client.push_consumer`: threads, orderly, batch, tags, filter, start …
+            codec: the encoding of values, "json" or "msgpack".
+            options: options of `Client.push_consumer`: threads, orderly, batch, tags, filter …
 
         Raises:
-            InvalidRequest: a parameter of the function cannot be served; or the app is not for
-                functions of its kind (`async def`).
+            InvalidRequest: the function has an unsupported parameter, or is a coroutine function
+                and this app does not take those.
         """
 
         def declare(function: F) -> F:
@@ -60,10 +66,10 @@ class AppBase(Scope):
     def publish(
         self, topic: str, value: object, *, codec: Codec = "json", **options: Any
     ) -> SendFuture:
-        """Send a typed value, as `Producer.send`; `options` are its: key, tag, headers …
+        """Send a typed value. `options` are those of `Producer.send`: key, tag, headers …
 
         Raises:
-            InvalidRequest: the app does not run, or the codec cannot write the value.
+            InvalidRequest: the app does not run, or the codec cannot encode the value.
         """
         if self._producer is None:
             self._producer = self.client.producer()
@@ -74,7 +80,7 @@ class AppBase(Scope):
         """The client that the app runs on.
 
         Raises:
-            InvalidRequest: it does not run.
+            InvalidRequest: the app does not run.
         """
         if self._client is None:
             raise InvalidRequest("the app does not run: begin with start() or run()")
@@ -82,16 +88,19 @@ class AppBase(Scope):
 
     @property
     def consumers(self) -> list[PushConsumer]:
-        """One per subscriber, in the order of their declaration."""
+        """The consumers, one for each declared function, in the order of declaration."""
         return list(self._consumers)
 
     async def start(self, client: Client | None = None, **defaults: Any) -> None:
-        """Connect (unless there is a `client`, which stays its owner's), and join all groups.
+        """Connect and join all groups.
 
-        `defaults` are options for subscribers that do not have them.
+        Args:
+            client: the client to use; the caller keeps it open, and closes it. None: connect.
+            defaults: options for subscribers that do not set them.
 
         Raises:
-            InvalidRequest: it runs already. And what `connect` and `push_consumer` raise.
+            InvalidRequest: the app runs already.
+            LogboomError: `connect` or `push_consumer` failed.
         """
         self._prepare()
         await self._begin(client, defaults)
@@ -113,23 +122,24 @@ class AppBase(Scope):
                 )
                 self._consumers.append(consumer)
                 await consumer.open()
-        # Raised again: whatever ends the start, Ctrl-C too, must not leave consumers running.
+        # Whatever ends the start, Ctrl-C too, must not leave consumers running. It is raised again.
         except BaseException:
             await self._hang_up()
             raise
 
     def check(self) -> None:
-        """Check that every group still takes its member.
+        """Check that all members are still in their groups.
 
         Raises:
-            LogboomError: why a group does not.
+            LogboomError: the reason why a group has expelled its member.
         """
         for consumer in self._consumers:
             if consumer.error is not None:
                 raise consumer.error
 
     async def close(self) -> None:
-        """Leave all groups once running handlers ended, and hang up. A second call does nothing."""
+        """Wait for running handlers, leave all groups and disconnect. A second call does
+        nothing."""
         self.stop()
         await self._hang_up()
 
@@ -151,20 +161,20 @@ class AppBase(Scope):
     async def _leave(self, error: BaseException | None) -> None:
         await self.close()
 
-    # What each client has of its own.
+    # Each client has its own of these.
 
     @abstractmethod
     def stop(self) -> None:
-        """Let `run` end."""
+        """End `run`."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Forget that it was stopped before."""
+        """Reset the mark that the app was stopped."""
 
     @abstractmethod
     def _check_subscriber(self, declared: SubscriberFunction) -> None:
-        """Check that a function can be called here."""
+        """Check that this app can call a function."""
 
     @abstractmethod
     def _listener(self, subscriber: SubscriberFunction) -> Callable[..., Any]:
-        """What the push consumer calls."""
+        """Return the listener for the push consumer."""

@@ -1,7 +1,7 @@
-"""Waiting in an event loop: everything in which the two clients differ by more than `await`.
+"""Waiting in an event loop: the differences between the two clients that go beyond `await`.
 
-`logboom.client.bridge` has the same names for threads. The modules that are generated from this
-package import them from there.
+`logboom.client.bridge` has the same names for threads, and the generated modules import them from
+there.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def call_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *a
 
 
 class ReaderLock(contextlib.nullcontext[None]):
-    """What keeps two readers apart: nothing, since a loop's tasks read one at a time by contract."""
+    """A lock between two readers that does nothing, because only one task of a loop reads at a
+    time."""
 
 
 class Event:
-    """An event of the running loop that any thread may set."""
+    """An event that tasks of the running loop wait for, and any thread may set."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,18 +63,18 @@ class Event:
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """Wake all that wait."""
+        """Wake every waiting task."""
         if threading.get_ident() == self._thread:
             self._event.set()
         else:
             call_in(self._loop, self._event.set)
 
     def clear(self) -> None:
-        """Let the next `wait` wait again."""
+        """Make the next `wait` block again."""
         self._event.clear()
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is set; False if `timeout_s` seconds pass first."""
+        """Wait until the event is set. Return False if `timeout_s` seconds pass first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._event.wait()
@@ -81,13 +82,14 @@ class Event:
 
 
 class Worker:
-    """A task that runs beside its owner until it is stopped."""
+    """A task that runs in the background."""
 
     def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work(), name=name)
 
     async def join(self, timeout_s: float) -> None:
-        """Wait up to `timeout_s` for its end, and cancel it then; do nothing in the task itself."""
+        """Wait up to `timeout_s` for the task to end, then cancel it. In the task itself, do
+        nothing."""
         if self._task is asyncio.current_task():
             return
         try:
@@ -97,7 +99,7 @@ class Worker:
 
 
 async def wait_done(outcome: Promise[Any]) -> None:
-    """Wait until an outcome is done, with a value or an error."""
+    """Wait until a promise has a value or an error."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -110,12 +112,12 @@ async def wait_done(outcome: Promise[Any]) -> None:
 
 
 async def get_result(future: asyncio.Future[T]) -> T:
-    """Wait for a future of a producer, and return its result."""
+    """Wait for a future that a producer returned, and return its result."""
     return await future
 
 
 async def run(io: IoThread, call: Any) -> Any:
-    """Submit a call to the core, wait for its outcome, and return its value."""
+    """Submit a call to the core, wait until it is done, and return its value."""
     outcome: Promise[Any] = call.outcome
     io.expect(outcome)
     io.submit(call)
@@ -124,7 +126,7 @@ async def run(io: IoThread, call: Any) -> Any:
 
 
 async def drive(io: IoThread, flow: Flow[T]) -> T:
-    """Run a flow: each of its calls is awaited here."""
+    """Run a flow, awaiting each of its calls, and return its result."""
     try:
         call = next(flow)
         while True:
@@ -138,7 +140,7 @@ async def drive(io: IoThread, flow: Flow[T]) -> T:
         result: T = end.value
         return result
     finally:
-        flow.close()  # a cancellation while it waited: it is to know, now
+        flow.close()  # after a cancellation, the flow must clean up now
 
 
 async def stop(io: IoThread) -> None:
@@ -147,11 +149,11 @@ async def stop(io: IoThread) -> None:
         return
     io.begin_stop()
     await wait_done(io.ended)
-    io.stop()  # the thread has nothing left to do: joined at once
+    io.stop()  # returns at once, because the thread has ended
 
 
 async def run_in_thread(function: Callable[..., T], *args: Any) -> T:
-    """Call a function that blocks without blocking the loop."""
+    """Call a blocking function without blocking the loop."""
     return await asyncio.to_thread(function, *args)
 
 
@@ -162,12 +164,12 @@ async def call_user(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def begin(resource: R) -> R:
-    """Return what opens itself later: with `async with`, `open` or its first use."""
+    """Return the resource as it is: it opens with `async with`, `open` or its first use."""
     return resource
 
 
 class OpenContext(Generic[S]):
-    """Something that is about to be opened: `await` it, or enter it with `async with`."""
+    """A resource that is about to be opened: `await` it, or enter it with `async with`."""
 
     def __init__(self, opening: Coroutine[Any, Any, S]) -> None:
         self._opening = opening

@@ -1,4 +1,4 @@
-"""The consumer without a group: reads the queues that it was given, and commits nothing."""
+"""The consumer without a group, which reads given queues and commits nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logboom.wire.errors import InvalidRequest
 
 
 class Consumer(PositionedReader):
-    """Reads queues; made by `Client.consumer`. One task reads at a time."""
+    """A consumer without a group; `Client.consumer` creates it. One task reads at a time."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Consumer(PositionedReader):
         self._open_new()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Every message, waiting for the next when there is none; ends when closed."""
+        """Iterate over all messages, waiting for new ones, until the consumer is closed."""
         if not self._opened:
             await self.open()
         intake = self._intake
@@ -61,16 +61,16 @@ class Consumer(PositionedReader):
 
     @property
     def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that is read."""
+        """The queues that are read, as (topic, queue)."""
         return [(fetch.topic, fetch.queue) for fetch in self._intake.fetches]
 
     @property
     def corrections(self) -> int:
-        """How often a position did not exist and the nearest was taken instead."""
+        """Number of times that a position did not exist and reading went on at the nearest."""
         return sum(fetch.corrections for fetch in self._intake.fetches)
 
     async def close(self) -> None:
-        """Read no longer; a second call does nothing."""
+        """Stop reading. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -91,7 +91,7 @@ class Consumer(PositionedReader):
         return bool(self._inbox.arrivals)
 
     def _open_new(self) -> None:
-        """Begin to read queues that the topics have got."""
+        """Begin to read queues that the topics have gained."""
         fetches = self._subscription.new_fetches(self._io.core.watching.routes, self._inbox)
         for fetch, call in fetches:
             self._intake.add(fetch)

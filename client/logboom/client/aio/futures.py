@@ -1,7 +1,7 @@
-"""What `send` and `send_many` return for asyncio: futures of the running loop.
+"""The futures that `send` and `send_many` return in asyncio.
 
-By hand in both clients: these are `asyncio.Future`s, which the loop settles, and those of
-`logboom.client.futures` are light objects that threads wait for.
+Written by hand in both clients: these are instances of `asyncio.Future`, which the loop settles,
+and those of `logboom.client.futures` are light objects that threads wait for.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from logboom.client.results import Run, SendResult
 from logboom.client.send.producer_batch import ProducerBatch
 
 SendFuture: TypeAlias = "asyncio.Future[SendResult]"
-"""The awaitable of one message."""
+"""The future of one sent message."""
 
 
 class ManyFuture(asyncio.Future[list[Run]]):
-    """The awaitable of one `send_many`: gives [(queue, first offset, count)], done when all are."""
+    """The future of one `send_many`. Its result is [(queue, first offset, count)]."""
 
     piles: Sequence[ProducerBatch] = ()
-    """Its batches, once they are on their way."""
+    """The batches, once they are in the buffer."""
 
     async def parked(self) -> list[Parking]:
-        """Where the batches of a delayed send wait; each can be recalled. Waits for all.
+        """Wait for all batches of a delayed send, and return where each is parked, for `recall`.
 
         Raises:
-            LogboomError: why the first refused batch was refused.
+            LogboomError: a batch was refused; this is the error of the first.
         """
         await asyncio.shield(self)
         return [pile.parked for pile in self.piles if pile.parked is not None]
 
 
 def make_future(pile: ProducerBatch, index: int) -> SendFuture:
-    """Make the future of one message of a batch; one call into the loop settles all of a batch."""
+    """Create the future of one message of a batch. One call into the loop settles all of a
+    batch."""
     loop = asyncio.get_running_loop()
     future: SendFuture = loop.create_future()
     if pile.attached is None:
@@ -61,7 +62,7 @@ def _settle(pile: ProducerBatch) -> None:
 
 
 def make_many(piles: list[ProducerBatch]) -> ManyFuture:
-    """Make the future of whole batches, in the running loop."""
+    """Create the future of several batches, in the running loop."""
     loop = asyncio.get_running_loop()
     future = ManyFuture(loop=loop)
     future.piles = piles

@@ -1,6 +1,6 @@
-"""Waiting for news of many queues at once: one held pull at each leader.
+"""Waiting for new messages in many queues at once, with one held pull for each queue.
 
-A hold stays at its leader over several waits, so that waiting again costs nothing.
+A held pull stays at its leader across several waits, so that waiting again costs nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from logboom.client.promise import Promise
 from logboom.wire.messages import Pull, Pulled, WireMessage
 
 HOLD_MS: Final = 10_000
-"""How long a leader holds a question."""
+"""Milliseconds for which a leader holds a pull."""
 SLACK_S: Final = 3.0
-"""Seconds beyond the hold before an unanswered question is asked again."""
+"""Seconds beyond the hold after which an unanswered pull is sent again."""
 
 
 class Lookout:
-    """Waits until one of several queues has something new; made by `Client.lookout`. One task
-    waits at a time."""
+    """A wait for the first of several queues that has new messages; `Client.lookout` creates it.
+    One task waits at a time."""
 
     def __init__(self, io: IoThread) -> None:
         self._io = io
@@ -32,9 +32,10 @@ class Lookout:
         self._news = Event()
 
     async def wait(self, ends: Mapping[TopicQueue, int], timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for a message at or behind one of the offsets.
+        """Wait up to `timeout_s` for a message at or after one of the offsets.
 
-        True: there is one, or a queue could not be asked and is worth a look; False: none came.
+        Return True if there may be one, which is also assumed of a queue that could not be asked.
+        Return False if there is none.
         """
         deadline = time.monotonic() + timeout_s
         for place in self._holds.keys() - ends.keys():
@@ -49,7 +50,7 @@ class Lookout:
                 return False
 
     def _look(self, place: TopicQueue, offset: int) -> bool:
-        """Whether a queue has news; if not, a question is under way afterwards."""
+        """Return True if a queue may have new messages; else make sure that a pull is in flight."""
         known = self._holds.get(place)
         if known is not None and known[0] == offset:
             outcome = known[1]
@@ -65,7 +66,7 @@ class Lookout:
         topic, queue = place
 
         def message(left: int) -> WireMessage:
-            # One byte: of what is there, a single batch comes.
+            # With a limit of one byte, the answer holds a single batch.
             return Pull(0, left, topic, queue, offset, 1, min(HOLD_MS, left), 1)
 
         call = AskLeader(topic, queue, message, HOLD_MS / 1000 + SLACK_S)

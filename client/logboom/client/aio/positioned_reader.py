@@ -1,4 +1,4 @@
-"""What the two consumers share that read queues of their own: positions, pauses, whole columns."""
+"""The base of the two consumers that have positions in queues of their own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from logboom.client.results import ColumnBatch
 
 
 class PositionedReader(Reader):
-    """A reader that has queues, and a position in each of them."""
+    """A reader with a position in each of its queues."""
 
     _intake: FetchCollector | GroupFetchCollector
     _intake_lock: AbstractContextManager[Any]
-    """Held while positions are read and moved."""
+    """The lock for reading and moving positions."""
 
     async def poll_columns(self, timeout_s: float = 1.0) -> list[ColumnBatch]:
-        """The batches that are here, as columns, else the first to come in `timeout_s`.
+        """Return the batches that have arrived, as columns, or wait up to `timeout_s` for the
+        first.
 
-        Batches are whole: a filter leaves out only those that hold no match. In a group,
-        acknowledge them whole.
+        Batches are whole: a filter only drops those without any match. In a group, acknowledge them
+        whole.
         """
         if not self._opened:
             await self.open()
@@ -33,30 +34,35 @@ class PositionedReader(Reader):
             return self._take_columns() or await self._wait_for(self._take_columns, timeout_s)
 
     async def seek(self, topic: str, queue: int, offset: int | str) -> None:
-        """Read a queue on from `offset`, or from its "first" or "last". Commits never go back."""
+        """Continue reading a queue at `offset`, or at its "first" or "last". Commits never go back.
+
+        Raises:
+            UnknownResource: this consumer does not read the queue.
+            InvalidRequest: the offset is invalid.
+        """
         await self.open()
         with self._intake_lock:
             self._intake.seek(topic, queue, seek_start(offset))
 
     async def seek_to_time(self, topic: str, queue: int, timestamp_ms: int) -> None:
-        """Read a queue on from the messages at or after a message time."""
+        """Continue reading a queue at the first message at or after a message time."""
         await self.open()
         with self._intake_lock:
             self._intake.seek(topic, queue, MessageTime(timestamp_ms))
 
     def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message of a queue; None while it is looked up."""
+        """Return the offset of the next message of a queue; None while it is being looked up."""
         with self._intake_lock:
             return self._intake.position(topic, queue)
 
     async def pause(self, topic: str, queue: int) -> None:
-        """Give nothing of this queue until `resume`."""
+        """Return no messages of a queue until `resume`."""
         await self.open()
         with self._intake_lock:
             self._intake.pause(topic, queue)
 
     async def resume(self, topic: str, queue: int) -> None:
-        """Give messages of this queue again."""
+        """Return messages of a queue again."""
         await self.open()
         with self._intake_lock:
             self._intake.resume(topic, queue)
@@ -64,4 +70,4 @@ class PositionedReader(Reader):
 
     @abstractmethod
     def _take_columns(self) -> list[ColumnBatch]:
-        """The batches that are here."""
+        """Return the batches that have arrived."""

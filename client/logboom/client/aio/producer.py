@@ -1,8 +1,9 @@
 """The producer for asyncio.
 
-By hand in both clients: here a send that cannot go at once (its topic is not known, or the buffer is
-full) waits in a queue of this producer, and its future is settled in the loop. The producer for
-threads blocks its caller instead, and its way from `send` to the buffer has no call to spare.
+Written by hand in both clients. Here a message that cannot be buffered at once, because its topic
+is not known or the buffer is full, waits in a queue of the producer, and the loop settles its
+future. The producer for threads blocks its caller instead, and must not spend a call between `send`
+and the buffer.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class _ProducerBuffer(SendBuffer[SendFuture]):
 
 
 class Producer(Scope):
-    """Sends messages; made by `Client.producer`. Any number of tasks of one loop may share it.
+    """A producer; `Client.producer` creates it. Any number of tasks of one loop may share it.
 
-    `send` gives messages to their queue in the order of its calls, and they are stored in that
-    order, each once, whatever fails on the way. It opens with `async with` or the first send.
+    The messages of a queue are stored in the order of the calls of `send`, each of them once,
+    whatever fails on the way. The producer opens with `async with` or the first send.
     """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
@@ -70,7 +71,7 @@ class Producer(Scope):
         )
         io.buffers.add(self._buffer)
         self._late: deque[_Late] = deque()
-        """Sends that wait for their topic or for room, in order."""
+        """Sends that wait for their topic or for space in the buffer, in order."""
         self._hurrying: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._closed = False
@@ -82,24 +83,26 @@ class Producer(Scope):
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
     ) -> SendFuture:
-        """Send one message, and return the awaitable of its SendResult at once.
+        """Send one message. It returns at once, with an awaitable of the SendResult.
 
-        The queue is the given one, else that of the key's hash, else one after the other by
-        batches. While more than `buffer_bytes` wait for acknowledgement, and until a new topic is
-        known, messages wait here, in order: the awaitable takes longer.
+        Without `queue`, messages with a key go to the queue of its hash, and those without fill one
+        batch of a queue after the other. While more than `buffer_bytes` wait for acknowledgement,
+        and until a new topic is known, messages wait in the producer, and the awaitables take
+        longer.
 
-        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone), nobody
-        reads the message before that time, at most 40 days ahead. It is acknowledged as soon as it
-        is safe; the result then says where it waits, for `recall`. Each such message travels
-        alone: of many, use `send_many`. RocketMQ's levels: `delay_s=delay_level(3)`.
+        With `delay_s`, or `deliver_at` (ms since 1970 UTC, or a datetime with its time zone),
+        nobody reads the message before that time, which is at most 40 days ahead. It is
+        acknowledged as soon as it is safe, and `parked` of the result serves to `recall` it. Such a
+        message has a batch of its own, so use `send_many` for many. For RocketMQ's delay levels
+        write `delay_s=delay_level(3)`.
 
         Args:
-            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as
-                `SendOptions` says.
+            options: key, tag, headers, timestamp_ms, queue, delay_s and deliver_at, as described in
+                `SendOptions`.
 
         Raises:
-            InvalidRequest: a wrong type, or TOO_LARGE with the limit.
-            UnknownResource: no such topic or queue.
+            InvalidRequest: an argument has the wrong type; or TOO_LARGE, with the limit.
+            UnknownResource: there is no such topic or queue.
             ClientClosed: the client or the producer was closed, or the process forked.
         """
         send = partial(self._buffer.send, topic, value, **options)
@@ -112,18 +115,19 @@ class Producer(Scope):
         keys: Sequence[bytes | None] | None = None,
         **options: Unpack[SendManyOptions],
     ) -> ManyFuture:
-        """Send whole columns, and return the awaitable of [(queue, first offset, count)] at once.
+        """Send whole columns. It returns at once, with an awaitable of [(queue, first offset,
+        count)].
 
-        Rows go to the given queue, else to that of their key's hash, else all to one queue (the
-        next one each time). They are cut into batches of at most `max_batch_bytes`. With a delay
-        the offset is -1, and `parked` of the awaitable says where the batches wait.
+        Without `queue`, messages with keys go to the queues of their hashes, and all others to one
+        queue, another one in each call. They are cut into batches of at most `max_batch_bytes`.
+        With a delay the offset is -1, and `parked` of the awaitable serves to recall the batches.
 
         Args:
-            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as
-                `SendManyOptions` says.
+            options: queue, tags, headers, timestamps_ms, delay_s and deliver_at, as described in
+                `SendManyOptions`.
 
         Raises:
-            InvalidRequest: as `send`; or columns of unequal length.
+            InvalidRequest: as `send`; or the columns have different lengths.
         """
 
         def send() -> ManyFuture:
@@ -136,20 +140,20 @@ class Producer(Scope):
     ) -> OpenContext[Transaction]:
         """Begin a transaction: its messages are published all at once for each queue, and all or
         nothing across queues and topics. `async with producer.transaction() as txn: txn.send(…)`
-        commits at the end, and aborts on an exception; so does `txn = await
-        producer.transaction()` with `commit` and `abort`.
+        commits at the end, and aborts after an exception. After `txn = await
+        producer.transaction()`, call `commit` or `abort`.
 
         Args:
-            app_id: the application whose transaction it is; a process that begins one under the
-                same id fences all others. None: an id that this producer makes up.
-            sequence: each sequence of an application id is committed once, ever, and only ones
-                greater than all before: repeat one whose outcome is unknown, and `duplicate`
-                tells. None: the next.
+            app_id: the application id of the transaction. A process that begins one under the same
+                id fences all others. None: an id that this producer makes up.
+            sequence: the number of the transaction. Each is committed at most once, and must be
+                greater than all committed before. If the outcome of one is unknown, repeat it:
+                `duplicate` is true if it was committed. None: the next number.
 
         Raises:
-            InvalidRequest: a transaction of this application id is open in this client; or an
+            InvalidRequest: a transaction of this application id is open in this client, or an
                 argument is invalid.
-            Refused: FENCED, another process has taken the application id over.
+            Refused: FENCED: another process has taken the application id over.
             TimedOut: no name server answered.
         """
         self._check()
@@ -158,13 +162,14 @@ class Producer(Scope):
     def transactional_sender(
         self, *, group: str, check: Callable[[Message], object]
     ) -> TransactionalSender:
-        """A sender of half messages (RocketMQ's transactional messages): each is published once a
-        local transaction says so.
+        """Create a sender of half messages (RocketMQ's transactional messages): each is published
+        or dropped by the result of a local transaction.
 
         Args:
-            group: the producer group: every sender of it may be asked about any of its messages.
-            check: called with a message whose local transaction never reported its end: "commit",
-                "rollback" or "unknown" (then it is called again, later). May be a coroutine
+            group: the producer group. Every sender of the group may be asked about any of its
+                messages.
+            check: called with a message whose local transaction never reported its end. It returns
+                "commit", "rollback", or "unknown" to be called again later. It may be a coroutine
                 function.
 
         Raises:
@@ -182,7 +187,7 @@ class Producer(Scope):
         return self._buffer
 
     async def wait_buffered(self) -> None:
-        """Wait until all that was sent is in the buffer, or has failed."""
+        """Wait until every sent message is in the buffer or has failed."""
         if self._hurrying is not None:
             await asyncio.shield(self._hurrying)
         await self._open()
@@ -190,10 +195,10 @@ class Producer(Scope):
     async def send_batches(
         self, batches: Iterable[ToPark], parks: TransactionBatches, now_ms: int
     ) -> list[ProducerBatch]:
-        """Put encoded batches on their queues; they wait for the decision of `parks`.
+        """Add encoded batches to their queues, for the decision of `parks`.
 
         Raises:
-            As `Client.park`.
+            LogboomError: as `Client.park`.
         """
         await self.wait_buffered()
         piles: list[ProducerBatch] = []
@@ -204,22 +209,22 @@ class Producer(Scope):
         return piles
 
     async def recall(self, sent: SendResult | Parking) -> bool:
-        """Take back a message that waits for its time: True if it is never delivered, False if it
-        was released before. Of a `send_many` all messages of the batch are taken back.
+        """Take back a delayed message, or all messages of a batch of `send_many`. Return False if
+        it has been released already.
 
         Raises:
-            InvalidRequest: it does not wait.
-            TimedOut: the queue's leader did not answer in time: recall it again.
+            InvalidRequest: the message was not delayed.
+            TimedOut: the leader of the queue did not answer in time: recall the message again.
         """
         parked = sent if isinstance(sent, Parking) else sent.parked
         answer, _ = await run(self._io, recall_call(parked, self._timeout_s))
         return was_recalled(answer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send everything that waits here, and wait until it is acknowledged or given up.
+        """Send all buffered messages, and wait until they are acknowledged or given up.
 
         Raises:
-            TimedOut: not yet, after `timeout_s` seconds.
+            TimedOut: some are neither after `timeout_s` seconds.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -231,8 +236,8 @@ class Producer(Scope):
             raise TimedOut(f"not all messages are acknowledged after {timeout_s} s") from None
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end; a second call does nothing. Messages that are not acknowledged after
-        `timeout_s` seconds (None: the delivery time-out) fail with ClientClosed."""
+        """Flush and close. Messages that are not acknowledged after `timeout_s` seconds (None: the
+        delivery time-out) fail with ClientClosed. A second call does nothing."""
         if self._closed:
             return
         for sender in list(self._senders):
@@ -255,7 +260,7 @@ class Producer(Scope):
     async def _leave(self, error: BaseException | None) -> None:
         await self.close(None if error is None else ABANDON_S)
 
-    # Opening, and sends that cannot go at once.
+    # Opening, and messages that cannot be buffered at once.
 
     async def _open(self) -> None:
         if self._opening is None:
@@ -299,7 +304,7 @@ class Producer(Scope):
             raise ClientClosed("this producer is closed: make another with client.producer()")
 
     async def _hurry(self) -> None:
-        """Give the late ones to the buffer, one after the other."""
+        """Add the waiting messages to the buffer, one after the other."""
         while self._late:
             topic, queue, send, future = self._late[0]
             try:
@@ -310,7 +315,7 @@ class Producer(Scope):
             except LogboomError as error:
                 parks = self._buffer.parks
                 if parks is not None and parks.error is None:
-                    # The buffer knows nothing of this message, and the commit must fail with it.
+                    # The buffer does not know this message, but the commit must fail because of it.
                     parks.error = error
                 if not future.done():
                     future.set_exception(error)
@@ -323,7 +328,7 @@ class Producer(Scope):
             self._io.check()
             room: Promise[None] = Promise()
             self._buffer.room_wanted.append(partial(room.resolve, None))
-            # The core may have freed bytes, and called, before we were on its list.
+            # The core may have freed bytes, and run the callbacks, before ours was registered.
             if not self._buffer.full:
                 return
             with contextlib.suppress(TimeoutError):

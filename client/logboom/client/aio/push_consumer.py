@@ -1,7 +1,7 @@
-"""The push consumer for asyncio: a listener that is called with the messages of a group.
+"""The push consumer for asyncio, which calls a listener with the messages of a group.
 
-By hand in both clients: here listeners are tasks that one task hands out, and those of the push
-consumer for threads are run by worker threads that take their messages themselves.
+Written by hand in both clients: here one task starts a task for each call of the listener, and in
+the push consumer for threads, worker threads take messages themselves.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LOG = logging.getLogger("logboom.client")
 
 
 class PushConsumer(GroupOwnership, Resource):
-    """Calls a listener (a coroutine function, or a plain one that does not wait) as a member of a
-    group; made by `Client.push_consumer`. It begins with `async with` or `open`.
+    """A member of a group that calls a listener: a coroutine function, or a function that does not
+    block. `Client.push_consumer` creates it, and it begins with `async with` or `open`.
 
-    A message is committed when the listener returned None or True. If it raises, or returns False
-    or `Later(seconds)`, the message comes again, and after the group's `max_attempts` goes to the
-    dead letters.
+    A message is committed when the listener has returned None or True. If it raises, or returns
+    False or `Later(seconds)`, the message is delivered again, and becomes a dead letter after the
+    group's `max_attempts`.
     """
 
     def __init__(
@@ -81,15 +81,17 @@ class PushConsumer(GroupOwnership, Resource):
         self._closing = False
 
     async def open(self) -> None:
-        """Find the topics, join the group and begin.
+        """Find the topics, join the group, and begin to call the listener.
 
         Raises:
-            GroupError: SUBSCRIPTION_MISMATCH, with the difference.
-            UnknownResource: no such topic.
+            GroupError: SUBSCRIPTION_MISMATCH; the text states the difference.
+            UnknownResource: there is no such topic.
         """
         async with self._opening:
             if self._closing:
-                raise ClientClosed("this consumer is closed: make another")
+                raise ClientClosed(
+                    "this consumer is closed: make another with client.push_consumer()"
+                )
             if self._pump is not None:
                 return
             for topic in self._member.options.subscription:
@@ -98,7 +100,7 @@ class PushConsumer(GroupOwnership, Resource):
             self._pump = asyncio.create_task(self._hand_out())
 
     async def _hand_out(self) -> None:
-        """Begin a task for whatever there is to do, as many as may run at once."""
+        """Start tasks for the messages that have arrived, up to the limit of `threads`."""
         dispatcher, inbox = self._dispatcher, self._member.inbox
         while not self._ended.is_set():
             self._event.clear()
@@ -150,22 +152,22 @@ class PushConsumer(GroupOwnership, Resource):
             for message in messages:
                 work.fail(message, 0, "cancelled")
             raise
-        # The listener is its user's: whatever it raises says that the message failed.
+        # Whatever the listener raises means that the message failed.
         except Exception as error:
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)
         else:
             apply_result(work, messages, result)
 
-    # What its user may do.
+    # The caller's methods.
 
     async def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of this queue until `resume`."""
+        """Pass no messages of a queue to the listener until `resume`."""
         with self._member.lock:
             self._member.fetch(topic, queue).paused = True
 
     async def resume(self, topic: str, queue: int) -> None:
-        """Hand out messages of this queue again."""
+        """Pass messages of a queue to the listener again."""
         with self._member.lock:
             fetch = self._member.fetch(topic, queue)
             fetch.paused = fetch.stalled = False
@@ -174,21 +176,22 @@ class PushConsumer(GroupOwnership, Resource):
 
     @property
     def handled(self) -> int:
-        """Number of messages that the listener was given."""
+        """Number of messages that were passed to the listener."""
         return self._dispatcher.handled
 
     @property
     def cached(self) -> dict[tuple[str, int], int]:
-        """(topic, queue) → messages that were fetched and are not finished, of all its queues."""
+        """(topic, queue) → number of messages that were fetched and are not finished."""
         return cached_by_queue(self._member)
 
     @property
     def error(self) -> LogboomError | None:
-        """Why the group does not take this member any more; None: it does."""
+        """The reason why the group has expelled this member; None: it has not."""
         return self._member.error
 
     async def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the consumer is closed (by another task); False after `timeout_s`."""
+        """Wait until another task closes the consumer. Return False if `timeout_s` seconds pass
+        first."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._ended.wait()
@@ -197,8 +200,8 @@ class PushConsumer(GroupOwnership, Resource):
     # The end.
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Leave the group: hand out nothing more, wait for running listeners up to `timeout_s`
-        (None: `await_termination_s`), commit, go. A second call does nothing."""
+        """Wait up to `timeout_s` (None: `await_termination_s`) for running listeners, commit, and
+        leave the group. A second call does nothing."""
         if self._closing:
             return
         self._closing = True

@@ -1,6 +1,6 @@
-"""Bounded reads: what a queue holds from one offset to another, as columns, read ahead.
+"""Bounded reads: a queue from one offset to another, as columns, reading ahead.
 
-For readers that know what they want, such as a task of a batch job: no group, no end to wait for.
+They serve readers that know their range, such as tasks of a batch job.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logboom.wire.view import TopicView
 RANGE_BYTES: Final = 16 * 1024 * 1024
 """Bytes that a range reader reads ahead."""
 LOOK_AGAIN_S: Final = 1.0
-"""How often a waiting reader checks that the client still runs."""
+"""Seconds after which a waiting reader checks that the client still runs."""
 
 
 async def read_range(
@@ -40,10 +40,14 @@ async def read_range(
     prefetch_bytes: int,
     timeout_s: float,
 ) -> AsyncIterator[Columns]:
-    """What `Client.read_range` gives, step by step."""
+    """Read a range of a queue, as `Client.read_range` does.
+
+    Raises:
+        InvalidRequest: the range is invalid.
+    """
     if not 0 <= start <= stop:
         raise InvalidRequest(
-            f"a range begins at 0 or later and does not end before: {start}-{stop}"
+            f"a range begins at 0 or later and does not end before it begins: {start}-{stop}"
         )
     view = await _topic_with(io, topic, queue, timeout_s)
     if start == stop:
@@ -59,12 +63,12 @@ async def read_range(
             found = arrival.columns
             if found is None:
                 at = max(at, arrival.passed)
-                # Messages are missing: what is behind them counts from there.
+                # Messages are missing, so the offset counts on behind them.
                 fetch.reached = max(fetch.reached, at)
                 continue
             found = found.slice(max(0, at - found.base_offset), stop - found.base_offset)
             at = max(at, found.next_offset)
-            # Copies of what compaction keeps come with gaps between them.
+            # Between the messages that compaction keeps there are gaps.
             fetch.reached = max(fetch.reached, at)
             for each in surviving_slices(found, arrival.survivors):
                 if len(each):
@@ -76,7 +80,7 @@ async def read_range(
 
 
 async def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) -> TopicView:
-    """The topic, which has this queue.
+    """Find a topic, and check that it has a queue.
 
     Raises:
         UnknownResource: there is no such topic or queue.
@@ -89,7 +93,7 @@ async def _topic_with(io: IoThread, topic: str, queue: int, timeout_s: float) ->
 async def _next(
     io: IoThread, fetch: RangeFetch, event: Event, at: int, timeout_s: float
 ) -> CompletedFetch:
-    """The next arrival; its error is raised."""
+    """Wait for the next completed fetch, and return it, or raise its error."""
     left = timeout_s
     while not fetch.inbox.arrivals:
         io.check()
@@ -107,14 +111,15 @@ async def _next(
 
 
 def _silence(io: IoThread, fetch: RangeFetch, at: int, timeout_s: float) -> str:
-    """Why nothing came, as far as it is known here."""
+    """Explain why nothing arrived, as far as the client knows."""
     place = f"offset {at} of queue {fetch.queue} of topic {fetch.topic!r}"
     known = io.core.watching.routes.topics.get(fetch.topic)
     if known is not None and known.id != fetch.topic_id:
-        return f"{place} is gone: the topic was deleted and made anew; read it from its beginning"
+        text = f"{place} no longer exists: the topic was deleted and created again"
+        return f"{text}; read it from its beginning"
     leader = None if known is None else io.core.watching.routes.leader(fetch.topic, fetch.queue)
     where = "any broker (the queue has no leader)" if leader is None else f"{leader[0]} {leader[1]}"
-    return f"{place} did not come within {timeout_s:g} s from {where}: try `logboom doctor`"
+    return f"{place} did not arrive within {timeout_s:g} s from {where}: try `logboom doctor`"
 
 
 def _make_room(io: IoThread, fetch: RangeFetch, size: int) -> None:

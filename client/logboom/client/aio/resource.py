@@ -1,4 +1,4 @@
-"""What a client gives out to be opened, used and closed."""
+"""The bases of everything that is opened, used and closed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Self
 
 
 class Scope(ABC):
-    """Something that `async with` enters and leaves."""
+    """An object for `async with`."""
 
     async def _enter(self) -> None:
-        """Begin, unless it has begun."""
+        """Begin the block."""
         return
 
     @abstractmethod
     async def _leave(self, error: BaseException | None) -> None:
-        """End; `error` is the exception that ended the block."""
+        """End the block; `error` is the exception that ended it."""
 
     async def __aenter__(self) -> Self:
         await self._enter()
@@ -32,7 +32,7 @@ class Scope(ABC):
 
 
 class Resource(Scope):
-    """A scope that may also be opened and closed by calls."""
+    """A scope that can also be opened and closed by calls."""
 
     async def open(self) -> None:
         """Begin to work, unless it has begun."""
@@ -40,10 +40,10 @@ class Resource(Scope):
 
     @abstractmethod
     async def close(self) -> None:
-        """End; a second call does nothing."""
+        """Stop working. A second call does nothing."""
 
     def abandon(self) -> None:
-        """Give back everything without waiting: nobody holds this object any longer."""
+        """Give everything back without waiting, because the object is no longer used."""
         return
 
     async def _enter(self) -> None:

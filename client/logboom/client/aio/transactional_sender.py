@@ -1,4 +1,4 @@
-"""Half messages: park, run the local transaction, report its end; and answer checks."""
+"""The sender of half messages: it parks them, runs local transactions, and answers checks."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from logboom.wire.transactions import UndecidedBatch
 LOG = logging.getLogger("logboom.client")
 
 LOOK_AGAIN_S: Final = 1.0
-"""How often the answering of checks looks whether its client still runs."""
+"""Seconds after which the worker for checks looks whether its client still runs."""
 CLOSE_S: Final = 5.0
-"""Seconds that `close` waits for a check that runs."""
+"""Seconds for which `close` waits for a running check."""
 
 
 class HalfProducer(Protocol):
-    """The producer under a sender of half messages, which sends for it alone."""
+    """The producer of a sender of half messages, which sends for nobody else."""
 
     @property
     def buffer(self) -> SendBuffer[Any]:
-        """What waits for acknowledgement."""
+        """The messages that wait for acknowledgement."""
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[MessageOptions]
@@ -53,12 +53,12 @@ class HalfProducer(Protocol):
         """Send one message."""
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Flush, then end."""
+        """Flush and close."""
 
 
 class TransactionalSender(Resource):
-    """Sends half messages; made by `Producer.transactional_sender`. Any number of tasks may share
-    one."""
+    """A sender of half messages; `Producer.transactional_sender` creates it. Any number of tasks
+    may share it."""
 
     def __init__(
         self,
@@ -88,16 +88,18 @@ class TransactionalSender(Resource):
         local: Callable[[Message], object],
         **options: Unpack[MessageOptions],
     ) -> HalfSendResult:
-        """Park a message, run `local` with it, and publish or drop it as that says.
+        """Park a message, run `local` with it, and publish or drop it depending on the result.
 
         Args:
-            local: the local transaction: returns "commit", "rollback" or "unknown"
-                (`Resolution`). It runs once the message is safe. If it raises, the message stays in
-                doubt, and `check` is asked; the exception goes on to the caller.
+            local: the local transaction. It runs once the message is safe, and returns "commit",
+                "rollback" or "unknown" (`Resolution`). If it raises, the exception is raised here,
+                and the message stays undecided until `check` decides it.
+            options: key, tag, headers, timestamp_ms and queue, as described in `MessageOptions`.
 
         Raises:
-            InvalidRequest: as `Producer.send`; or what `local` returned is none of the three.
-            TransactionError: TRANSACTION_CLOSED: somebody decided otherwise before, e.g. a check.
+            InvalidRequest: as `Producer.send`; or `local` returned something else.
+            TransactionError: TRANSACTION_CLOSED: it was decided otherwise before, for example by a
+                check.
             LogboomError: the message could not be parked; `local` was not called.
         """
         if self._closed:
@@ -134,12 +136,12 @@ class TransactionalSender(Resource):
         try:
             said = await call_user(self._check, half_message(half, batch))
             await self._end(place_of_half(half), resolution_of(said, "a check"))
-        # The user's code may raise anything: the broker asks again, and the others must be answered.
+        # The check may raise anything. The broker asks again, and other checks must be answered.
         except Exception:
             LOG.exception("the check of a half message in %s/%s failed", half.topic, half.queue)
 
     async def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Answer no more checks, and wait up to `timeout_s` for a running one. A second call does
+        """Stop answering checks, and wait up to `timeout_s` for a running one. A second call does
         nothing."""
         if self._closed:
             return
