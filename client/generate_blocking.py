@@ -28,6 +28,7 @@ MODULES: Final = (
     "group_consumer",
     "lookout",
     "positioned_reader",
+    "producer_base",
     "range_reader",
     "reader",
     "resource",
@@ -51,7 +52,7 @@ RULES: Final = [
         (r"\bOpenContext, ", ""),
         # Words.
         (r"\bfor asyncio\b", "for threads"),
-        (r"\b(any number of|any|One|one|another|other) task(s?)( of one loop)?\b", r"\1 thread\2"),
+        (r"\b([Aa]ny number of|any|[Oo]ne|another|a) task(s?)( of one loop)?\b", r"\1 thread\2"),
     )
 ]
 

@@ -46,6 +46,7 @@ SKINS: dict[str, set[str]] = {
         "aio.group_consumer",
         "aio.lookout",
         "aio.producer",
+        "aio.producer_base",
         "aio.push_consumer",
         "aio.positioned_reader",
         "aio.range_reader",
@@ -65,6 +66,7 @@ SKINS: dict[str, set[str]] = {
         "io_thread",
         "lookout",
         "producer",
+        "producer_base",
         "push_consumer",
         "positioned_reader",
         "range_reader",
@@ -198,8 +200,9 @@ ROOMS: dict[str, str] = {
         io_thread subscribers
         bridge
         admin_subscriptions lookout range_reader reader transaction transactional_sender
-        admin positioned_reader producer
-        consumer retry_publisher
+        admin positioned_reader producer_base
+        consumer producer
+        retry_publisher
         group_consumer push_consumer subscription_consumer
         client
         app_base

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Unpack
 
 from logboom.client.argument_checks import BytesLike
-from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.futures import ManyFuture, SendFuture, wait
 from logboom.client.io_thread import IoThread, wall_ms
-from logboom.client.producer_options import ABANDON_S, ProducerOptions
-from logboom.client.resource import Scope
-from logboom.client.results import Message, SendResult
+from logboom.client.producer_base import ProducerBase
+from logboom.client.producer_options import ProducerOptions
 from logboom.client.send.producer_batch import ProducerBatch, TopicAccumulator
 from logboom.client.send.send_buffer import (
     CloseProducer,
@@ -30,10 +27,7 @@ from logboom.client.send.send_buffer import (
 )
 from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.send_options import SendManyOptions, SendOptions
-from logboom.client.transaction import Transaction, TransactionPool
-from logboom.client.transactional_sender import TransactionalSender
 from logboom.client.transactions.parked_batches import ToPark, send_all
-from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, TimedOut
 
 # These functions report wrong arguments, under the names that callers know.
@@ -41,7 +35,7 @@ SendBuffer.send.__qualname__ = "Producer.send"
 SendBuffer.send_many.__qualname__ = "Producer.send_many"
 
 
-class Producer(Scope):
+class Producer(ProducerBase):
     """A producer; `Client.producer` creates it. Any number of threads may share it.
 
     The messages of a queue are stored in the order of the calls of `send`, each of them once,
@@ -49,16 +43,10 @@ class Producer(Scope):
     """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
-        self._buffer = _ProducerBuffer(io, options, timeout_s)
-        io.buffers.add(self._buffer)
-        io.run(OpenProducer(self._buffer, timeout_s))
-        self._closed = False
-        self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
-        self._desk = TransactionPool(
-            io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s)
-        )
+        buffer = _ProducerBuffer(io, options, timeout_s)
+        super().__init__(io, buffer, timeout_s, lambda other: Producer(io, other, timeout_s))
+        self._buffer: _ProducerBuffer = buffer
+        io.run(OpenProducer(buffer, timeout_s))
         # This saves a call for every message.
         self.send = self._buffer.send  # type: ignore[method-assign]  # same signature as below
 
@@ -110,54 +98,6 @@ class Producer(Scope):
         """
         return ManyFuture(self._buffer.send_many(topic, values, keys, **options))
 
-    def transaction(self, app_id: str | None = None, sequence: int | None = None) -> Transaction:
-        """Begin a transaction: its messages are published all at once for each queue, and all or
-        nothing across queues and topics. `with producer.transaction() as txn: txn.send(…)`
-        commits at the end, and aborts after an exception.
-
-        Args:
-            app_id: the application id of the transaction. A process that begins one under the same
-                id fences all others. None: an id that this producer makes up.
-            sequence: the number of the transaction. Each is committed at most once, and must be
-                greater than all committed before. If the outcome of one is unknown, repeat it:
-                `duplicate` is true if it was committed. None: the next number.
-
-        Raises:
-            InvalidRequest: a transaction of this application id is open in this client, or an
-                argument is invalid.
-            Refused: FENCED: another process has taken the application id over.
-            TimedOut: no name server answered.
-        """
-        self._buffer.check()
-        return self._desk.begin(app_id, sequence)
-
-    def transactional_sender(
-        self, *, group: str, check: Callable[[Message], object]
-    ) -> TransactionalSender:
-        """Create a sender of half messages (RocketMQ's transactional messages): each is published
-        or dropped by the result of a local transaction.
-
-        Args:
-            group: the producer group. Every sender of the group may be asked about any of its
-                messages.
-            check: called, in a thread of its own, with a message whose local transaction never
-                reported its end. It returns "commit", "rollback", or "unknown" to be called again
-                later.
-
-        Raises:
-            InvalidRequest: the name of the group is invalid.
-        """
-        self._buffer.check()
-        inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
-        made = TransactionalSender(self._io, inner, group, check, self._timeout_s)
-        self._senders.add(made)
-        return made
-
-    @property
-    def buffer(self) -> SendBuffer[SendFuture]:
-        """The messages that wait for acknowledgement."""
-        return self._buffer
-
     def wait_buffered(self) -> None:
         """Do nothing, because every message is in the buffer when `send` returns."""
 
@@ -171,17 +111,8 @@ class Producer(Scope):
         """
         return send_all(self._buffer, batches, parks, now_ms)
 
-    def recall(self, sent: SendResult | Parking) -> bool:
-        """Take back a delayed message, or all messages of a batch of `send_many`. Return False if
-        it has been released already.
-
-        Raises:
-            InvalidRequest: the message was not delayed.
-            TimedOut: the leader of the queue did not answer in time: recall the message again.
-        """
-        parked = sent if isinstance(sent, Parking) else sent.parked
-        answer, _ = self._io.run(recall_call(parked, self._timeout_s))
-        return was_recalled(answer)
+    def _check(self) -> None:
+        self._buffer.check()
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send all buffered messages, and wait until they are acknowledged or given up.
@@ -215,9 +146,6 @@ class Producer(Scope):
             self._buffer.closed = True
             if self._io.running:
                 self._io.run(CloseProducer(self._buffer))
-
-    def _leave(self, error: BaseException | None) -> None:
-        self.close(None if error is None else ABANDON_S)
 
 
 class _ProducerBuffer(SendBuffer[SendFuture]):

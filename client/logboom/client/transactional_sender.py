@@ -58,7 +58,7 @@ class HalfProducer(Protocol):
 
 
 class TransactionalSender(Resource):
-    """A sender of half messages; `Producer.transactional_sender` creates it. Any number of tasks
+    """A sender of half messages; `Producer.transactional_sender` creates it. Any number of threads
     may share it."""
 
     def __init__(

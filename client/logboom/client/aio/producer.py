@@ -12,23 +12,18 @@ import asyncio
 import contextlib
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, Unpack
 
-from logboom.client.aio.bridge import OpenContext, run, wait_done
+from logboom.client.aio.bridge import run, wait_done
 from logboom.client.aio.futures import ManyFuture, SendFuture, make_future, make_many
-from logboom.client.aio.resource import Scope
-from logboom.client.aio.transaction import Transaction, TransactionPool
-from logboom.client.aio.transactional_sender import TransactionalSender
+from logboom.client.aio.producer_base import ProducerBase
 from logboom.client.argument_checks import BytesLike
-from logboom.client.delays import Parking, recall_call, was_recalled
 from logboom.client.io_thread import IoThread, wall_ms
-from logboom.client.producer_options import ABANDON_S, ProducerOptions
+from logboom.client.producer_options import ProducerOptions
 from logboom.client.promise import Promise
-from logboom.client.results import Message, SendResult
 from logboom.client.send.producer_batch import ProducerBatch
 from logboom.client.send.send_buffer import (
     CloseProducer,
@@ -40,7 +35,6 @@ from logboom.client.send.send_buffer import (
 from logboom.client.send.transaction_batches import TransactionBatches
 from logboom.client.send_options import SendManyOptions, SendOptions, check_options
 from logboom.client.transactions.parked_batches import ToPark, send_all
-from logboom.client.transactions.transaction_work import transactional
 from logboom.wire.errors import ClientClosed, LogboomError, TimedOut
 
 F = TypeVar("F", bound="asyncio.Future[Any]")
@@ -56,7 +50,7 @@ class _ProducerBuffer(SendBuffer[SendFuture]):
         return wall_ms()
 
 
-class Producer(Scope):
+class Producer(ProducerBase):
     """A producer; `Client.producer` creates it. Any number of tasks of one loop may share it.
 
     The messages of a queue are stored in the order of the calls of `send`, each of them once,
@@ -64,21 +58,12 @@ class Producer(Scope):
     """
 
     def __init__(self, io: IoThread, options: ProducerOptions, timeout_s: float) -> None:
-        self._io = io
-        self._timeout_s = timeout_s
-        self._buffer = _ProducerBuffer(
-            options, make_future, threading.Lock(), time.monotonic, io.ring
-        )
-        io.buffers.add(self._buffer)
+        buffer = _ProducerBuffer(options, make_future, threading.Lock(), time.monotonic, io.ring)
+        super().__init__(io, buffer, timeout_s, lambda other: Producer(io, other, timeout_s))
         self._late: deque[_Late] = deque()
         """Sends that wait for their topic or for space in the buffer, in order."""
         self._hurrying: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._closed = False
-        self._desk = TransactionPool(
-            io, options, timeout_s, lambda chosen: Producer(io, chosen, timeout_s)
-        )
-        self._senders: weakref.WeakSet[TransactionalSender] = weakref.WeakSet()
 
     def send(
         self, topic: str, value: BytesLike | None, **options: Unpack[SendOptions]
@@ -135,57 +120,6 @@ class Producer(Scope):
 
         return self._now_or_late(topic, options, send, ManyFuture)
 
-    def transaction(
-        self, app_id: str | None = None, sequence: int | None = None
-    ) -> OpenContext[Transaction]:
-        """Begin a transaction: its messages are published all at once for each queue, and all or
-        nothing across queues and topics. `async with producer.transaction() as txn: txn.send(…)`
-        commits at the end, and aborts after an exception. After `txn = await
-        producer.transaction()`, call `commit` or `abort`.
-
-        Args:
-            app_id: the application id of the transaction. A process that begins one under the same
-                id fences all others. None: an id that this producer makes up.
-            sequence: the number of the transaction. Each is committed at most once, and must be
-                greater than all committed before. If the outcome of one is unknown, repeat it:
-                `duplicate` is true if it was committed. None: the next number.
-
-        Raises:
-            InvalidRequest: a transaction of this application id is open in this client, or an
-                argument is invalid.
-            Refused: FENCED: another process has taken the application id over.
-            TimedOut: no name server answered.
-        """
-        self._check()
-        return OpenContext(self._desk.begin(app_id, sequence))
-
-    def transactional_sender(
-        self, *, group: str, check: Callable[[Message], object]
-    ) -> TransactionalSender:
-        """Create a sender of half messages (RocketMQ's transactional messages): each is published
-        or dropped by the result of a local transaction.
-
-        Args:
-            group: the producer group. Every sender of the group may be asked about any of its
-                messages.
-            check: called with a message whose local transaction never reported its end. It returns
-                "commit", "rollback", or "unknown" to be called again later. It may be a coroutine
-                function.
-
-        Raises:
-            InvalidRequest: the name of the group is invalid.
-        """
-        self._check()
-        inner = Producer(self._io, transactional(self._buffer.options), self._timeout_s)
-        made = TransactionalSender(self._io, inner, group, check, self._timeout_s)
-        self._senders.add(made)
-        return made
-
-    @property
-    def buffer(self) -> SendBuffer[SendFuture]:
-        """The messages that wait for acknowledgement."""
-        return self._buffer
-
     async def wait_buffered(self) -> None:
         """Wait until every sent message is in the buffer or has failed."""
         if self._hurrying is not None:
@@ -207,18 +141,6 @@ class Producer(Scope):
             await self._room()
             piles += send_all(self._buffer, [each], parks, now_ms)
         return piles
-
-    async def recall(self, sent: SendResult | Parking) -> bool:
-        """Take back a delayed message, or all messages of a batch of `send_many`. Return False if
-        it has been released already.
-
-        Raises:
-            InvalidRequest: the message was not delayed.
-            TimedOut: the leader of the queue did not answer in time: recall the message again.
-        """
-        parked = sent if isinstance(sent, Parking) else sent.parked
-        answer, _ = await run(self._io, recall_call(parked, self._timeout_s))
-        return was_recalled(answer)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send all buffered messages, and wait until they are acknowledged or given up.
@@ -256,9 +178,6 @@ class Producer(Scope):
 
     async def _enter(self) -> None:
         await self._open()
-
-    async def _leave(self, error: BaseException | None) -> None:
-        await self.close(None if error is None else ABANDON_S)
 
     # Opening, and messages that cannot be buffered at once.
 
