@@ -148,19 +148,19 @@ VAGUE_NAMES = {"common", "helpers", "managers", "misc", "utils"}
 
 ROOMS: dict[str, str] = {
     "wire": """
-        base errors group_view hashing names
+        backoff base errors group_view hashing names
         compression group_commands group_owners subscription_messages
         group_messages head
         packing validation
         cursor_deltas transactions unpacking
         columns parking view
         batch commands filters group_routes routes
-        arrow_batches messages
+        arrow_batches messages name_servers
         frames hello
         actor
         acceptor session unfinished_messages
-        accepted_connections
-        sockets
+        accepted_connections session_table
+        command_queue sockets
     """,
     "metadata": """
         allocation config log_time raft tables
@@ -532,6 +532,20 @@ def test_a_sleep_and_a_broad_except_have_their_reason() -> None:
 def test_a_silenced_checker_has_its_reason() -> None:
     found = found_in_sources(unexplained)
     assert found == {}, "write the reason behind it: `# type: ignore[code]  # why`"
+
+
+@pytest.mark.parametrize("portion", MAY_IMPORT)
+def test_modules_and_rooms_do_not_import_in_circles(portion: str) -> None:
+    graph = module_graph(portion, modules(portion))
+    graph.pop("__init__", None)
+    assert cycles(graph) == []
+    assert cycles(room_graph(graph)) == []
+
+
+@pytest.mark.parametrize("portion", ROOMS)
+def test_rooms_import_only_from_lower_floors(portion: str) -> None:
+    rooms = room_graph(module_graph(portion, modules(portion)))
+    assert upward_imports(rooms, ROOMS[portion]) == []
 
 
 def test_a_public_class_name_has_one_meaning() -> None:
