@@ -170,3 +170,47 @@ def test_names_in_docstrings_and_comments_exist() -> None:
             if not found:
                 missing.add(f"{where}: {code}")
     assert missing == set()
+
+
+def floors() -> dict[str, dict[str, int]]:
+    """Portion → room → its floor, by the table of ARCHITECTURE.md."""
+    text = (DOCS / "ARCHITECTURE.md").read_text("utf-8")
+    lines = text[text.index("| floor |") :].split("\n\n")[0].splitlines()
+    portions = re.findall(r"`(\w+)`", lines[0])
+    found: dict[str, dict[str, int]] = {portion: {} for portion in portions}
+    for line in lines[2:]:
+        floor, *cells = line.strip("|").split("|")
+        for portion, cell in zip(portions, cells, strict=True):
+            found[portion].update(dict.fromkeys(re.findall(r"`(\w+)`", cell), int(floor)))
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of ours that a module imports, anywhere and for types alone too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("portion", ["metadata", "nodes", "client"])
+def test_rooms_stand_on_their_floors(portion: str) -> None:
+    known = floors()[portion]
+    base = ROOT / portion / "logboom" / portion
+    rooms = {each.name.removesuffix(".py") for each in base.iterdir() if list(each.glob("*.py"))}
+    rooms |= {each.stem for each in base.glob("*.py")} - {"__init__"}
+    assert set(known) == rooms
+    upward = set()
+    for path in base.rglob("*.py"):
+        room = path.relative_to(base).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for module in imported(path):
+            if module.startswith(f"logboom.{portion}."):
+                other = module.split(".")[2]
+                if other in rooms - {room} and known[other] >= known[room]:
+                    upward.add((room, other))
+    assert upward == set()
