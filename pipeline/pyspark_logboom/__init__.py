@@ -1,6 +1,6 @@
 """Registration of the format "logboom": Spark imports every module called `pyspark_…`.
 
-Light on purpose: one such module that fails to import hides all sources of a session.
+It is kept light because a module of this kind that fails to import hides all sources of a session.
 """
 
 from logboom.pipeline.data_source import LogboomDataSource as DefaultSource

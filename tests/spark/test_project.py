@@ -94,5 +94,5 @@ def test_a_project_is_written_over_nothing(
     (tmp_path / "mine").touch()
     words = ["pipeline", "init", str(tmp_path), "--topic", "t", "--schema", "n int"]
     assert run(words) == 1
-    assert "is there already: name a new folder, or an empty one" in capsys.readouterr().err
+    assert "exists already: name a new folder, or an empty one" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -17,7 +17,7 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(1)
-    # Only now: these import the extra.
+    # Imported late, because they need the extra.
     from logboom.cli.app import run
 
     sys.exit(run(sys.argv[1:]))

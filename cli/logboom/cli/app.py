@@ -1,7 +1,7 @@
 """The command line: its commands, and the conversion of errors to one line and an exit code.
 
-Exit codes: 0 done, 1 it failed (the line on standard error says what and how to mend it), 2 the
-command line is wrong, 130 Ctrl-C, 141 the reader of our output went away, 143 SIGTERM.
+Exit codes: 0 success, 1 failure (the line on standard error has the error and a remedy), 2 an
+invalid command line, 130 Ctrl-C, 141 the reader of our output closed the pipe, 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TERMINATED: Final = 143
 HELP: Final = """\
 A replicated message broker that keeps what it acknowledged.
 
-Try it, all in this process: `logboom dev`. A cluster on this machine: `logboom cluster up`.
+To try it in a single process: `logboom dev`. For a cluster on this machine: `logboom cluster up`.
 
     logboom topic create flights --queues 8
     echo "hello" | logboom produce flights
     logboom consume flights --exit
     logboom doctor
 
-Commands talk to the nodes in `LOGBOOM_SERVERS` (or `--servers`), else to the cluster in the folder
-`LOGBOOM_DATA`, else to the one in `.logboom`, else to the only one that you have running on this machine.
+Commands connect to the nodes in `LOGBOOM_SERVERS` (or `--servers`), else to the cluster in the folder
+`LOGBOOM_DATA`, else to the one in `.logboom`, else to your only running cluster on this machine.
 """
 
 
@@ -59,9 +59,9 @@ COMMANDS: Final = {
     "bench": "bench_commands:app",
     "doctor": "doctor_command:doctor",
 }
-"""Command → where it is. Imported when it is called: a command does not pay for the others."""
+"""The module and name of each command. A command is imported when it is called."""
 OF_ALL: Final = ("--help", "-h", "--install-completion")
-"""Words that need to know every command."""
+"""Arguments that need every command."""
 
 
 def new_app(name: str, help_text: str | None = None) -> App:
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str], build_app: Callable[[Sequence[str]], App] = bu
     except Terminated:
         return TERMINATED
     except BrokenPipeError:
-        # Nobody reads on; the interpreter must not complain when it flushes at its end.
+        # The reader is gone; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except OSError as error:

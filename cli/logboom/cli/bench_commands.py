@@ -23,11 +23,11 @@ app = App(name="bench", help="Measure the cluster: produce, consume, e2e.")
 
 TOPIC: Final = "bench"
 _IN_FLIGHT: Final = 64
-"""Batches whose acknowledgement is awaited at a time."""
+"""The most unacknowledged batches."""
 _STAMP: Final = 8
-"""Bytes at the head of a value that carry when it was sent."""
+"""Bytes at the head of a value that contain its send time."""
 _LAST_WORD_S: Final = 10.0
-"""How long e2e waits for the last messages."""
+"""Seconds that e2e waits for the last messages."""
 
 Topic = Annotated[str, Parameter(name=["--topic", "-t"])]
 
@@ -54,15 +54,15 @@ def produce(
     Parameters
     ----------
     topic
-        Where they go; created with 4 queues if it is not there.
+        The topic to send to, created with 4 queues if it does not exist.
     messages
-        How many.
+        How many messages.
     size
         Bytes of each value.
     batch
-        Messages of one send_many.
+        Messages per send_many.
     one_by_one
-        Use send for each message instead.
+        Use send for each message.
     acks
         none, leader or all.
     compression
@@ -120,9 +120,9 @@ def consume(
     Parameters
     ----------
     topic
-        What to read.
+        The topic to read.
     messages
-        How many; without it, all that are there now.
+        How many; by default all that exist now.
     """
     with open_client(servers) as boom:
         queues = list(range(len(boom.admin.describe_topic(topic).queues)))
@@ -145,7 +145,7 @@ def consume(
                         sample = batch.columns.values()
                 bar.to(read)
             took = time.perf_counter() - begun
-    # Looking at each value would measure that, not the reading.
+    # Inspecting each value would be measured too.
     size = sum(len(value or b"") for value in sample) / len(sample)
     _report("consume", read, size, took, [], json)
 
@@ -169,13 +169,13 @@ def e2e(
     Parameters
     ----------
     topic
-        Where they go; created with 4 queues if it is not there.
+        The topic to send to, created with 4 queues if it does not exist.
     rate
-        Messages a second.
+        Messages per second.
     seconds
-        How long.
+        How long to measure.
     size
-        Bytes of each value, 8 at least.
+        Bytes of each value, at least 8.
     """
     _check(rate=rate, size=size - _STAMP + 1)
     total = max(1, int(rate * seconds))
@@ -187,14 +187,14 @@ def e2e(
         boom.producer() as producer,
         progress("measuring", total) as bar,
     ):
-        # Its first polls set up what each queue needs.
+        # The first poll opens the queues.
         consumer.poll(1, 0.5)
         filler = random.randbytes(size - _STAMP)
 
         def send() -> None:
             begun = time.perf_counter()
             for number in range(total):
-                # Nothing is waited for: this is the pace of the open loop, `rate` a second.
+                # This is no wait but the pace of the open loop: `rate` messages per second.
                 time.sleep(max(0.0, begun + number / rate - time.perf_counter()))
                 stamp = time.perf_counter_ns().to_bytes(_STAMP, "little")
                 producer.send(topic, stamp + filler)

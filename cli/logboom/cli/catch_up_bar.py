@@ -14,8 +14,8 @@ BAR: Final = 10
 def percent(counters: Mapping[str, Any], commit_index: int) -> float | None:
     """Return the share that a node holds of what it should hold, 0 to 100, or None if unknown.
 
-    A broker: of the messages below the high watermarks of the queues that it follows. A name
-    server: of the entries up to `commit_index`, the greatest that any of them knows.
+    For a broker it is the share of the committed messages of the queues that it follows, for a name
+    server that of the entries up to `commit_index`, the greatest that any of them knows.
     """
     if "raft_applied_index" in counters:
         return _share(int(counters["raft_applied_index"]), commit_index)
@@ -23,7 +23,7 @@ def percent(counters: Mapping[str, Any], commit_index: int) -> float | None:
         return None
     followed, behind = int(counters["followed_messages"]), int(counters["behind_messages"])
     if counters.get("catching_up") and not behind:
-        # It has not yet heard from a leader, or lacks what takes no offset.
+        # It has not heard from a leader yet, or lacks entries without offsets.
         return min(99.0, _share(max(0, followed - 1), followed))
     return _share(followed - behind, followed)
 

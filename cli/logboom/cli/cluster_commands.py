@@ -30,7 +30,7 @@ app = App(name="cluster", help="A cluster on this machine: up, down, status, log
 HELD = ("leads", "in_sync", "replicas", "caught_up")
 ASK_S = 2.0
 LOG_PAUSE_S = 0.2
-"""How often a followed log is looked at."""
+"""Seconds between reads of a followed log."""
 
 
 @app.command
@@ -44,8 +44,8 @@ def up(
 ) -> None:
     """Start name servers and brokers in the background, and wait until they are ready.
 
-    What runs already stays; what does not is started again on its data, with as many nodes and at
-    the ports that it had. Commands without --servers then talk to this cluster.
+    Running nodes stay. Stopped nodes are started again on their data, with as many nodes and at
+    the ports that the cluster had. Commands without --servers then use this cluster.
 
         logboom cluster up
         logboom cluster up --name-servers 1 --brokers 1 --data /tmp/boom
@@ -53,12 +53,12 @@ def up(
     Parameters
     ----------
     name_servers
-        1, 3 or 5; 3 in a new folder.
+        1, 3 or 5; by default 3 in a new folder.
     brokers
-        One or more; 3 in a new folder, which hold three copies of everything.
+        One or more; by default 3 in a new folder, which hold three copies of everything.
     port
-        Of the first name server, 7701 in a new folder; brokers begin at 10 above (the eleventh at
-        30), raft at 20.
+        The port of the first name server, 7701 in a new folder. Brokers begin 10 above (the
+        eleventh 30 above), Raft 20 above.
     """
     data = data or DATA
     begun = time.monotonic()
@@ -90,7 +90,7 @@ def down(*, data: ClusterFolder = None) -> None:
 def status(
     *,
     data: ClusterFolder = None,
-    # Not from LOGBOOM_SERVERS: unless told so, this is about the cluster on this machine.
+    # Not from LOGBOOM_SERVERS: by default this is about the cluster on this machine.
     servers: Annotated[str | None, Parameter(name=["--servers", "-s"])] = None,
     output: Output = "table",
 ) -> None:
@@ -179,7 +179,7 @@ def _held(
     if role == "name-server":
         row["leads"] = "raft" if stats is not None and leads(stats) else None
         return row
-    # What a broker leads it says itself; the metadata may not know yet that it is gone.
+    # The broker's own report, because the metadata may not show yet that it is gone.
     row["leads"] = None if stats is None else stats.counters.get("leading")
     queues = [] if newest is None else [q for topic in newest.topics for q in topic.queues]
     row["in_sync"] = None if stats is None else sum(name in queue.isr for queue in queues)
@@ -215,9 +215,9 @@ def logs(
     node
         Only this node.
     lines
-        How many of the last lines of each.
+        How many of the last lines of each node.
     follow
-        Go on as they write, until Ctrl-C.
+        Follow the logs until Ctrl-C.
     """
     data = cluster_folder(data) or DATA
     paths = {path.parent.name: path for path in sorted(data.glob("*/node.log"))}
@@ -230,7 +230,7 @@ def logs(
         paths = {node: paths[node]}
     ends = {name: _print_last(name, path, lines, len(paths) > 1) for name, path in paths.items()}
     while follow:
-        # A file tells nobody that it grew, short of inotify; Ctrl-C is what ends it.
+        # Without inotify a growing file has to be polled. Ctrl-C ends the loop.
         time.sleep(LOG_PAUSE_S)
         ends = {name: _print_from(name, p, ends[name], len(paths) > 1) for name, p in paths.items()}
 

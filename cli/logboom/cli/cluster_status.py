@@ -1,7 +1,7 @@
 """Status of a cluster from what each of its nodes reports now.
 
-The metadata alone does not tell: it is replicated by the name servers, so while most of them are gone it
-names a leader that is dead, and replicas in sync that are dead too.
+The metadata alone is not enough. The name servers replicate it, so while most of them are down it
+names leaders and in-sync replicas that are down too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logboom.wire.messages import StatsResult
 from logboom.wire.view import QueueView, TopicConfig, View
 
 RAFT_LEADER: Final = "raft leader"
-"""The role of a name server that leads; one without a majority has stepped down within a second."""
+"""The role of a leading name server. Without a majority it steps down within a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ClusterStatus:
 
     view: View
     stats: dict[str, StatsResult]
-    """By node id; those that do not answer are left out."""
+    """Answers by node id. Nodes that do not answer are left out."""
 
     def answers(self, node: str) -> bool:
         """True if the node answers."""
@@ -65,7 +65,7 @@ class ClusterStatus:
         here = self.in_sync(queue)
         if self.leader(queue) is None or len(here) < _needed(config.min_in_sync, queue):
             return False
-        # Who is gone leaves the ISR only by the raft leader's word; until then all wait for it.
+        # Only the Raft leader removes a dead broker from the ISR; until then writes wait for it.
         return len(here) == len(queue.isr) or self.raft_leader is not None
 
 
@@ -79,7 +79,7 @@ def read_cluster_status(
 ) -> tuple[ClusterStatus | None, list[str]]:
     """Ask the nodes at these endpoints for all nodes, and then each of them.
 
-    Returns how the cluster stands (None: no node knows), and the endpoints that did not answer.
+    Return the status (None if no node knows it), and the endpoints that did not answer.
     """
     views = asker.views(list(ends), timeout_s, topics=[])
     silent = [end for end in ends if end not in views]
@@ -88,8 +88,8 @@ def read_cluster_status(
         return None, silent
     nodes = _nodes(known)
     stats = asker.stats(list(nodes), timeout_s)
-    # Whoever was asked first may be cut off: the newest metadata is any node's. Only of those that
-    # answer, so that what is dead is waited for once.
+    # The first nodes may be partitioned, and any node may have the newest metadata. Only nodes that
+    # answered are asked again, so that dead ones cost one timeout.
     views |= asker.views([end for end in stats if end not in views], timeout_s, topics=[])
     order = sorted(views, key=lambda end: views[end].version, reverse=True)
     view = next(iter(asker.views(order[:1], timeout_s).values()), known)

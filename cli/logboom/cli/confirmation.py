@@ -12,12 +12,12 @@ def confirmed(question: str, refusal: str, declined: str) -> bool:
     """Ask for confirmation, and return True if the person at the terminal confirms.
 
     Args:
-        question: Asked there; anything but y is no.
-        refusal: Said to a program, which cannot be asked: what to add to the command.
-        declined: Said after a no.
+        question: The question; any answer except y is no.
+        refusal: The error for a program, which cannot be asked: what to add to the command.
+        declined: The message after a no.
 
     Raises:
-        InvalidRequest: nobody is there to be asked.
+        InvalidRequest: standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         raise InvalidRequest(refusal)

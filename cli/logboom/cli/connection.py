@@ -15,7 +15,7 @@ from logboom.deploy.layout import KEY_FILE
 from logboom.wire.errors import StartError, Unavailable
 
 PROBE_S: Final = 0.5
-"""How long one endpoint gets to refuse a connection."""
+"""Seconds that an endpoint has to refuse a connection."""
 
 
 def open_client(
@@ -23,10 +23,10 @@ def open_client(
 ) -> Client:
     """Connect to the given nodes, or to those of the cluster on this machine.
 
-    `create_topics`: a topic that is not there is created on first use.
+    `create_topics`: a topic that does not exist is created on first use.
 
     Raises:
-        Unavailable: all of them refuse connections: waiting for an answer would be in vain.
+        Unavailable: all of them refuse connections, so that waiting would be useless.
         LogboomError: as `connect` does.
     """
     ends = parse_endpoints(servers_or_default(servers))
@@ -43,7 +43,7 @@ def operators_key(key_file: Path | None, servers: str | None) -> bytes:
     machine.
 
     Raises:
-        StartError: no file is named and none is at hand, or it cannot be used.
+        StartError: no file is given or found, or it cannot be used.
     """
     if key_file is None and servers is None:
         data = cluster_folder(None)
@@ -65,5 +65,5 @@ def _refuses(endpoint: str) -> bool:
     except ConnectionRefusedError:
         return True
     except OSError:
-        # Silent or unknown for now: `connect` finds out, and says it better.
+        # Silent or unknown for now: `connect` reports it better.
         return False

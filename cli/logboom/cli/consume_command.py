@@ -51,32 +51,33 @@ def consume(
     Parameters
     ----------
     topic
-        What to read.
+        The topic to read.
     group
-        Be a member of this consumer group: what is written is committed as the group's. Where it
-        begins counts if the group is new.
+        Join this consumer group: messages are committed once they are written. Where to
+        begin applies only to a new group.
     room
-        With --group: where this member is, for the strategy machine_room_nearby.
+        With --group: the location of this member, for the strategy machine_room_nearby.
     offset
         Where to begin in each queue: first, last, an offset, or -N for the last N.
     since
-        Begin at messages this old: 10m, 1h, 2d; goes before --offset.
+        Begin at messages of this age: 10m, 1h, 2d; overrides --offset.
     tags
         Only messages with one of these tags: 'late || lost'.
     where
-        Only messages whose headers this holds of, SQL-92 style: "price > 3 AND region = 'eu'".
+        Only messages whose headers match this condition, SQL-92 style: "price > 3 AND region =
+        'eu'".
     exit_at_end
         Exit at the end, instead of waiting for new messages.
     count
-        Exit after so many.
+        Exit after this many messages.
     line_format
         %s value, %k key, %t topic, %q queue, %o offset, %T timestamp, %g tag, %h headers, %S and
         %K lengths of value and key; \\n \\t \\xHH.
     json
-        One JSON object a line.
+        One JSON object per line.
     compacted
-        Of a compacted topic: only the latest message of each key, as far as the brokers have
-        compacted, then everything. What retention took is there too.
+        For a compacted topic: only the latest message of each key, as far as the brokers have
+        compacted, then everything. This includes messages that retention has removed.
     """
     write = as_json if json else compile_format(line_format)
     end_of_line = b"\n" if json else b""
@@ -107,7 +108,7 @@ def consume(
             return
         offsets = _offsets(boom, topic, queue_numbers(queue))
         if compacted:
-            # Copies of what is compacted stand below the first offset of the log.
+            # Compacted messages have offsets below the first offset of the log.
             offsets = {number: (0, end) for number, (_, end) in offsets.items()}
         starts = _starts(boom, topic, offsets, offset, since)
         ends = {n: end for n, (_, end) in offsets.items()} if exit_at_end else None
@@ -188,7 +189,7 @@ def _copy(
         wanted = POLL_MESSAGES if count is None else min(POLL_MESSAGES, count - written)
         messages = consumer.poll(wanted, POLL_S)
         for queue in at if not messages else ():
-            # A filter may have passed over all there was.
+            # A filter may have skipped all messages.
             at[queue] = max(at[queue], consumer.position(topic, queue) or 0)
         for message in messages:
             at[message.queue] = message.offset + 1

@@ -18,7 +18,7 @@ def group_start(offset: str, since: str | None, now_ms: int) -> Literal["first",
     """Return where a new group begins.
 
     Raises:
-        InvalidRequest: a group does not begin at an offset.
+        InvalidRequest: it is an offset, at which a group cannot begin.
     """
     if since is not None:
         return ago_ms(since, now_ms)

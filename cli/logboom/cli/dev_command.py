@@ -28,9 +28,9 @@ def dev(
     Parameters
     ----------
     data
-        Where messages are kept; without it in a folder that is removed at the end.
+        The folder of the messages; by default one that is removed at the end.
     port
-        Of the name server; the broker listens 10 above.
+        The port of the name server; the broker listens 10 above.
     """
     begun = time.monotonic()
     with embedded(data=data, ports=port) as node:
@@ -44,5 +44,5 @@ def dev(
         note("Ctrl-C ends it" + ("" if data else ", and removes its messages."))
         while True:
             node.check()
-            # The main thread has only Ctrl-C to wait for, and a look now and then at the nodes.
+            # The main thread only waits for Ctrl-C and checks the nodes now and then.
             time.sleep(0.5)

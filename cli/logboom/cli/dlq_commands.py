@@ -1,8 +1,8 @@
 """`logboom dlq`: list, show and resend the dead letters of groups and subscriptions.
 
-How far the dead letters of a group were sent again is kept as the group's own offset in its
-dead-letter topic, so that nobody sends them twice by mistake; of a subscription (its name here is
-topic%subscription) as a subscription of that topic.
+The progress of resending a group's dead letters is the group's own offset in its
+dead-letter topic, so that nobody sends them twice by mistake. For a subscription (named
+topic%subscription here) it is a subscription of that topic.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from logboom.wire.names import DLQ_PREFIX, RETRY_PREFIX
 app = App(name="dlq", help="Dead letters of groups and subscriptions: list, show, redrive.")
 
 AT_ONCE: Final = 1_000
-"""Messages that are read, or sent again, at once."""
+"""Messages per read, and per resend."""
 REDRIVE: Final = "redrive"
-"""The subscription of a subscription's dead letters that has acknowledged what was sent again."""
+"""The subscription that acknowledges those dead letters of a subscription that were resent."""
 SHOWN: Final = 60
-"""Characters of a value or a cause in a table."""
+"""Characters shown of a value or a cause in a table."""
 
 
 @app.command(name="list")
@@ -86,7 +86,7 @@ def show_messages(
     Parameters
     ----------
     again
-        Those that were sent again too.
+        Include those that were already sent again.
     """
     with open_client(servers) as boom:
         starts, ends = _open(boom, group, None, again=again)
@@ -125,7 +125,8 @@ def redrive(
 ) -> None:
     """Send dead letters again to the group or subscription that gave them up, and to no other.
 
-    Without --yes it only counts them. They come to its members as first deliveries. What was sent again before is left out.
+    Without --yes it only counts them. Members receive them as first deliveries. Dead letters that
+    were already sent again are left out.
 
     For example:
 
@@ -135,9 +136,9 @@ def redrive(
     Parameters
     ----------
     queue
-        Only of these queues of its dead-letter topic: 0 or 0,3 or 2-5.
+        Only these queues of its dead-letter topic: 0 or 0,3 or 2-5.
     again
-        Those that were sent again before too.
+        Include those that were already sent again.
     """
     if count is not None and count < 1:
         raise InvalidRequest(f"--count is 1 or more, not {count}")
@@ -213,7 +214,7 @@ def _begun(boom: Client, group: str) -> dict[int, int]:
     try:
         return _committed(boom, group)
     except UnknownResource:
-        return {}  # the group was deleted, its dead letters were not
+        return {}  # the group was deleted, but not its dead letters
 
 
 def _committed(boom: Client, group: str) -> dict[int, int]:

@@ -22,14 +22,14 @@ from logboom.wire.sockets import check_endpoint
 
 ASK_S: Final = 2.0
 OPEN_FILES: Final = 4_096
-"""RocksDB and the connections need so many file descriptors on a busy broker."""
+"""File descriptors that RocksDB and the connections need on a busy broker."""
 
 
 def doctor(*, servers: Servers = None, output: Output = "table") -> int:
     """Check this machine and the cluster: check, result, fix. Exits with 1 if a check failed.
 
-    Groups, subscriptions and transactions are looked at too: one that is stuck is a failure, one that
-    is paused or has nobody who consumes is a warning.
+    Groups, subscriptions and transactions are checked too: one that is stuck is a failure, one that
+    is paused or has no consumer is a warning.
 
     For example:
 
@@ -144,9 +144,12 @@ def _raft_leader(standing: ClusterStatus) -> CheckResult:
     found = f"none: {len(here)} of {len(standing.view.name_servers)} name servers answer"
     if len(here) < standing.majority:
         missing = [s.id for s in standing.view.name_servers if s.id not in here]
-        fix = f"start {standing.majority - len(here)} of {', '.join(missing)}; acks=all and reads go on"
+        fix = f"start {standing.majority - len(here)} of {', '.join(missing)}; acks=all and reads continue"
     else:
-        fix = "they may be electing one: look again; then see whether they reach each other's raft_listen"
+        fix = (
+            "they may be electing one: run it again, then check that they reach each other's "
+            "raft_listen"
+        )
     return CheckResult("raft leader", "failed", found, fix)
 
 
@@ -162,7 +165,7 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
     """Check a node's own counters."""
     yield from _disk(name, counters)
     if counters.get("damaged"):
-        fix = "it mends itself from other replicas; if it stays so, replace its disk"
+        fix = "it repairs itself from other replicas; if it stays so, replace its disk"
         found = f"{counters['damaged']} damaged queues: {counters.get('damaged_queues', '?')}"
         yield CheckResult(f"store of {name}", "failed", found, fix)
     if counters.get("stores_set_aside"):
@@ -177,7 +180,7 @@ def _counters(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
             f"registration of {name}", "failed", str(counters["refusal"]), "see its log"
         )
     elif counters.get("lease") == 0:
-        fix = "it cannot reach the raft leader: acks=all and reads go on, all else waits"
+        fix = "it cannot reach the raft leader: acks=all and reads continue, everything else waits"
         yield CheckResult(f"lease of {name}", "warning", "none", fix)
 
 
@@ -190,7 +193,7 @@ def _disk(name: str, counters: dict[str, Any]) -> Iterator[CheckResult]:
     if isinstance(size, int | float) and isinstance(reserve, int | float) and size:
         found += f" of {bytes_text(size)}, {bytes_text(reserve)} reserved"
     if counters.get("disk_full"):
-        fix = "free space, or shorten retention: it takes writes again by itself"
+        fix = "free space, or shorten retention: it then accepts writes again automatically"
         yield CheckResult(f"disk of {name}", "failed", found, fix)
     else:
         yield CheckResult(f"disk of {name}", "ok", found)
@@ -218,7 +221,7 @@ def _queues(standing: ClusterStatus) -> Iterator[CheckResult]:
         "all replicas in sync",
         [name for name, _, q in queues if len(standing.in_sync(q)) < len(q.replicas)],
         "warning",
-        "they catch up by themselves once their brokers run",
+        "they catch up automatically once their brokers run",
     )
 
 

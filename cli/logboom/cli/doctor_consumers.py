@@ -1,7 +1,8 @@
 """Checks of `logboom doctor` for groups, subscriptions and transactions.
 
-"failed" is what does not go on by itself: a queue that nobody gets, that stands still for a minute,
-a transaction past its time. Who has stopped on purpose (paused, no consumers) is a warning.
+"failed" is what does not recover automatically: a queue without an owner, a queue that is stuck for
+a minute, a transaction past its time. What was stopped on purpose (paused, no consumers) is a
+warning.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from logboom.wire.errors import LogboomError
 from logboom.wire.names import is_reserved
 
 LOOK_S: Final = 30.0
-"""Seconds after which no more groups and topics are looked at."""
+"""Seconds after which no more groups and topics are checked."""
 STILL_MS: Final = 60_000
-"""A queue with a lag that has not moved for so long does not move by itself."""
+"""A queue with a lag that has not moved for this long does not recover automatically."""
 VAIN: Final = 16
-"""Deliveries in vain after which a message that must not be passed by holds up its queue."""
+"""Failed deliveries after which a message that must not be skipped counts as blocking its queue."""
 MAX_TRANSACTIONS: Final = 10_000
 SLACK_MS: Final = 60_000
-"""Beyond the time after which brokers end a transaction, or ask no more."""
+"""Tolerance beyond the time after which brokers end a transaction or stop their checks."""
 DEFAULT_LIMIT_MS: Final = 15 * 60_000
-"""Of brokers that do not tell theirs."""
+"""The limit of brokers that do not report theirs."""
 WILLING: Final = ("paused", "full cache", "draining")
-"""What a queue may say that stands still because its program wants it so, or is slow."""
+"""States of a queue that its program has stopped on purpose or reads slowly."""
 
 
 def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iterator[CheckResult]:
@@ -46,8 +47,8 @@ def consumers(boom: Client, clock: Callable[[], float] = time.monotonic) -> Iter
         try:
             yield from look
         except LogboomError as error:
-            fix = "see the checks above; then look again"
-            yield CheckResult(check, "warning", f"could not be looked at: {error.text}", fix)
+            fix = "see the checks above, then run it again"
+            yield CheckResult(check, "warning", f"could not be checked: {error.text}", fix)
 
 
 # Groups.
@@ -71,7 +72,7 @@ def _groups(boom: Client, until: float, clock: Callable[[], float]) -> Iterator[
     told = f"{counted(len(found), 'group')}, {counted(behind, 'message')} behind"
     if left:
         fix = "`logboom group describe` shows each"
-        yield CheckResult("groups", "warning", f"{told}; {left} not looked at", fix)
+        yield CheckResult("groups", "warning", f"{told}; {left} not checked", fix)
     elif not wrong:
         yield CheckResult("groups", "ok", told)
 
@@ -106,7 +107,7 @@ def group_finding(group: GroupDescription) -> CheckResult | None:
     first = f"{wrong[0].topic}/{wrong[0].queue}: {wrong[0].stuck}"
     more = f"; and {counted(len(wrong) - 1, 'queue')} more" if len(wrong) > 1 else ""
     fix = f"{describe} shows each queue" + (
-        f"; give them to somebody: `logboom group alter {name} --strategy`" if unowned else ""
+        f"; give them an owner: `logboom group alter {name} --strategy`" if unowned else ""
     )
     return CheckResult(f"group {name}", result, first + more, fix)
 
@@ -127,7 +128,7 @@ def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> It
             left = len(topics) - place
             break
         if any(queue.leader is None for queue in topic.queues):
-            continue  # the check of queues says so
+            continue  # the check of queues reports it
         by_name: dict[str, list[QueueSubscription]] = {}
         for each in boom.admin.subscriptions.all(topic.name):
             by_name.setdefault(each.state.name, []).append(each)
@@ -138,7 +139,7 @@ def _subscriptions(boom: Client, until: float, clock: Callable[[], float]) -> It
     told = counted(count, "subscription")
     if left:
         fix = "`logboom subscription list` shows those of a topic"
-        yield CheckResult("subscriptions", "warning", f"{told}; {left} topics not looked at", fix)
+        yield CheckResult("subscriptions", "warning", f"{told}; {left} topics not checked", fix)
     elif not wrong:
         yield CheckResult("subscriptions", "ok", told)
 
@@ -171,7 +172,7 @@ def subscription_findings(
         found = (
             f"a message comes again and again in {counted(len(vain), 'queue')}: {list_some(vain)}"
         )
-        fix = f"look at who reads it; `logboom subscription skip {topic} {name} 1` passes it by"
+        fix = f"check its consumers; `logboom subscription skip {topic} {name} 1` skips it"
         return [CheckResult(check, "failed", found, fix)]
     return []
 

@@ -48,7 +48,7 @@ def when(text: str) -> Literal["first", "last"] | int:
         ago = -1
     if ago < 0:
         meant = "first, last, a time like 2026-11-21T10:00:00Z, or 1h for an hour ago"
-        raise InvalidRequest(f"{text!r} is no place to go to: say {meant}")
+        raise InvalidRequest(f"{text!r} is not a reset target: say {meant}")
     return int(time.time() * 1000) - ago
 
 
@@ -56,7 +56,7 @@ def assigned(texts: Sequence[str]) -> dict[str, list[TopicQueue]]:
     """Return the queues by member from `member=topic/queues`.
 
     Raises:
-        InvalidRequest: one is no such text, or a queue is given twice.
+        InvalidRequest: an argument is invalid, or a queue is given twice.
     """
     found: dict[str, list[TopicQueue]] = {}
     owner: dict[TopicQueue, str] = {}
@@ -81,13 +81,13 @@ def offsets_of(texts: Sequence[str]) -> dict[TopicQueue | int, int]:
     """Return offsets by topic and queue from `topic/queue=offset`.
 
     Raises:
-        InvalidRequest: one is none.
+        InvalidRequest: an argument is invalid.
     """
     found: dict[TopicQueue | int, int] = {}
     for text in texts:
         place, _, offset = text.partition("=")
         topic, _, queue = place.rpartition("/")
         if not topic or not queue.isdecimal() or not offset.isdecimal():
-            raise InvalidRequest(f"{text!r} is no offset: write orders/0=1200")
+            raise InvalidRequest(f"{text!r} is not an offset: write orders/0=1200")
         found[topic, int(queue)] = int(offset)
     return found

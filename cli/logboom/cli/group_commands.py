@@ -46,8 +46,8 @@ def describe(
 ) -> None:
     """Show a group's members and, for each queue, how far it is, its lag and what holds it up.
 
-    The lag is in messages, seen through the group's filter; the age is that of the oldest message
-    that is not finished. An estimate, where a filter has too much to count, has a ~ before it.
+    The lag counts the messages that match the group's filter. The age is that of the oldest message
+    that is not finished. A ~ marks an estimate, where a filter has too many messages to count.
 
     For example:
 
@@ -93,7 +93,7 @@ def alter(
 ) -> None:
     """Change a group's settings or its subscription; what is not named stays.
 
-    Members of another subscription adopt a new one, one after the other.
+    Members with another subscription adopt a new one, one after the other.
 
     For example:
 
@@ -109,39 +109,40 @@ def alter(
         A topic of the whole new subscription, with its filter: topic, topic=tags or
         'topic=tags WHERE price > 3'. Give it once per topic.
     session
-        Silence after which a member is out: 10s.
+        Silence after which a member is removed: 10s.
     heartbeat
-        Between a member's heartbeats: 3s.
+        The time between a member's heartbeats: 3s.
     drain
-        How long a member may take to finish with a queue that moves: 30s.
+        How long a member may take to release a queue: 30s.
     max_attempts
-        Deliveries of a message before it goes to the dead letters.
+        Deliveries of a message before it becomes a dead letter.
     retry
         How long a failed message waits: levels, or exponential from --retry-first to --retry-last.
     retry_first
-        exponential: wait after the first failure.
+        exponential: the wait after the first failure.
     retry_last
         exponential: the longest wait.
     consume_timeout
         How long a handler may run before its message counts as failed.
     strategy
-        Who gets which queue: sticky, averagely, averagely_by_circle, consistent_hash, by_config,
-        machine_room, machine_room_nearby.
+        How queues are allocated: sticky, averagely, averagely_by_circle, consistent_hash,
+        by_config, machine_room, machine_room_nearby.
     assign
-        by_config: queues of one member, MEMBER=TOPIC/QUEUES; give it once per member and topic. All of
+        by_config: the queues of one member, MEMBER=TOPIC/QUEUES; give it once per member and topic.
+            All of
         them together are the new configuration. MEMBER is an instance name, or a member's id.
     rooms
-        machine_room: zones of brokers, comma-separated, whose queues are consumed.
+        machine_room: the zones of brokers whose queues are consumed, comma-separated.
     virtual_nodes
-        consistent_hash: points of each member on the ring.
+        consistent_hash: the points of each member on the ring.
     start
-        Where it begins in topics that it comes to know: first, last, a time, or 1h for an hour ago.
+        Where it begins in new topics: first, last, a time, or 1h for an hour ago.
     when_slow
-        Whether a consumer far behind stays at the leader or reads from a follower.
+        Whether a consumer that is far behind reads from the leader or from a follower.
     paused
-        Let its members finish with what they have and give them no more, until --no-paused.
+        Let its members finish the messages that they have and deliver no more, until --no-paused.
     create
-        Make the group if it does not exist.
+        Create the group if it does not exist.
     """
     settings: dict[str, Any] = {
         "session_ms": None if session is None else duration_ms(session),
@@ -191,7 +192,7 @@ def reset(
 ) -> None:
     """Move a group's committed offsets. Without --yes it only shows what would be done.
 
-    It works with members online (they go on from the new offsets) and offline. Its retries stay
+    It works with members online (they continue at the new offsets) and offline. Its retries stay
     as they are, unless --topic or --file names them.
 
     For example:
@@ -206,14 +207,14 @@ def reset(
     offset
         topic/queue=offset; give it once per queue.
     shift
-        So many messages forward; back if negative.
+        This many messages forward, or back if negative.
     from_group
-        To where this group is.
+        To the offsets of this group.
     file
         To the offsets in a file that `logboom group describe -o json` wrote, or a JSON list of
         topic, queue and offset.
     topic
-        Only this topic; the group need not read it yet.
+        Only this topic, even if the group does not read it yet.
     queue
         Only these queues of it: 0 or 0,3 or 2-5.
     """
@@ -280,5 +281,5 @@ def _dead_letters(boom: Client, group: str) -> int:
     try:
         bounds = boom.admin.offsets(DLQ_PREFIX + group)
     except UnknownResource:
-        return 0  # broadcasting, or no such group, which deleting it says
+        return 0  # broadcasting, or no such group, which the deletion reports
     return sum(end - first for first, end in bounds.values())

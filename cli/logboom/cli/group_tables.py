@@ -112,7 +112,7 @@ def age_text(milliseconds: int | None) -> str | None:
         if seconds < size * (24 if large == "h" else 60) or large == "d":
             rest = seconds % size // part
             return f"{seconds // size}{large}{f' {rest}{small}' if rest else ''}"
-    raise AssertionError("days have no end")
+    raise AssertionError("days are unlimited")
 
 
 def reset_row(line: OffsetReset) -> dict[str, Any]:

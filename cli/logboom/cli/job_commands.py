@@ -1,8 +1,8 @@
 """Commands that are generated from the signatures of the pipeline's jobs.
 
 A function decorated with `job_command` becomes a command. Its parameters are those of the function
-itself, and each parameter of its job that it does not supply itself: `PARAMETERS` has those that
-jobs share or that need another form on a command line, all others follow from their types.
+itself, and those of its job that it does not supply. `PARAMETERS` has the parameters that
+jobs share or that need another form on a command line. All others follow from their types.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ AtOnce: TypeAlias = Annotated[
     Parameter(
         name="--at-once",
         help="At most this many messages in a micro-batch. By default enrich reads 256 MiB at once "
-        "and the other jobs everything there is; dedup and window do, because a queue that is "
-        "behind another one in time would have late messages.",
+        "and the other jobs everything there is. With dedup and window a limit has a price: "
+        "messages of a queue that is behind the others in time then count as late.",
     ),
 ]
 Checkpoint: TypeAlias = Annotated[
@@ -52,7 +52,7 @@ Checkpoint: TypeAlias = Annotated[
     ),
 ]
 Continuous: TypeAlias = Annotated[
-    bool, Parameter(name="--continuous", negative="", help="Go on until Ctrl-C.")
+    bool, Parameter(name="--continuous", negative="", help="Run until Ctrl-C.")
 ]
 Delivery: TypeAlias = Annotated[
     Literal["exactly-once", "at-least-once"],
@@ -93,8 +93,8 @@ SkipLost: TypeAlias = Annotated[
     Parameter(
         name="--skip-lost",
         negative="",
-        help="Go on where messages to be read no longer exist: retention was faster, or the topic "
-        "was created again.",
+        help="Continue where messages to be read no longer exist: retention was faster, or the "
+        "topic was created again.",
     ),
 ]
 Start: TypeAlias = Annotated[
@@ -102,7 +102,7 @@ Start: TypeAlias = Annotated[
     Parameter(
         name="--start",
         help="Where a new job begins: earliest (default), latest, group:NAME, or JSON by topic and "
-        "queue. A job that has a checkpoint goes on from there.",
+        "queue. A job that has a checkpoint continues from there.",
     ),
 ]
 Target: TypeAlias = Annotated[
@@ -134,7 +134,7 @@ PARAMETERS: Final[dict[str, tuple[Shown, ...]]] = {
     "since_ms": (("from_", From, ""),),
     "until_ms": (("until", Until, ""),),
 }
-"""Parameter of a job → those of a command."""
+"""The parameters of a command for each of these parameters of a job."""
 
 READERS: Final[dict[str, Callable[[str, Given], Any]]] = {
     "source": lambda job, given: source_of(
@@ -157,12 +157,12 @@ READERS: Final[dict[str, Callable[[str, Given], Any]]] = {
     "since_ms": lambda job, given: moment(given["from_"], "--from"),
     "until_ms": lambda job, given: moment(given["until"], "--until"),
 }
-"""Parameter of a job → how its value comes from those of the command."""
+"""How the value of a job's parameter is read from the command's values."""
 
 TYPES: Final = {"bool": bool, "int": int, "Path | None": Path | None}
-"""Types of parameters that are no texts."""
+"""Types of parameters that are not text."""
 SINGULAR: Final = {"keys": "key", "measures": "measure"}
-"""Lists whose option is named by one of their items."""
+"""Lists whose option is named after one of their items."""
 
 
 class Job:

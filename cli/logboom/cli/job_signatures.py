@@ -1,7 +1,7 @@
 """Signatures of the pipeline's jobs, read from their source.
 
 The jobs import PySpark, which is large and optional, so their commands cannot import them for
-`--help`. What is read is what the commands are made of: names, types, defaults, and the help, which
+`--help`. This module reads what the commands need: names, types, defaults, and the help, which
 is the entry of a parameter in its function's docstring, or the docstring of a field.
 """
 
@@ -24,12 +24,12 @@ class JobParameter:
 
     name: str
     type: str
-    """As it is written."""
+    """The annotation as it is written."""
     default: Any
-    """`inspect.Parameter.empty` if it must be given."""
+    """`inspect.Parameter.empty` if it is required."""
     help: str
     fields: tuple[JobParameter, ...] = ()
-    """If its type is a dataclass of the job's module."""
+    """The fields, if the type is a dataclass of the job's module."""
 
 
 @cache

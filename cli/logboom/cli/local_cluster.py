@@ -21,7 +21,7 @@ def cluster_folder(said: Path | None) -> Path | None:
     there, else that of the only cluster that this user has running.
 
     Raises:
-        InvalidRequest: several run; the text names them.
+        InvalidRequest: several clusters run; the text names them.
     """
     if said is not None:
         return said
@@ -41,8 +41,8 @@ def local_endpoints() -> str:
     """Return the endpoints of that cluster, comma-separated, or the default broker endpoint.
 
     Raises:
-        InvalidRequest: several run.
-        Unavailable: it does not run. Whoever listens in its place is another.
+        InvalidRequest: several clusters run.
+        Unavailable: it does not run. A node that listens in its place belongs to another cluster.
     """
     data = cluster_folder(None)
     if data is None:

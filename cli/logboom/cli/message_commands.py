@@ -71,13 +71,13 @@ def find(
     Parameters
     ----------
     topic
-        Where to look.
+        The topic.
     key
         The key.
     limit
-        At most so many, newest first; when there are more, it says so.
+        At most this many messages, newest first; a note says if there are more.
     since
-        Only messages this old or younger: 10m, 1h, 2d.
+        Only messages up to this age: 10m, 1h, 2d.
     """
     with open_client(servers) as boom:
         found = boom.admin.find_messages(topic, key.encode(), limit=limit + 1)

@@ -9,8 +9,8 @@
 | %h | headers, k=v,k=v | | %g | tag |
 | \\n \\t \\r \\0 \\\\ \\xHH | that character | | %% | a percent sign |
 
-A JSON line is an object of topic, queue, offset, timestamp_ms, key, value, tag and headers. Bytes
-that are no UTF-8 text stand under `key_base64`, `value_base64`, `headers_base64`.
+A JSON line is an object with topic, queue, offset, timestamp_ms, key, value, tag and headers. Bytes
+that are not UTF-8 text are in `key_base64`, `value_base64` and `headers_base64`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] | None = None
     headers_base64: dict[str, str] | None = None
     timestamp_ms: int | None = None
-    # What a consumer wrote besides; it is left aside.
+    # Further members that `consume` writes; they are ignored.
     topic: str | None = None
     queue: int | None = None
     offset: int | None = None
@@ -196,14 +196,14 @@ def read_json(line: bytes) -> NewMessage:
     because the key determines it.
 
     Raises:
-        InvalidRequest: it is no such JSON, has no value, or members that do not exist.
+        InvalidRequest: the JSON is invalid, has no value, or has unknown members.
     """
     try:
         read = _envelope.decode(line)
         value = _plain(read)
         key = _bytes(read.key, read.key_base64)
         headers = _headers(read)
-    # A ValueError of ours says what is missing or there twice.
+    # A ValueError of ours names a missing or repeated member.
     except (msgspec.DecodeError, binascii.Error, ValueError) as error:
         text = f'not a JSON message ({error}): write lines like {{"key": "a", "value": "b"}}'
         raise InvalidRequest(f"{text}, of {_MEMBERS}") from None
@@ -252,7 +252,7 @@ def read_headers(pairs: list[str]) -> dict[str, bytes] | None:
     """Return the headers from `name=value` arguments.
 
     Raises:
-        InvalidRequest: a word has no equals sign.
+        InvalidRequest: an argument has no equals sign.
     """
     headers: dict[str, bytes] = {}
     for pair in pairs:

@@ -74,17 +74,17 @@ def add(
 ) -> None:
     """Let a new name server into the group, and wait until it has caught up.
 
-    Start it first, with an empty folder and an id that was never used; its file lists in
-    `name_servers` the members that it joins, not itself.
+    Start it first, with an empty folder and an id that was never used. Its config file lists in
+    `name_servers` the members that it joins, without itself.
 
         logboom name-server add name-4 10.0.0.4:7701 10.0.0.4:7721
 
     Parameters
     ----------
     endpoint
-        Where it listens for clients and brokers, host:port.
+        Its endpoint for clients and brokers, host:port.
     raft_endpoint
-        Where it listens for the other name servers, host:port.
+        Its endpoint for the other name servers, host:port.
     wait
         Seconds that it may take to catch up.
     """
@@ -93,7 +93,7 @@ def add(
     with NodeClient() as asker:
         running = asker.stats([endpoint], ASK_S).get(endpoint)
         if running is None or running.node != name:
-            # Added while nobody is there, it would only be one more that is missing.
+            # A member that does not run would only weaken the group.
             answers = "nothing" if running is None else running.node
             raise Unavailable(f"{answers} answers at {endpoint}: start {name} there first")
         with open_client(servers, cluster_key=key) as boom:
@@ -125,7 +125,7 @@ def remove(
 ) -> None:
     """Take a name server out of the group for good; its id is never used again.
 
-    For one whose disk is lost or whose journal is damaged. The others must have a majority.
+    Use this if its disk is lost or its journal is damaged. The others must have a majority.
 
         logboom name-server remove name-2 --yes
     """
@@ -147,9 +147,9 @@ def remove(
 def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = "table") -> None:
     """Let one survivor go on alone when a majority of the name servers is lost for good.
 
-    Offline: every name server of the group is stopped. The survivor whose journal goes furthest, of
-    those whose config files are given, becomes the whole group. What only the lost ones knew is gone:
-    topics, offsets, decisions. Nobody of the others may ever start again on the folder it has.
+    Stop every name server of the group first. Of the survivors whose config files are given, the
+    one with the longest journal becomes the whole group. What only the lost ones knew is lost:
+    topics, offsets, decisions. None of the others may ever start again on its folder.
 
         logboom name-server recover /etc/logboom/name.toml          # says how far it goes
         logboom name-server recover /etc/logboom/name.toml --yes
@@ -157,9 +157,9 @@ def recover(configs: list[Path], /, *, yes: Confirmed = False, output: Output = 
     Parameters
     ----------
     configs
-        Config files of survivors whose folders are on this machine, one or more.
+        One or more config files of survivors whose folders are on this machine.
     """
-    # Only this command needs what a node needs.
+    # Imported late: only this command needs the packages of a node.
     from logboom.metadata.config import NameServerConfig
     from logboom.metadata.server import examine_stopped, go_on_alone
 

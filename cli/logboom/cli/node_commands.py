@@ -25,7 +25,7 @@ def name_server(
     Parameters
     ----------
     create
-        Found the cluster: said once, with an empty data folder.
+        Found the cluster. Use it once, with an empty data folder.
     """
     return run("name-server", config, create=create)
 

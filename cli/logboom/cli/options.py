@@ -12,7 +12,7 @@ from logboom.metadata.tables.name_rules import MAX_QUEUES
 from logboom.wire.errors import InvalidRequest
 
 MAX_COUNT: Final = 1 << 62
-"""No duration or size is greater: it has to fit into 64 bits with others."""
+"""The greatest duration or size, so that sums fit into 64 bits."""
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -29,7 +29,7 @@ def servers_or_default(servers: str | None) -> str:
 
     Raises:
         InvalidRequest: several clusters run on this machine.
-        Unavailable: the cluster meant does not run.
+        Unavailable: the cluster does not run.
     """
     return servers or local_endpoints()
 
@@ -38,13 +38,15 @@ def duration_ms(text: str) -> int:
     """Return the milliseconds of "90s", "15m", "1h", "7d", or -1 for "ever".
 
     Raises:
-        InvalidRequest: it is no duration.
+        InvalidRequest: it is not a duration.
     """
     if text in ("ever", "-1"):
         return -1
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
     if match is None:
-        raise InvalidRequest(f"{text!r} is no duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever")
+        raise InvalidRequest(
+            f"{text!r} is not a duration: write 500ms, 90s, 15m, 1h, 7d, 2w or ever"
+        )
     return _whole(text, float(match[1]) * _UNITS_MS[match[2]])
 
 
@@ -52,17 +54,17 @@ def ago_ms(text: str, now_ms: int) -> int:
     """Return the time that long ago, in milliseconds since 1970 UTC.
 
     Raises:
-        InvalidRequest: it is no duration, or without end.
+        InvalidRequest: it is not a duration, or it is infinite.
     """
     found = duration_ms(text)
     if found < 0:
-        raise InvalidRequest(f"{text!r} is no time ago: write 10m, 1h or 2d, or begin at first")
+        raise InvalidRequest(f"{text!r} is not an age: write 10m, 1h or 2d, or begin at first")
     return now_ms - found
 
 
 def _whole(text: str, found: float) -> int:
     if found > MAX_COUNT:
-        raise InvalidRequest(f"{text!r} is beyond every bound: write a smaller one")
+        raise InvalidRequest(f"{text!r} is too large: write a smaller one")
     return int(found)
 
 
@@ -70,7 +72,7 @@ def delay_s(text: str) -> float:
     """Return the seconds of a duration that begins now.
 
     Raises:
-        InvalidRequest: it is none, or without end.
+        InvalidRequest: it is not a duration, or it is infinite.
     """
     found = duration_ms(text)
     if found < 0:
@@ -81,13 +83,13 @@ def delay_s(text: str) -> float:
 def time_ms(text: str) -> int | None:
     """Return milliseconds since 1970 UTC, or None for any other text.
 
-    A time is written as 2026-11-21T10:00:00Z or as such milliseconds.
+    A time is written as 2026-11-21T10:00:00Z or in these milliseconds.
     """
     if text.isdecimal():
         return int(text)
     try:
         said = datetime.fromisoformat(text)
-        # Without a zone it is this machine's.
+        # A time without a zone is in this machine's zone.
         return int(said.astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
         return None
@@ -97,13 +99,13 @@ def size_bytes(text: str) -> int:
     """Return the bytes of "4096", "64k", "1.5m", "10g", or -1 for "any". Units are powers of 1024.
 
     Raises:
-        InvalidRequest: it is no size.
+        InvalidRequest: it is not a size.
     """
     if text in ("any", "-1"):
         return -1
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?", text.lower())
     if match is None:
-        raise InvalidRequest(f"{text!r} is no size: write 4096, 64k, 1.5m, 10g or any")
+        raise InvalidRequest(f"{text!r} is not a size: write 4096, 64k, 1.5m, 10g or any")
     return _whole(text, float(match[1]) * _UNITS_BYTES[match[2]])
 
 
@@ -111,7 +113,7 @@ def queue_numbers(text: str | None) -> list[int] | None:
     """Return the queue numbers of "0", "0,3" or "2-5". Return None for None.
 
     Raises:
-        InvalidRequest: it is no such list.
+        InvalidRequest: it is not such a list.
     """
     if text is None:
         return None
@@ -132,7 +134,7 @@ def moment(text: str, option: str) -> int | None:
     """Return a message time in ms, or None for an empty text.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: it is not a time.
     """
     if not text:
         return None
@@ -146,11 +148,11 @@ def whole_path(path: Path) -> Path:
     """Return an absolute path, because Spark's JVM may have another working directory.
 
     Raises:
-        InvalidRequest: it is a URI: the jobs look into their folders themselves.
+        InvalidRequest: it is a URI, but the jobs access their folders themselves.
     """
-    # Of two slashes a path keeps one.
+    # A path keeps only one of two slashes.
     if found := re.match(r"([A-Za-z][\w+.-]+):/", str(path)):
-        text = f"{path} is below {found[1]}:, and a job needs a folder that this machine has"
+        text = f"{path} is below {found[1]}:, and a job needs a folder on this machine"
         raise InvalidRequest(f"{text}: mount it (docs/PIPELINE.md, Another machine)")
     return path.resolve()
 

@@ -1,7 +1,7 @@
 """Parameters that several commands share, with their names, environment variables and help.
 
-An alias with a type in brackets, as `Retention[str | None]`, is a parameter whose type or default
-differs between commands.
+An alias with a type in brackets, such as `Retention[str | None]`, is a parameter whose type or
+default differs between commands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logboom.cli.local_cluster import DATA_VARIABLE
 
 T = TypeVar("T")
 
-# Where the cluster is.
+# Location of the cluster.
 
 ClusterFolder: TypeAlias = Annotated[
     Path | None,
@@ -45,7 +45,7 @@ SERVERS = Parameter(
 )
 Servers: TypeAlias = Annotated[str | None, SERVERS]
 
-# What a command does and prints.
+# Actions and output.
 
 Apply: TypeAlias = Annotated[
     bool, Parameter(name=["--yes", "-y"], negative="", help="Do it, instead of showing the plan.")
@@ -62,10 +62,6 @@ Output: TypeAlias = Annotated[
 
 # Topics, queues and messages.
 
-Compression: TypeAlias = Annotated[
-    Literal["none", "lz4", "zstd"],
-    Parameter(name=["--compression", "-z"], help="none, lz4 or zstd."),
-]
 Count: TypeAlias = Annotated[
     T, Parameter(name=["--count", "-c"], help="At most this many messages.")
 ]

@@ -30,7 +30,7 @@ def lag(
 ) -> None:
     """Show how far groups are behind, and how long messages of topics take to a reader.
 
-    Without topics only the groups, and no Spark.
+    Without topics it shows only the groups, and does not need Spark.
 
     For example:
 
@@ -40,13 +40,13 @@ def lag(
     Parameters
     ----------
     topics
-        Of which topics to measure the latency, comma-separated.
+        The topics whose latency is measured, comma-separated.
     group
-        Which groups, comma-separated; all by default.
+        The groups, comma-separated; all by default.
     seconds
-        How long to read.
+        How long to measure.
     plot
-        Where to draw the latencies over time, as SVG.
+        The file for a plot of the latencies over time, as SVG.
     """
     from logboom.pipeline.lags import group_lags
 
@@ -54,7 +54,8 @@ def lag(
         raise InvalidRequest("--plot draws the latencies of topics: name some")
     with open_client(servers) as boom:
         for topic in names(topics):
-            boom.admin.offsets(topic)  # before Spark is started for a topic that is not there
+            # Fails before Spark is started for a topic that does not exist.
+            boom.admin.offsets(topic)
         lags = group_lags(boom, names(group))
     found = watch(topics, seconds, master, servers) if topics else []
     if plot is not None:
@@ -102,8 +103,9 @@ def audit(
 ) -> int:
     """Hold what producers and readers told of a run against what a topic holds.
 
-    Histories are the `*.jsonl` files that the chaos runs write. It finds what was lost, doubled, out of
-    order, read otherwise than it is stored, or not read at all. Exit code 1: something is broken.
+    Histories are the `*.jsonl` files that the chaos runs write. The audit finds messages that are
+    lost, duplicated, out of order, read with other content than stored, or not read at all. Exit
+    code 1: something is broken.
 
     For example:
 
@@ -117,7 +119,7 @@ def audit(
     topic
         The topic.
     archive
-        Its archive, if it is to be read there.
+        Its archive, to be read instead of the topic.
     """
     with spark_for("audit", master) as spark:
         from logboom.pipeline.jobs import histories as job

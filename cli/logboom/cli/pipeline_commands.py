@@ -1,7 +1,7 @@
 """`logboom pipeline`: jobs over topics, on Spark. They need the extra `[spark]` and a Java 17.
 
-Where Spark comes from is `--master`: this machine by default, or a cluster. How far a job is stands
-in its checkpoint folder; run again, it goes on from there.
+`--master` says where Spark runs: on this machine by default, or on a cluster. A job records its
+progress in its checkpoint folder. When it is run again, it continues from there.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def number(text: str, option: str) -> int | None:
         InvalidRequest: it is no such number.
     """
     if text and not text.isdecimal():
-        raise InvalidRequest(f"{option} has {text!r}, which is no number from 0")
+        raise InvalidRequest(f"{option} has {text!r}, which is not a number from 0")
     return int(text) if text else None
 
 
@@ -140,8 +140,9 @@ def enrich(
     """Write the messages of a topic to another with more in them: a field looked up, or by SQL.
 
     With --lookup the JSON values get the columns of the table's row. With --sql they are what the
-    query makes of `messages` (key, value, tag, headers, timestamp, topic, partition, offset, and the
-    fields of --schema): columns of these names are what they say, all others become one JSON object.
+    query makes of `messages` (key, value, tag, headers, timestamp, topic, partition, offset, and
+    the fields of --schema): columns of these names are what they say, all others become one JSON
+    object.
 
     For example:
 
@@ -159,14 +160,14 @@ def enrich(
     lookup
         A table: CSV with a header, JSON lines, Parquet or ORC, by the ending of its name.
     on
-        The field that is looked up, or FIELD=COLUMN where the table names it otherwise.
+        The field that is looked up, or FIELD=COLUMN if the table has another name for it.
     only_found
         Leave out messages that the table does not know, and values that do not fit --schema.
-        Tombstones stay.
+        Tombstones are kept.
     sql
         A query instead of --lookup.
     table
-        NAME=FILE: a table of the query; as often as needed.
+        NAME=FILE: a table of the query. Give it once per table.
     """
     if (lookup is None) == (not sql):
         raise InvalidRequest("say either --lookup FILE --on FIELD, or --sql QUERY")
@@ -192,7 +193,7 @@ def tables_of(module: Any, spark: SparkSession, given: Sequence[str]) -> dict[st
     """Return tables by name, out of NAME=FILE.
 
     Raises:
-        InvalidRequest: one has another form, or cannot be read.
+        InvalidRequest: an argument is invalid, or a file cannot be read.
     """
     found = {}
     for each in given:
@@ -250,8 +251,8 @@ def window(
     to
         The folder of the windows.
     to_topic
-        Instead: the topic of the windows. A JSON object each, with the fields of --by as key, and the
-        last millisecond of the window as message time.
+        Instead, the topic of the windows. Each is a JSON object, with the fields of --by as key,
+        and the last millisecond of the window as message time.
     checkpoint
         The folder that records the progress; by default in the folder, or below .logboom/pipeline.
     """
@@ -273,8 +274,8 @@ def window(
 def compact(job: Job, topic: TopicName, *, to_topic: str = "", queues: Queues = 0) -> None:
     """Keep the latest message of each key, without tombstones: as Parquet, and as a topic.
 
-    A run reads what has arrived since the last one, so keys outlive the retention of their topic. To
-    a topic it publishes the whole snapshot in one transaction; the header boom-snapshot has its
+    A run reads what has arrived since the last one, so keys outlive the retention of their topic.
+    To a topic it publishes the whole snapshot in one transaction; the header boom-snapshot has its
     number. Messages without a key are left out.
 
     For example:
@@ -285,7 +286,7 @@ def compact(job: Job, topic: TopicName, *, to_topic: str = "", queues: Queues = 
     Parameters
     ----------
     to_topic
-        Where to publish the snapshot too.
+        A topic to publish the snapshot to.
     """
     with job.spark():
         target = target_of(to_topic, job.given["servers"], queues) if to_topic else None
@@ -331,9 +332,9 @@ def redrive(
 ) -> None:
     """Send chosen dead letters of a group back to the topics that they came from, each once.
 
-    All who read the topic get them again (`logboom dlq redrive` sends them to the group alone). The
-    checkpoint records which were sent, so that a later run leaves them out. Without --yes they are
-    only counted.
+    All readers of the topic receive them again (`logboom dlq redrive` sends them to the group
+    alone). The checkpoint records which were sent, so that a later run leaves them out. Without
+    --yes they are only counted.
 
     For example:
 
@@ -343,7 +344,7 @@ def redrive(
     Parameters
     ----------
     to
-        To this topic instead.
+        Send them to this topic instead.
     """
     place = checkpoint_of(checkpoint, "redrive", group)
     with job.spark() as (module, spark):

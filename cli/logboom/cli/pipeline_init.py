@@ -24,9 +24,9 @@ def init(
 ) -> None:
     """Write a project for `spark-pipelines` that archives, counts and compacts a topic.
 
-    It has a table of all messages, one of the last of each key, counts by time windows as a table and
-    as a topic, and a topic without doubles. Change it as you like: it calls the functions of
-    logboom.pipeline.jobs. A dry-run needs the nodes and the topic.
+    The project has a table of all messages, a table of the last message of each key, counts by time
+    windows as a table and as a topic, and a topic without duplicates. You can change it: it calls
+    the functions of logboom.pipeline.jobs. A dry-run needs the nodes and the topic.
 
     For example:
 
@@ -36,22 +36,22 @@ def init(
     Parameters
     ----------
     folder
-        Where to write it; new, or empty.
+        The folder to write, which is new or empty.
     topic
         The topic.
     schema
         Fields of the JSON values, as in SQL.
     by
-        Fields that windows are parted by, comma-separated.
+        Fields to group by, comma-separated.
     measure
-        Fields of which sum, average, least and greatest are wanted, comma-separated.
+        Fields whose sum, average, minimum and maximum are computed, comma-separated.
     width
-        How long a window is.
+        The length of a window.
     group
-        A consumer group whose dead letters are to be counted.
+        A consumer group whose dead letters are counted.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidRequest(f"{folder} is there already: name a new folder, or an empty one")
+        raise InvalidRequest(f"{folder} exists already: name a new folder, or an empty one")
     wanted = Project(
         folder.resolve().name,
         (folder.resolve() / "storage").as_uri(),

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from logboom.pipeline.jobs.publishing import Target
 
 BROKEN: Final = 1
-"""Exit code where messages are missing, doubled or wrong."""
+"""Exit code if messages are missing, duplicated or wrong."""
 JVM_END_S: Final = 30.0
-"""How long a command waits for Spark's process to remove its files and end, as it then does anyway."""
+"""Seconds that a command waits for Spark's process to remove its files and end."""
 FIGURES: Final = ("job", "rows", "batches", "seconds", "rows_per_s")
 
 
@@ -33,7 +33,7 @@ STREAMS: Final = ("archive", "enrich", "dedup", "window")
 _SKIP: Final = "say --skip-lost to read on without them"
 _LOST: Final = {
     **dict.fromkeys(STREAMS, _SKIP),
-    "compact": "begin anew with another --to: keys may have changed in what is gone",
+    "compact": "begin anew with another --to: keys may have changed in the lost messages",
 }
 _FEWER: Final = re.compile(
     r"Bound a stream by maxOffsetsPerTrigger[^;.(]*(\([^)]*\)[^;.(]*)?"
@@ -63,7 +63,7 @@ def spark_for(job: str, master: str) -> Iterator[SparkSession]:
         StartError: the extra or Java is missing.
         LogboomError: the job failed.
     """
-    # Here and below: they import PySpark, which no other command needs.
+    # Imported here and below because they import PySpark, which no other command needs.
     from logboom.pipeline.spark_errors import job_failed
     from logboom.pipeline.spark_session import check_spark, session
 
@@ -91,7 +91,7 @@ def spark_for(job: str, master: str) -> Iterator[SparkSession]:
 def _end_with_jvm(spark: SparkSession) -> None:
     """Have this process end after Spark's own, which it started: that one ends with its input, and
     would be a process, and folders, that a command leaves behind for a while."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # PySpark tells it to nobody else.
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # PySpark has no public name for it.
     started: subprocess.Popen[bytes] | None = gateway.proc
 
     def end() -> None:
@@ -142,7 +142,7 @@ def source_of(
     """Return the options of the source.
 
     Raises:
-        InvalidRequest: a number of messages below 0.
+        InvalidRequest: the number of messages is negative.
     """
     if at_once < 0:
         raise InvalidRequest(f"--at-once is a number of messages, not {at_once}")
@@ -182,8 +182,9 @@ def checkpoint_of(given: Path | None, job: str, *about: str) -> Path:
     """Return the checkpoint folder of a job: the given one, or one derived from its topics."""
     if given is not None:
         return whole_path(given)
-    # A folder in a folder: a name of joined ones could be that of two jobs. What topics may have in
-    # their names and folders should not becomes what topics may not have.
+    # Nested folders, because two jobs could have the same joined name. Characters that are valid in
+    # topic names and unsuitable in folder names are replaced by characters that topic names cannot
+    # have.
     parts = (re.sub(r"[^\w.,+=-]", "_", part.translate(_PLAIN)) for part in about)
     return DATA.joinpath("pipeline", job, *parts).resolve()
 

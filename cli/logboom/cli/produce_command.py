@@ -30,9 +30,9 @@ from logboom.wire.errors import (
 
 _PROGRESS_EVERY: Final = 1_000
 _IN_FLIGHT: Final = 100_000
-"""Messages whose outcome is looked at late; the client bounds their bytes."""
+"""Messages whose results are checked late. The client limits their bytes."""
 _LAST_WORD_S: Final = 5.0
-"""How long what is under way may take after Ctrl-C; a second one ends that too."""
+"""Seconds that messages in flight may take after Ctrl-C. A second Ctrl-C ends that too."""
 
 
 def produce(
@@ -59,8 +59,8 @@ def produce(
 ) -> None:
     """Send each line of standard input, or each value given, as one message.
 
-    It ends once all are acknowledged; how many is told on standard error. What fails or is
-    interrupted says how far it came, and --from-line goes on from there.
+    It ends when all are acknowledged, and prints their number on standard error. A load that fails
+    or is interrupted reports its progress, and --from-line continues from there.
 
         echo "UA:late" | logboom produce flights --key-separator :
         logboom produce flights '{"delay": 12}' --key UA --header source=tower
@@ -70,36 +70,37 @@ def produce(
     Parameters
     ----------
     topic
-        Where they go.
+        The topic to send to.
     values
-        Messages; without any, the lines of standard input.
+        The messages; by default the lines of standard input.
     key
-        Key of every message: one key stays in one queue, in order.
+        The key of every message. Messages of a key stay in one queue, in order.
     key_separator
-        Each line is key, this, value; a line without it has no key.
+        Each line is a key, this separator and a value. A line without it has no key.
     json
         Lines are JSON objects of key, value, tag, headers, timestamp_ms, as `consume --json` writes
-        them. The value must be there; null is none, which deletes the key on a compacted topic.
+        them. The value is required; null means no value, which deletes the key in a compacted
+        topic.
     queue
-        Send to this queue, whatever the keys.
+        Send to this queue, whatever the keys are.
     tag
-        Tag of every message.
+        The tag of every message.
     header
         name=value, once or more.
     count
-        Stop after so many.
+        Stop after this many messages.
     acks
         When a message counts as sent: none, leader, all.
     compression
         none, lz4 or zstd.
     delay
-        Nobody reads them before so long: 90s, 15m, 1h, at most 40d.
+        Deliver them only after this time: 90s, 15m, 1h, at most 40d.
     deliver_at
-        The same as a time: 2026-11-21T10:00:00Z.
+        Deliver them only at this time: 2026-11-21T10:00:00Z.
     from_line
         Skip the lines before this one; the first is 1.
     create
-        Create the topic, with default settings, if it is not there.
+        Create the topic, with default settings, if it does not exist.
     """
     if json and (key_separator is not None or key is not None):
         raise InvalidRequest("--json lines carry their own key: leave --key and --key-separator")
@@ -112,7 +113,7 @@ def produce(
     lines = map(_bytes, values) if values else _lines(sys.stdin.buffer)
     shared = NewMessage(None, None if key is None else _bytes(key), tag, read_headers(header or []))
     messages = _messages(lines, from_line, json, _separator(key_separator), shared)
-    # Who types needs the line to type in, and knows how far he came.
+    # A person who types needs the terminal line and knows the progress.
     typed = not values and sys.stdin.isatty()
     load = _Load(from_line, "sent" if acks == "none" else "acknowledged", typed=typed)
     try:
@@ -140,9 +141,10 @@ def produce(
             load.run(islice(messages, count), send, producer, bar.to)
     except (LogboomError, OSError) as error:
         if values and len(values) == 1:
-            raise  # there is nothing to go on with
+            raise  # there is nothing to continue
         raise load.explain(error) from error
-    # Ctrl-C and SIGTERM: told here, while it is known how far it came. Raised on.
+    # Ctrl-C and SIGTERM: the progress is reported here, where it is known. The error is raised
+    # again.
     except BaseException:
         if load.begun:
             note(f"interrupted; {load.told()}")
@@ -156,14 +158,14 @@ class _Load:
     def __init__(self, first: int, done: str, *, typed: bool) -> None:
         self._first = first
         self._done = done
-        """What a message is when its future says so: "acknowledged", or only "sent"."""
+        """What a completed future means: "acknowledged", or only "sent"."""
         self._typed = typed
         self._settled = 0
-        """So many from the first on are acknowledged."""
+        """The number of acknowledged messages, from the first one on."""
         self._waiting: deque[SendFuture] = deque()
-        """Those behind them."""
+        """The messages after them."""
         self._handing_over = False
-        """Whether one more is being given to the producer, which may have it or not."""
+        """True while a message is given to the producer, which may or may not have it."""
         self._failed: int | None = None
         """The line that ended the load."""
 
@@ -187,7 +189,7 @@ class _Load:
         """Send them all, and return when all are acknowledged.
 
         Raises:
-            LogboomError: a line is no message, or was refused.
+            LogboomError: a line is invalid, or was refused.
         """
         try:
             self._send(messages, send, progress)
@@ -195,10 +197,11 @@ class _Load:
             while self._waiting:
                 self._settle()
         except LogboomError:
-            # What is under way ends by itself, acknowledged or given up; only then it is counted.
+            # Messages in flight are acknowledged or given up; they are counted only then.
             producer.flush()
             raise
-        # Ctrl-C and SIGTERM: what is on its way gets a moment, so that it counts. Raised on.
+        # Ctrl-C and SIGTERM: messages in flight get a moment, so that they count. It is raised
+        # again.
         except BaseException:
             with suppress(TimedOut, ClientClosed):
                 producer.flush(_LAST_WORD_S)
@@ -248,7 +251,7 @@ class _Load:
     def told(self) -> str:
         """Return the progress of the load, and how to continue."""
         states = [_state(future) for future in self._waiting]
-        # What was refused is not stored; of the rest nobody knows.
+        # Refused messages are not stored. The others may or may not be.
         unknown = states.count(None) + self._handing_over
         leading = next((n for n, state in enumerate(states) if not state), len(states))
         next_line = self._first + self._settled + leading
@@ -278,7 +281,7 @@ def _state(future: SendFuture) -> bool | None:
 def _time_of(text: str) -> int:
     found = time_ms(text)
     if found is None:
-        raise InvalidRequest(f"--deliver-at {text!r} is no time: write 2026-11-21T10:00:00Z")
+        raise InvalidRequest(f"--deliver-at {text!r} is not a time: write 2026-11-21T10:00:00Z")
     return found
 
 

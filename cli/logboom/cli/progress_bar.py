@@ -30,7 +30,7 @@ class _NoBar:
 def progress(text: str, total: int | None, *, hidden: bool = False) -> Iterator[ProgressBar]:
     """Show a bar for the block. `total` is None if the end is not known.
 
-    `hidden`: show none, since something else needs the terminal.
+    `hidden`: show no bar, because something else needs the terminal.
     """
     if hidden or not sys.stderr.isatty():
         yield _NoBar()

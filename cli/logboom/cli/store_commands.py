@@ -28,12 +28,13 @@ OF_THE_EXTRA: Final = ("xxhash",)
 Folder: TypeAlias = Annotated[
     Path,
     Parameter(
-        help="The broker's data folder: what `data` in its config file names. Best while it is stopped."
+        help="The broker's data folder, as `data` in its config file names it. The broker should "
+        "be stopped."
     ),
 ]
 
 app = App(
-    name="store", help="The store of a stopped broker: inspect, recover what a damaged one holds."
+    name="store", help="The store of a stopped broker: inspect it, recover data of a damaged one."
 )
 
 
@@ -44,7 +45,8 @@ def inspect_stores(
     servers: Annotated[
         Servers,
         Parameter(
-            help="Any nodes, host:port, comma-separated, that know the names of the topics; without them, ids are shown."
+            help="Any nodes, host:port, comma-separated, that know the names of the topics; "
+            "without them, ids are shown."
         ),
     ] = None,
     output: Output = "table",
@@ -56,14 +58,14 @@ def inspect_stores(
         logboom store inspect /var/lib/logboom/broker
         logboom store inspect /var/lib/logboom/broker -s 10.0.0.1:7701 -o json
 
-    The broker's own store is `db`; one that it found damaged is kept beside it as `damaged-1` and so
-    on. Every file is read by itself and nothing is changed, so it does not matter which of them are
-    damaged. A message counts as held if the checksum of its batch holds; `lost` are the offsets in
-    between that nothing whole was found for.
+    The broker's own store is `db`. A store that it found damaged is kept beside it as `damaged-1`
+    and so on. Every file is read separately and nothing is changed, so it does not matter which
+    files are damaged. A message counts as held if the checksum of its batch is correct; `lost` are
+    the offsets in between for which no intact batch was found.
 
     """
     check_installed("logboom store", OF_THE_EXTRA)
-    # Only now: these import the extra.
+    # Imported late, because they need the extra.
     from logboom.nodes.salvage.store_recovery import inspect, read_store_folder
 
     found = read_store_folder(folder)
@@ -146,20 +148,21 @@ def recover(
         logboom store recover /var/lib/logboom/broker -s 10.0.0.1:7701
         logboom store recover /var/lib/logboom/broker -s 10.0.0.1:7701 --yes
 
-    Stop the broker first; the name servers stay up. Without `--yes` it only prints the plan. With it,
-    every batch that is whole is written into the broker's store of today at its old offsets. Start the
-    broker then: it leads these queues again, and they go on behind what came back.
+    Stop the broker first, but keep the name servers running. Without `--yes` it only prints the
+    plan. With it, every intact batch is written into the broker's current store at its old offsets.
+    Then start the broker: it leads these queues again, and they continue after the recovered
+    messages.
 
-    Messages that nothing whole was found for are gone. The plan names their offsets; readers pass over
-    them as over what retention removed, and no offset is ever used again.
+    Messages without an intact batch are lost. The plan names their offsets. Readers skip
+    them like messages that retention removed, and no offset is ever used again.
 
-    Left as they are: queues that have a leader, or another replica that may hold all of it (they heal by
-    themselves), and queues that hold anything newer. The damaged store is not changed: delete it when
-    you no longer need it.
+    Some queues are left unchanged: those that have a leader, or another replica that may hold
+    everything (they recover automatically), and those that hold anything newer. The damaged store
+    is not changed. Delete it when you no longer need it.
 
     """
     check_installed("logboom store", OF_THE_EXTRA)
-    # Only now: these import the extra.
+    # Imported late, because they need the extra.
     from logboom.nodes.salvage.store_recovery import RecoveryPlan, read_store_folder
 
     found = read_store_folder(folder)

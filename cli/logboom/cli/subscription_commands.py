@@ -87,7 +87,7 @@ def reset(
 ) -> None:
     """Let a subscription go on from another place. Without --yes it only shows what would be done.
 
-    What lies below that place counts as acknowledged, and nothing else.
+    Messages below that position count as acknowledged, and no others.
 
     For example:
 
@@ -123,7 +123,7 @@ def skip(
     Parameters
     ----------
     count
-        How many messages from the first that is not acknowledged on.
+        How many messages, beginning with the first unacknowledged one.
     """
     queues = queue_numbers(queue)
     with open_client(servers) as boom:

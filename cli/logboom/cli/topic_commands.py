@@ -59,9 +59,9 @@ def create(
     Parameters
     ----------
     name
-        1 to 127 of A-Z a-z 0-9 . _ % | -
+        Its name: 1 to 127 characters of A-Z a-z 0-9 . _ % | -
     queues
-        How many queues, 1 to 1024: more queues, more consumers side by side.
+        How many queues, 1 to 1024. More queues allow more consumers in parallel.
     replicas
         Copies of each queue; 0 means 3, or as many as there are brokers.
     """
@@ -199,7 +199,7 @@ def alter(
     Parameters
     ----------
     queues
-        How many queues from now on; only upward. Keys may move to other queues.
+        The new number of queues, which can only grow. Keys may move to other queues.
     """
     settings: dict[str, Any] = {
         "min_in_sync": min_in_sync,

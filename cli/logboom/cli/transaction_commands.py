@@ -1,7 +1,7 @@
 """`logboom transaction`: undecided transactions and half messages, and manual decisions.
 
-Transactions that nobody decides are aborted by themselves, 15 minutes after they began; half messages
-whose producer group does not answer its checks wait for a person.
+Undecided transactions are aborted automatically, 15 minutes after they began. Half messages
+whose producer group does not answer its checks wait for a manual decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from logboom.client import Client
 from logboom.client.admin_flows.open_transactions import OpenTransaction
 from logboom.wire.errors import InvalidRequest, UnknownResource
 
-app = App(name="transaction", help="Transactions and half messages that nobody has decided.")
+app = App(name="transaction", help="Undecided transactions and half messages.")
 
 QUEUES_SHOWN: Final = 3
 
@@ -47,7 +47,7 @@ def list_transactions(
     Parameters
     ----------
     app_id
-        Only of this application id or producer group.
+        Only those of this application id or producer group.
     """
     with open_client(servers) as boom:
         rows = [_row(each) for each in _found(boom, app_id)]

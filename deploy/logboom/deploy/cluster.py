@@ -5,8 +5,8 @@
         cluster.kill("broker-2")
         cluster.start("broker-2")
 
-Name servers are called name-1, name-2 …, brokers broker-1, broker-2 … The processes end with this
-one, however it ends.
+Name servers are called name-1, name-2 …, brokers broker-1, broker-2 … The processes end when this
+process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class Cluster(Closeable):
         Args:
             name_servers: 1, 3 or 5.
             brokers: One or more.
-            data: Where everything is kept; None: a temporary folder, removed by `close`.
+            data: The folder of the cluster; None: a temporary folder, removed by `close`.
             ports: "free", or the port of the first name server (7701).
             zones: Zones given to the brokers in turn.
             name_server_settings: More keys for the name servers' config files.
             broker_settings: More keys for the brokers' config files.
-            adjust: Given each node's settings, returns those that its config file gets.
-            launcher: Given a node's name, returns words that are put before its command, such as
-                `("taskset", "-c", "1")`; asked at every start.
+            adjust: Returns the settings for a node's config file, given its usual settings.
+            launcher: Returns words to put before the command of a node, given its name, such as
+                `("taskset", "-c", "1")`; called at every start.
 
         Raises:
             StartError: a node did not start, or the extra `[node]` is missing; the text says why.
-            InvalidRequest: the numbers make no cluster.
+            InvalidRequest: the numbers of nodes are invalid.
         """
         check_installed()
         self._ports = Ports(ports)
@@ -95,7 +95,7 @@ class Cluster(Closeable):
             self._start(self._layout.nodes)
             self.wait_ready()
             self._layout.mark_founded()
-        # Ctrl-C too: no node outlives a failed start. It is raised on.
+        # Ctrl-C too: no node outlives a failed start. The error is raised again.
         except BaseException:
             self.close()
             raise
@@ -190,14 +190,14 @@ class Cluster(Closeable):
             try:
                 process.wait_listening()
             except StartError:
-                # It ended or hangs; a later `start` of the same name may do better.
+                # It ended or hangs; a later `start` of the same name may succeed.
                 self._processes.pop(process.spec.id).kill()
                 raise
 
     def _launch_words(self, spec: NodeSpec) -> Sequence[str]:
         return () if self._launcher is None else self._launcher(spec.id)
 
-    # ── what the nodes know ─────────────────────────────────────────────────────────────────────
+    # ── state of the nodes ──────────────────────────────────────────────────────────────────────
 
     def wait_ready(
         self, timeout_s: float = READY_S, *, newer_than: Mapping[str, int] | None = None
@@ -210,7 +210,7 @@ class Cluster(Closeable):
                 killed may still be listed as alive.
 
         Raises:
-            StartError: a node ended, or they are not ready in time.
+            StartError: a node ended, or the nodes are not ready in time.
         """
         with NodeClient() as asker:
             missing = ask_until(
@@ -220,7 +220,7 @@ class Cluster(Closeable):
                 pause_s=0.01,
             )
         if missing is not None:
-            # They tell why: not even `close` takes them away now.
+            # They tell why, so `close` does not remove them.
             self._temporary = False
             text = f"the cluster is not ready after {timeout_s:.0f} s: {missing}"
             raise StartError(f"{text}; logs are under {self.data}")
@@ -231,7 +231,7 @@ class Cluster(Closeable):
             process.check()
         specs = [spec for spec in self._layout.nodes if self._takes_part(spec)]
         wanted = {spec.id for spec in specs if spec.role == "broker"}
-        # No topic's news: readiness is about nodes.
+        # Readiness concerns nodes only, so no topics are requested.
         views = asker.views([spec.endpoint for spec in specs], ASK_S, topics=[])
         for spec in specs:
             view = views.get(spec.endpoint)
@@ -320,7 +320,7 @@ class Cluster(Closeable):
             raise StartError(f"{problem} after {timeout_s:.0f} s; logs are under {self.data}")
         return answer
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+    # ── closing ──────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
         """Stop all nodes and release all resources. A second call does nothing.

@@ -1,6 +1,6 @@
 """The cluster key file, which all nodes of a cluster share and nobody else may read.
 
-Nodes prove to each other that they hold it (HMAC, `wire.hello`); clients do not need it.
+Nodes prove to each other that they have it (HMAC, `wire.hello`). Clients do not need it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_key(path: Path | str) -> bytes:
     """Return the key from a key file.
 
     Raises:
-        StartError: BAD_CONFIG; no file is named, it cannot be read, others may read it, or it is
+        StartError: BAD_CONFIG; no file is named, it cannot be read, others can read it, or it is
             too short.
     """
     if not path:

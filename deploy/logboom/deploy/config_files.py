@@ -1,7 +1,7 @@
 """Config files of nodes: TOML that is read into checked structs, and TOML written for new nodes.
 
 The keys are the fields of the node's own config struct. Paths are taken from the file's folder.
-Every mistake is one line that names the file, the key and the mend.
+Every error is one line that names the file, the key and the remedy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def load(path: Path, kind: type[T]) -> T:
     """Read a config file into a struct of `kind`.
 
     Raises:
-        StartError: BAD_CONFIG; the file cannot be read, is no TOML, has an unknown key, lacks one,
-            or a value is of the wrong type or range.
+        StartError: BAD_CONFIG; the file cannot be read or is not TOML, it has an unknown key or
+            lacks one, or a value has the wrong type or is out of range.
     """
     values = _read(path)
     known = [field.encode_name for field in msgspec.structs.fields(kind)]

@@ -1,7 +1,7 @@
 """A cluster that outlives the command that started it: `logboom cluster up|down|status`.
 
-What runs is kept in `cluster.json` of the cluster's folder; a process is believed to be ours only
-if its start time fits too.
+The running nodes are recorded in `cluster.json` in the cluster's folder. A process counts as ours
+only if its start time matches too.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from logboom.wire.messages import StatsResult
 from logboom.wire.view import View
 
 DATA: Final = Path(".logboom")
-"""Where a cluster on this machine keeps everything unless told otherwise."""
+"""The default folder of a cluster on this machine."""
 STATE_FILE: Final = "cluster.json"
 LOCK_FILE: Final = "cluster.lock"
 USUAL: Final = Size(3, 3, NAME_SERVER_PORT)
-"""What a new cluster is unless told otherwise."""
+"""The default size of a new cluster."""
 READY_S: Final = 20.0
 ASK_S: Final = 1.0
 
@@ -56,7 +56,7 @@ class ClusterRecord(Struct, frozen=True):
     nodes: list[NodeRecord]
     base_port: int
     boot_id: str
-    """Of the machine's boot: pids and ticks of another boot mean nothing."""
+    """The id of the machine's boot: pids and ticks of another boot mean nothing."""
     version: int = 1
 
 
@@ -67,7 +67,7 @@ class NodeStatus:
     record: NodeRecord
     process: NodeProcess
     view: View | None
-    """The node's own metadata; None: it does not answer."""
+    """The node's own metadata; None if it does not answer."""
     stats: StatsResult | None
 
 
@@ -82,15 +82,15 @@ def up(
 
     Args:
         data: The cluster's folder.
-        name_servers: How many; None: as many as it has, or 3.
-        brokers: How many; None: as many as it has, or 3.
-        base_port: Of the first name server; None: where it was, or 7701.
-        progress: Told each step in a few words.
+        name_servers: Their number; None: as many as the cluster has, or 3.
+        brokers: Their number; None: as many as the cluster has, or 3.
+        base_port: The port of the first name server; None: the one it had, or 7701.
+        progress: Called with a short description of each step.
 
     Raises:
-        StartError: a node did not start, the folder holds a cluster of other numbers, or another
-            cluster has the ports.
-        InvalidRequest: the numbers make no cluster.
+        StartError: a node did not start, the folder holds a cluster of another size, or another
+            cluster uses the ports.
+        InvalidRequest: the numbers of nodes are invalid.
     """
     check_installed()
     size = _size(data, name_servers, brokers, base_port)
@@ -121,14 +121,14 @@ def _up(data: Path, size: Size, progress: Callable[[str], None]) -> list[NodeRec
             if spec.id not in ids:
                 progress(f"starting {spec.id}")
                 started.append(NodeProcess.start(spec, attached=False, create=create))
-                # At once: if this process is killed, `down` still finds who was started.
+                # Immediately: if this process is killed, `down` still finds the started nodes.
                 _write(data, [*running, *started], size.port)
         for process in started:
             process.wait_listening()
         progress("waiting until all nodes see each other")
         _wait_ready(layout, [*running, *started])
         layout.mark_founded()
-    # Ctrl-C too: nothing half-started stays behind. It is raised on.
+    # Ctrl-C too: nothing half-started is left behind. The error is raised again.
     except BaseException:
         for process in started:
             process.kill()
@@ -174,7 +174,7 @@ def _check_ports(data: Path, size: Size) -> None:
 
 
 def _check_same(data: Path, size: Size) -> None:
-    # A raft group does not grow by a config file, and brokers hold data.
+    # A Raft group does not grow when a config file changes, and brokers hold data.
     held = len(list(data.glob("name-*/node.toml")))
     if held and held != size.name_servers:
         raise StartError(
@@ -204,7 +204,7 @@ def _wait_ready(layout: Layout, nodes: Sequence[NodeProcess]) -> None:
 
         def ask() -> list[str]:
             for process in nodes:
-                # Whoever answers in the place of one that has ended is another cluster's.
+                # If the process has ended, an answer from its endpoint is another cluster's.
                 process.check()
             views = asker.views(list(ends), ASK_S, topics=[])
             return [
@@ -274,7 +274,7 @@ def _processes(record: ClusterRecord, data: Path) -> list[NodeProcess]:
         NodeProcess(
             NodeSpec(node.id, node.role, data / node.id, node.endpoint),
             node.pid,
-            # No process begins at a negative tick: of another boot, so none of ours.
+            # From another boot, so not ours: no process has a negative start tick.
             node.started if same_boot else -1,
         )
         for node in record.nodes
@@ -285,7 +285,7 @@ def read(data: Path) -> ClusterRecord | None:
     """Return the state file of a cluster's folder, or None.
 
     Raises:
-        StartError: it is there and cannot be read.
+        StartError: the file exists and cannot be read.
     """
     path = data / STATE_FILE
     try:

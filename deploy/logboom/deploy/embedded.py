@@ -3,7 +3,7 @@
     with embedded() as node:
         with connect(node.endpoints) as boom: …
 
-Durable like a cluster of one: a message is acknowledged once it is on disk.
+It is as durable as a cluster of one: a message is acknowledged once it is on disk.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _NodeThread(threading.Thread):
     def run(self) -> None:
         try:
             self.node.run()
-        # Whatever it is, even SystemExit, it ends only this thread: it must reach who waits.
-        except BaseException as error:  # noqa: BLE001 - told by `Embedded.check`
+        # Any error, even SystemExit, ends only this thread, so it has to be passed on.
+        except BaseException as error:  # noqa: BLE001 - raised by `Embedded.check`
             self.error = error
 
 
@@ -57,17 +57,17 @@ class Embedded(Closeable):
         self._ports = Ports(ports)
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="logboom-")) if data is None else Path(data)
-        """Where its messages are kept."""
+        """The folder of its messages."""
         self._threads: list[_NodeThread] = []
         try:
             self._start()
-        # Ctrl-C too: threads and ports are given back. It is raised on.
+        # Ctrl-C too: threads and ports are released. The error is raised again.
         except BaseException:
             self.close()
             raise
 
     def _start(self) -> None:
-        # Here, so that who only starts processes does not load RocksDB and the rest.
+        # Here, so that a program that only starts processes does not load RocksDB and the rest.
         from logboom.metadata.config import NameServerConfig
         from logboom.metadata.server import NameServerProcess
         from logboom.nodes.config import BrokerConfig
@@ -76,7 +76,7 @@ class Embedded(Closeable):
         layout = lay_out(self.data, 1, 1, self._ports)
         (name_server,), (broker,) = layout.name_servers, layout.brokers
         self.endpoints: list[str] = [broker.endpoint]
-        """Where clients connect."""
+        """The endpoints that clients connect to."""
         config = load(name_server.config_path, NameServerConfig)
         config = msgspec.structs.replace(config, create=not layout.founded)
         key = read_key(config.cluster_key_file)
@@ -105,7 +105,7 @@ class Embedded(Closeable):
         """Raise what ended a node, if one ended by itself.
 
         Raises:
-            LogboomError: why it ended.
+            LogboomError: the error that ended the node.
         """
         for thread in self._threads:
             if thread.error is not None:
@@ -135,11 +135,11 @@ def embedded(data: Path | str | None = None, *, ports: int | Literal["free"] = "
     """Start a name server and a broker as threads of this process.
 
     Args:
-        data: Where messages are kept; None: a temporary folder, removed at the end.
+        data: The folder of the messages; None: a temporary folder, removed at the end.
         ports: "free", or the port of the name server (7701; the broker listens 10 above).
 
     Raises:
-        StartError: a port is taken, the folder is not of such a node, or the extra `[node]` is
-            missing.
+        StartError: a port is in use, the folder belongs to another kind of node, or the extra
+            `[node]` is missing.
     """
     return Embedded(None if data is None else Path(data), ports)

@@ -14,11 +14,11 @@ def check_installed(what: str = "a node", also: tuple[str, ...] = ()) -> None:
     """Refuse to start a node where the extra `[node]` is missing, before anything is written.
 
     Args:
-        what: needs it.
-        also: further packages of the extra that it needs.
+        what: The program that needs the packages.
+        also: Further packages of the extra that it needs.
 
     Raises:
-        StartError: says how to get it.
+        StartError: a package is missing; the text says how to install it.
     """
     if any(importlib.util.find_spec(name) is None for name in (*NEEDED, *also)):
         raise StartError(f"{what} needs the extra for nodes: pip install 'logboom[node]'")

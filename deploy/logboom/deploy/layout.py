@@ -2,10 +2,10 @@
 
     data/
       cluster.key           shared by all nodes, mode 0600
-      founded               there once the cluster was ready
+      founded               exists once the cluster was ready
       name-1/ … broker-1/   node.toml, node.log and the node's store in data/
 
-An operator lays three machines out by hand in the same way (docs/OPERATING.md).
+An operator sets up three machines by hand in the same way (docs/OPERATING.md).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOUNDED_FILE: Final = "founded"
 MOST_NAME_SERVERS: Final = 9
 
 Adjust: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-"""A node's settings → the settings that its config file gets: for tests that put something between
+"""Returns the settings for a node's config file: for tests that put something between
 the nodes, or give one node less room than the others."""
 
 
@@ -61,7 +61,7 @@ class Layout:
         """Return the node called `name`.
 
         Raises:
-            InvalidRequest: there is none; the text lists those that are.
+            InvalidRequest: there is no such node; the text lists the nodes.
         """
         for spec in self.nodes:
             if spec.id == name:
@@ -113,7 +113,7 @@ def lay_out(
     """Write the key and config files of a cluster under `data`, and say what nodes it has.
 
     Raises:
-        InvalidRequest: the numbers make no cluster.
+        InvalidRequest: the numbers of nodes are invalid.
         OSError: the folder cannot be written.
     """
     check_numbers(name_servers, brokers)
@@ -177,7 +177,7 @@ def check_numbers(name_servers: int, brokers: int) -> None:
     """Refuse numbers of nodes that make no cluster.
 
     Raises:
-        InvalidRequest: with the rule.
+        InvalidRequest: they are invalid; the text states the rule.
     """
     if name_servers not in range(1, MOST_NAME_SERVERS + 1, 2):
         raise InvalidRequest(

@@ -1,7 +1,7 @@
 """One node in the foreground of this process: `python -m logboom.deploy.node broker --config FILE`.
 
-`logboom node …` does the same. Everything that a node says goes to standard error; the last line
-of one that fails to start says why.
+`logboom node …` does the same. All output of a node goes to standard error; the last line
+of a node that fails to start says why.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT_BYTES: Final = 256 * 1024 * 1024
 MAPPED_BYTES: Final = 32 * 1024 * 1024
 """The greatest threshold that glibc takes on 64 bits."""
 COLLECT_AFTER: Final = (50_000, 20, 50)
-"""New objects before the garbage collector looks at the young, and how seldom at older ones."""
+"""Thresholds of the garbage collector: new objects before a collection of each generation."""
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
@@ -58,10 +58,8 @@ def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[st
 
     Return the node and its id.
 
-    Returns its id too.
-
     Raises:
-        StartError: config, key, port, data folder or a missing extra; one line.
+        StartError: the config, key, port or data folder is invalid, or an extra is missing.
     """
     check_installed()
     # Each process pays only for the kind of node that it is.
@@ -82,9 +80,9 @@ def open_node(role: str, config_path: Path, *, create: bool = False) -> tuple[st
 def keep_memory() -> None:
     """Let this process keep the memory that it frees and use it again.
 
-    Batches and RocksDB's buffers are around the size from which glibc maps each block anew and
-    gives it back at once: then every batch pays its page faults again, measured as 480 µs of
-    system time per 1,000 messages instead of 115. Other C libraries are left alone.
+    Batches and RocksDB's buffers are around the size from which glibc maps each block separately
+    and unmaps it at once. Then every batch pays its page faults again, measured as 480 µs of system
+    time per 1,000 messages instead of 115. Other C libraries are left unchanged.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -95,8 +93,8 @@ def keep_memory() -> None:
 def collect_seldom() -> None:
     """Let the garbage collector scan the tables of a large cluster only now and then.
 
-    By default it goes through them again every few thousand new objects: to decode the metadata
-    of 10,000 topics took 280 ms instead of 25, and a broker was fenced for such pauses.
+    By default it scans them again every few thousand new objects. Decoding the metadata
+    of 10,000 topics took 280 ms instead of 25, and brokers were fenced because of such pauses.
     """
     gc.set_threshold(*COLLECT_AFTER)
 
@@ -112,7 +110,7 @@ def run(
 ) -> int:
     """Run a node until SIGTERM or SIGINT, and return the exit code.
 
-    `ready` is called once with the ready line, a JSON object of node and endpoint.
+    `ready` is called once with the ready line, a JSON object with node and endpoint.
     """
     keep_memory()
     collect_seldom()
@@ -138,7 +136,7 @@ def end_with(parent: int) -> None:
     """Let the kernel kill this process when the process that started it ends.
 
     Raises:
-        StartError: the parent is gone already.
+        StartError: the parent has already ended.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Requests to running nodes, many at once: for readiness checks, `status` and `doctor`.
 
-No client is needed for it, so it also works while a cluster has no leader, and tells each node's
-own answer instead of the first.
+It does not use a client, so it also works while a cluster has no leader, and it returns each node's
+own answer instead of the first one.
 """
 
 from __future__ import annotations

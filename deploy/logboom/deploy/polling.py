@@ -15,13 +15,13 @@ def ask_until(
     """Poll until an answer is good, and return it, or the last answer when the time is over.
 
     Args:
-        ask: Looks once; what it raises ends the wait.
-        good: Whether an answer is what we wait for.
-        timeout_s: It is asked at least once, and for the last time after this.
-        pause_s: Between an answer and the next question.
+        ask: Polls once; an error that it raises ends the wait.
+        good: Returns True for an answer that ends the wait.
+        timeout_s: How long to wait; it is polled at least once, and for the last time after this.
+        pause_s: The time between an answer and the next poll.
     """
     deadline = time.monotonic() + timeout_s
     while not good(answer := ask()) and time.monotonic() <= deadline:
-        # Other processes' state changes without a signal to us: to ask again is the only way.
+        # Other processes change without notifying us, so polling is the only way.
         time.sleep(pause_s)
     return answer

@@ -1,7 +1,7 @@
 """Ports of the nodes on one machine: the customary ports, or free ports that stay reserved.
 
-A free port is held by a socket that is bound but never listens: with SO_REUSEADDR on both sides
-the node may listen there beside it, and the system gives the port to nobody else, not even between
+A free port is reserved by a socket that is bound but never listens. With SO_REUSEADDR on both sides
+the node can still listen there, and the system gives the port to nobody else, not even between
 a kill and the next start.
 """
 
@@ -13,14 +13,14 @@ from typing import Final, Literal
 from logboom.wire.errors import InvalidRequest
 
 NAME_SERVER_PORT: Final = 7701
-"""First port of the name servers; the brokers' and the raft ports keep this distance."""
+"""First port of the name servers; the brokers' and the Raft ports keep this distance."""
 BROKER_PORT: Final = 7711
 RAFT_PORT: Final = 7721
 MOST_OF_A_KIND: Final = BROKER_PORT - NAME_SERVER_PORT
 """Nodes of one kind that fit between two of the customary first ports."""
 
 LAST_BASE: Final = 65_535 - (RAFT_PORT - NAME_SERVER_PORT) - MOST_OF_A_KIND
-"""Behind it there is no room for all kinds."""
+"""The last first port that leaves room for all kinds of ports."""
 LOOPBACK: Final = "127.0.0.1"
 
 
@@ -61,7 +61,7 @@ class Ports:
             return f"{self._host}:{self._hold()}"
         number = self._given[first] = self._given.get(first, -1) + 1
         if number >= MOST_OF_A_KIND:
-            number += MOST_OF_A_KIND  # over the ports of the next kind: only brokers are so many
+            number += MOST_OF_A_KIND  # past the ports of the next kind; only brokers are this many
         port = self._base + (first - NAME_SERVER_PORT) + number
         if port > 65_535:
             raise InvalidRequest(

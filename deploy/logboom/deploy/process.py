@@ -1,7 +1,7 @@
 """A node as a separate process: start it, wait until it listens, kill, pause, resume, stop it.
 
 A node started with `attached` ends with the process that started it, even if that one is killed
-(see `logboom.deploy.node`); a detached one goes on until it is stopped.
+(see `logboom.deploy.node`). A detached node runs until it is stopped.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from logboom.wire.errors import StartError
 
 Role: TypeAlias = Literal["name-server", "broker"]
 START_S: Final = 20.0
-"""A node that does not listen by then has failed to start."""
+"""Seconds after which a node that does not listen has failed to start."""
 STOP_S: Final = 10.0
-"""A graceful stop may take this long; then the node is killed."""
+"""Seconds that a graceful stop may take before the node is killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class NodeSpec:
     id: str
     role: Role
     folder: Path
-    """Holds the node's config file, its log file and its data."""
+    """The folder of the node's config file, log file and data."""
     endpoint: str
-    """Where clients and other nodes reach it, host:port."""
+    """The endpoint for clients and other nodes, host:port."""
 
     @property
     def config_path(self) -> Path:
@@ -73,8 +73,10 @@ class NodeProcess:
     ) -> NodeProcess:
         """Start the node of `spec`, whose config file exists, without waiting for it.
 
-        `create`: a name server with an empty folder may found the cluster (SAFETY R9).
-        `launcher`: words before the command, of a program that becomes it (`env`, `taskset`).
+        `create`: a name server with an empty folder may found the cluster, which it does only once
+            in the
+        life of a cluster (see docs/SAFETY.md, R9).
+        `launcher`: the words of a program that execs the command, such as `env` or `taskset`.
         """
         read_end, write_end = os.pipe()
         command = [*launcher, sys.executable, "-m", "logboom.deploy.node", spec.role]
@@ -91,7 +93,7 @@ class NodeProcess:
                 stdout=log,
                 stderr=log,
                 pass_fds=[write_end],
-                # Not in our process group: Ctrl-C reaches us alone, and we stop the nodes.
+                # Not in our process group: Ctrl-C reaches only this process, which stops the nodes.
                 start_new_session=True,
             )
         os.close(write_end)
@@ -103,7 +105,7 @@ class NodeProcess:
         """Wait until the node accepts requests.
 
         Raises:
-            StartError: it ended, with what it said, or it does not listen in time.
+            StartError: the node ended, with its last line, or does not listen in time.
         """
         if self._ready is None:
             return
@@ -123,7 +125,7 @@ class NodeProcess:
         """Raise an error if the node has ended.
 
         Raises:
-            StartError: with what it said last.
+            StartError: the node has ended; the text is its last line.
         """
         if not self.alive:
             raise StartError(f"{self.spec.id} ended: {self._last_words()}")
@@ -170,7 +172,7 @@ class NodeProcess:
     def ask_to_stop(self) -> None:
         """Ask for a graceful stop (SIGTERM) without waiting."""
         self.signal(signal.SIGTERM)
-        # A paused process would only take it when it is resumed.
+        # A paused process would receive it only when it is resumed.
         self.signal(signal.SIGCONT)
 
     def stop(self, timeout_s: float = STOP_S) -> bool:
@@ -188,8 +190,8 @@ class NodeProcess:
         while self.alive:
             if time.monotonic() > deadline:
                 return False
-            # It may be no child of ours (`cluster down`), so there is no `wait` to sleep in.  Most
-            # end within milliseconds, others take seconds: hence the growing pause.
+            # It may not be our child (`cluster down`), so `wait` is not available. Most processes
+            # end within milliseconds and others take seconds, hence the growing pause.
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
         return True

@@ -1,7 +1,7 @@
 """A registry of this user's running clusters, so that commands find them from any folder.
 
-One file for each in `$XDG_STATE_HOME/logboom/clusters`, named after the cluster's folder and holding
-its path. It is a hint: whether the nodes run is for who reads it to find out.
+There is one file per cluster in `$XDG_STATE_HOME/logboom/clusters`, named after the cluster's
+folder and containing its path. It is only a hint: the reader has to check that the nodes run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _home() -> Path:
     """Return the folder of the registry.
 
     Raises:
-        RuntimeError: this user has no home.
+        RuntimeError: this user has no home directory.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     return Path(state) / "logboom" / "clusters"

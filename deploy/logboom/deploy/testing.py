@@ -10,9 +10,9 @@
             assert call.error is None
             assert stage.values("receipts", Receipt, 1) == [Receipt("pen")]
 
-What fails comes again after 10 to 100 ms, unless the app says otherwise. A stage is durable like any
-node and takes about a second to open; to share one, call `reset` between tests. It needs the extra
-`[node]`.
+Failed messages are delivered again after 10 to 100 ms, unless the app says otherwise. A stage is as
+durable as any node and takes about a second to open. To share one, call `reset` between tests. It
+needs the extra `[node]`.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ T = TypeVar("T")
 WAIT_S: Final = 10.0
 """Seconds that a stage waits for what a test expects."""
 COMMIT_EVERY_S: Final = 0.05
-"""Between commits of the app's members: `wait_caught_up` looks at them."""
+"""Seconds between commits of the app's members, which `wait_caught_up` checks."""
 RETRIES: Final[Mapping[str, Any]] = {
     "retry": "exponential",
     "retry_first_ms": 10,
     "retry_last_ms": 100,
 }
-"""How groups retry that are made here, unless a subscriber says: a test has no ten seconds."""
+"""Retries of groups that are created here: a test cannot wait ten seconds."""
 QUEUES: Final = 2
-"""Queues of a topic that a stage makes."""
+"""Queues of a topic that a stage creates."""
 
 
 class HandlerCall(NamedTuple):
     """One call of a handler."""
 
     given: Message | list[Message]
-    """The message, or those of a batch."""
+    """The message, or the messages of a batch."""
     error: BaseException | None
-    """What it raised."""
+    """The error that it raised."""
 
 
 class Stage:
@@ -82,17 +82,17 @@ class Stage:
         self._news = threading.Condition()
         self.wait_s = wait_s
         self.node = embedded() if node is None else node
-        """Where everything is kept."""
+        """The folder of the node's data."""
         try:
             self.client: Client = self.node.connect()
-            """To look at anything else."""
+            """A client for any other checks."""
             try:
                 self._start(dict(topics or {}))
-            # Raised again: whatever ends the start must not leave the node running.
+            # Any error that ends the start must not leave the node running. It is raised again.
             except BaseException:
                 self.client.close()
                 raise
-        # Raised again: whatever ends the start must not leave the node running.
+        # Any error that ends the start must not leave the node running. It is raised again.
         except BaseException:
             self._close_node()
             raise
@@ -126,7 +126,7 @@ class Stage:
 
         subscriber.watchers = [told]
 
-    # What a test does.
+    # Actions of a test.
 
     def send(
         self, topic: str, value: object = None, *, codec: Codec = "json", **options: Any
@@ -134,7 +134,7 @@ class Stage:
         """Send a typed value and wait until it is stored; `options` are those of `Producer.send`."""
         return self._producer.send(topic, encode_value(value, codec), **options).result()
 
-    # What a test sees.
+    # Observations of a test.
 
     def calls(self, handler: Callable[..., Any], count: int = 1) -> list[HandlerCall]:
         """Return the first `count` calls of a handler of the app, or all if there are more.
@@ -142,7 +142,7 @@ class Stage:
         Wait until there are that many.
 
         Raises:
-            TimedOut: there were fewer in time.
+            TimedOut: there were fewer when the time was over.
             InvalidRequest: the app has no such handler.
         """
         calls = self._calls.get(id(handler))
@@ -160,8 +160,8 @@ class Stage:
         With `count`, wait until there are that many.
 
         Raises:
-            TimedOut: there were fewer in time.
-            UnknownResource: there is no such topic (with a `count`: it did not come in time).
+            TimedOut: there were fewer when the time was over.
+            UnknownResource: there is no such topic (with a `count`: it was not created in time).
         """
         if count is None:
             return self._read(topic)
@@ -170,7 +170,7 @@ class Stage:
             try:
                 return self._read(topic)
             except UnknownResource as error:
-                return error  # it may be made yet
+                return error  # it may be created later
 
         def enough(found: list[Message] | UnknownResource) -> bool:
             return isinstance(found, list) and len(found) >= count
@@ -189,7 +189,8 @@ class Stage:
         """Return the decoded values of a topic, as `messages` returns the messages.
 
         Raises:
-            msgspec.DecodeError: a value is of another type. And what `messages` raises.
+            msgspec.DecodeError: a value has another type.
+            LogboomError: as `messages` does.
         """
         decode = msgspec.msgpack.decode if codec == "msgpack" else msgspec.json.decode
         messages = self.messages(topic, count)
@@ -210,7 +211,7 @@ class Stage:
         Of its retries, only those that are due count.
 
         Raises:
-            TimedOut: it has not in time; says what holds it up.
+            TimedOut: it has not when the time is over; the text says what holds it up.
         """
 
         def behind() -> list[GroupQueue]:
@@ -239,7 +240,7 @@ class Stage:
                 at = max(result.next_offset, at + 1)
         return found
 
-    # The end.
+    # Closing.
 
     def close(self) -> None:
         """Close the app, leave its groups, and stop the node."""

@@ -5,9 +5,9 @@
     spark = session("my job")
     flights = spark.read.format("logboom").option("subscribe", "flights").load()
 
-Spark finds the format by itself (`pyspark_logboom`); `register` makes sure of it in a session that
-was made elsewhere, and lets `commitGroup` work. docs/PIPELINE.md has every option. The portion needs
-the extra `[spark]` and a Java 17; nothing here imports PySpark before it is used.
+Spark finds the format automatically (`pyspark_logboom`). `register` ensures this in a session that
+was created elsewhere, and enables `commitGroup`. docs/PIPELINE.md lists every option. The portion
+needs the extra `[spark]` and Java 17. It imports PySpark only when it is used.
 """
 
 from logboom.pipeline.spark_session import register, session

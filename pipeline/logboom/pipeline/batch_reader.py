@@ -38,8 +38,8 @@ class BatchReader(DataSourceReader):
         bounds = cluster.bounds()
         losses = DataLossPolicy(fail=options.fail_on_data_loss)
         start, end = cluster.start(bounds), cluster.end(bounds)
-        # Where the start lies behind the end, as with a group that is further than a day's end,
-        # nothing is asked for, and so nothing is lost.
+        # If the start is after the end, as with a group that is further than the end of a day,
+        # nothing is requested, so nothing is lost.
         wanted = {
             place: stop
             for place, stop in end.items()

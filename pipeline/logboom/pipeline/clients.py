@@ -1,7 +1,7 @@
 """Client connections to clusters, kept for the life of a process.
 
-Spark's Python workers live long and run many tasks; each keeps one client for each cluster. The key
-holds the process id, since a forked worker must not use its parent's.
+Spark's Python workers are long-lived and run many tasks. Each keeps one client per cluster. The key
+contains the process id, because a forked worker must not use its parent's client.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def client(servers: str, timeout_s: float) -> Client:
     """Return this process's client for some nodes, and connect if there is none yet.
 
     Raises:
-        TimedOut: none of the nodes answered within `timeout_s`; names them.
-        InvalidRequest: these are no nodes.
+        TimedOut: none of the nodes answered within `timeout_s`; the text names them.
+        InvalidRequest: the nodes are invalid.
     """
     key = (os.getpid(), servers, timeout_s)
     with _LOCK:

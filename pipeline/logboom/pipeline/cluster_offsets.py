@@ -27,7 +27,7 @@ class QueueBounds:
         retention has removed the log.
 
         Args:
-            lossy: what was named and is not there is left out.
+            lossy: leave out topics and queues that do not exist.
 
         Raises:
             UnknownResource: a topic or queue that was named does not exist.
@@ -39,7 +39,7 @@ class QueueBounds:
             try:
                 told = self._boom.admin.offsets(topic, queues, read_compacted=True)
             except UnknownResource:
-                # What a pattern has listed may be deleted since.
+                # A topic that the pattern matched may have been deleted since.
                 if not (lossy or options.pattern):
                     raise
                 told = self._left(topic, queues or ())
@@ -58,14 +58,14 @@ class QueueBounds:
         options = self._options
         if not options.pattern:
             return options.fixed_topics
-        # A group's retries and dead letters are topics too, and must be named to be read.
+        # Topics of retries and dead letters are read only if they are named.
         return [t.name for t in self._boom.admin.topics() if options.wants(t.name)]
 
     def start(self, bounds: Bounds) -> Offsets:
         """Return where a new read begins.
 
         Raises:
-            InvalidRequest: the options do not say it for every queue, or no message is so late.
+            InvalidRequest: the options lack a queue, or there is no message at or after the time.
         """
         return self._resolve(self._options.starting, bounds, "startingOffsets")
 

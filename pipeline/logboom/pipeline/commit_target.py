@@ -1,7 +1,7 @@
 """The mark by which a source tells a query's listener for which group to commit.
 
-Spark passes no option of a source on to listeners. What a source says of its latest offset it does
-pass on, as it is, and writes it down nowhere: there is the place.
+Spark does not pass options of a source to listeners. It does pass on the latest offset that a
+source reports, unchanged, and does not store it, so that is where the mark is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logboom.pipeline.queue_offsets import Offsets, from_json
 from logboom.pipeline.source_options import SourceOptions
 
 MARK: Final = "commitGroup:"
-"""What the key of a mark begins with. No topic has such a name."""
+"""The prefix of a mark's key. No topic name begins with it."""
 
 
 class CommitTarget(NamedTuple):

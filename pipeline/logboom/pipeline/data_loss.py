@@ -28,7 +28,7 @@ class DataLossPolicy:
         """Report that messages of a queue no longer exist.
 
         Raises:
-            OffsetOutOfRange: unless losses are passed over.
+            OffsetOutOfRange: losses are not to be skipped.
         """
         text = f"{describe(place)} {what}"
         if self._fail:
@@ -43,10 +43,10 @@ class DataLossPolicy:
         A queue that `start` does not know is new, and is read from its first message.
 
         Args:
-            too_far: why an offset may lie behind the end of its queue.
+            too_far: why an offset may be after the end of its queue.
 
         Raises:
-            OffsetOutOfRange: something is cut off, and losses are not passed over.
+            OffsetOutOfRange: something is cut off, and losses are not to be skipped.
         """
         for place in sorted((start.keys() | end.keys()) - bounds.keys()):
             self.found(place, "is gone, and so are its messages")
@@ -76,11 +76,11 @@ class DataLossPolicy:
         """Yield the parts of a range, and report whatever is missing between them.
 
         Args:
-            log_start: of a compacted topic, where its log begins by now: before it there is what
-                compaction keeps, with gaps. Of any other 0.
+            log_start: where the log of a compacted topic begins now. Before it there is what
+                compaction keeps, with gaps. It is 0 for any other topic.
 
         Raises:
-            OffsetOutOfRange: something is missing, and losses are not passed over.
+            OffsetOutOfRange: something is missing, and losses are not to be skipped.
         """
         place, at = (wanted.topic, wanted.queue), wanted.start
         begins = 0

@@ -1,7 +1,7 @@
 """The data source that Spark knows as "logboom".
 
-Spark looks it up, makes it, plans it and runs it in processes that begin anew each time. So what only
-readers need is imported where they are made.
+Spark looks it up, creates it, plans it and runs it in processes that start anew each time. So what
+only readers need is imported where they are created.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ COLUMNS: Final[dict[str, DataType]] = {
     "headers": ArrayType(HEADER, True),
     "tag": StringType(),
 }
-"""Every column there is. Those up to `timestampType` are the schema, as Kafka's source has it; the
-others come with `includeHeaders` or by `.schema(...)`."""
+"""All columns. Those up to `timestampType` are the schema of Kafka's source. The
+others are added by `includeHeaders` or `.schema(...)`."""
 ALWAYS: Final = tuple(COLUMNS)[:7]
 
 
@@ -71,7 +71,7 @@ class LogboomDataSource(DataSource):
         """Return a batch read.
 
         Raises:
-            InvalidRequest: an option or a column that cannot be.
+            InvalidRequest: an option or a column is invalid.
         """
         from logboom.pipeline.batch_reader import BatchReader
 
@@ -82,7 +82,7 @@ class LogboomDataSource(DataSource):
         """Return a stream read.
 
         Raises:
-            InvalidRequest: an option or a column that cannot be.
+            InvalidRequest: an option or a column is invalid.
         """
         from logboom.pipeline.stream_reader import StreamReader
 
@@ -92,7 +92,7 @@ class LogboomDataSource(DataSource):
         """Return a batch write.
 
         Raises:
-            InvalidRequest: an option or a column that cannot be.
+            InvalidRequest: an option or a column is invalid.
         """
         from logboom.pipeline.sink import BatchWriter
 
@@ -106,7 +106,7 @@ class LogboomDataSource(DataSource):
         """Return the sink of a stream.
 
         Raises:
-            InvalidRequest: an option or a column that cannot be.
+            InvalidRequest: an option or a column is invalid.
         """
         from logboom.pipeline.sink import StreamWriter
 
@@ -137,7 +137,7 @@ def fields_of(schema: StructType) -> list[Field]:
     For example, `.schema("value binary")` reads only the values.
 
     Raises:
-        InvalidRequest: a column that there is not, or of another type.
+        InvalidRequest: a column does not exist or has another type.
     """
     from logboom.pipeline.record_batches import arrow_schema
 

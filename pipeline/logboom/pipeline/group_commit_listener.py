@@ -1,8 +1,9 @@
 """`commitGroup`: offsets that a query has read are committed for a group, to show its lag.
 
-Spark itself remembers where a query is, in its checkpoint; the group is for people and for tools.
-Its offsets only go forward. The group is the query's own: while it has members it is left alone. Both
-are looked at before each commit, as others may have moved the group since the last one.
+Spark records the position of a query in its checkpoint. The group is for people and tools. Its
+offsets only move forward. The group belongs to the query, so nothing is committed while it has
+members. Both conditions are checked before each commit, because the group may have changed since
+the last one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class GroupCommitListener(StreamingQueryListener):
 
     def __init__(self) -> None:
         self._committed: dict[CommitTarget, Offsets] = {}
-        """What was told last: Spark also tells of queries that stand still."""
+        """The last reported progress, because Spark also reports queries without new data."""
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
         """Do nothing, because nothing has been read yet."""
@@ -52,7 +53,7 @@ class GroupCommitListener(StreamingQueryListener):
             try:
                 self._commit(mark, reached(source.endOffset))
             except LogboomError as error:
-                # The query goes on without: the next micro-batch commits for this one too.
+                # The query continues: the next micro-batch commits for this one too.
                 LOG.warning("group %s: not committed: %s", mark.group, error)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name for it
@@ -78,7 +79,7 @@ def joined(boom: Client, group: str, topics: set[str]) -> Offsets:
     """Let a group know these topics, making it if it is new; what it has committed in them.
 
     Raises:
-        GroupError: it has members, and so is not the query's own.
+        GroupError: it has members, so it does not belong to the query.
     """
     try:
         found = boom.admin.describe_group(group)
@@ -94,7 +95,7 @@ def joined(boom: Client, group: str, topics: set[str]) -> Offsets:
         boom.admin.alter_group(group, subscription=wanted)
     known = {(each.topic, each.queue): each.committed for each in found.queues}
     for topic in new:
-        # It may have been there once: what it has committed in a topic is kept.
+        # It may have existed before: its commits in a topic are kept.
         before = boom.admin.committed(group, topic)
         known |= {(topic, queue): offset for queue, offset in before.items()}
     return {place: offset for place, offset in known.items() if offset is not None}

@@ -1,9 +1,9 @@
 """Small parked batches, joined into large ones if there are too many for one decision.
 
-Each task parks a batch of its own for each queue: many tasks with little for many queues make more
-batches than one decision can name, of however few bytes. So before such a decision the driver fetches
-the small ones of a queue, in the order of the tasks, and parks them again as one. The decision drops
-what it does not name.
+Each task parks a batch per queue. Many tasks with few rows for many queues make more batches than
+one decision can name, however small they are. Before such a decision the driver fetches the small
+batches of a queue, in the order of the tasks, and parks them again as one. The decision drops the
+batches that it does not name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Parked(NamedTuple):
 
 
 LARGE: Final = LARGE_TARGET // 2
-"""Bytes from which a batch is not worth to be joined."""
+"""Bytes from which joining a batch is not worthwhile."""
 
 
 def join_batches(
@@ -39,8 +39,8 @@ def join_batches(
     """Return handles of the same messages in the same order, in fewer batches per queue.
 
     Raises:
-        TransactionError: UNKNOWN_HANDLES: one is not parked (any more). TRANSACTION_CLOSED.
-        TimedOut: a broker is away; names it.
+        TransactionError: UNKNOWN_HANDLES: a batch is not parked (any longer). TRANSACTION_CLOSED.
+        TimedOut: a broker does not answer; the text names it.
     """
     if len(parked) <= MAX_HANDLES:
         return [each.handle for each in parked]

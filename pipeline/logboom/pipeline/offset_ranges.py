@@ -1,7 +1,7 @@
 """Limits of a micro-batch, and its ranges for Spark's tasks.
 
 The arithmetic is that of Spark's Kafka source (KafkaMicroBatchStream.rateLimit and
-KafkaOffsetRangeCalculator), so that options mean the same.
+KafkaOffsetRangeCalculator), so that options have the same meaning.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def ranges(
     """Return the ranges between two offsets, cut for tasks.
 
     Args:
-        min_partitions: larger ranges are cut until there are about so many; 0: one a queue.
-        max_records: no range has more messages; 0: no bound.
+        min_partitions: larger ranges are cut until there are about this many; 0: one per queue.
+        max_records: the most messages of a range; 0: no limit.
     """
     whole = [
         OffsetRange(*place, start[place], stop)

@@ -21,8 +21,8 @@ def read(
     """Record batches of a range; None: of nothing.
 
     Raises:
-        TimedOut: a broker is away; names it.
-        OffsetOutOfRange: messages are missing, and `failOnDataLoss` stands.
+        TimedOut: a broker does not answer; the text names it.
+        OffsetOutOfRange: messages are missing, and `failOnDataLoss` is true.
     """
     if wanted is None:
         return

@@ -1,7 +1,7 @@
 """The jobs as a project for `spark-pipelines`, which `logboom pipeline init` writes.
 
-Spark keeps the checkpoints and runs what is new in the order in which it hangs together. The
-transformations call the same functions as the commands do.
+Spark keeps the checkpoints and runs the transformations in the order of their dependencies. The
+transformations call the same functions as the commands.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 PYSPARK: Final = "pyspark[pipelines]==4.3.*"
-"""What `spark-pipelines` needs beside the extra `[spark]`."""
+"""The package that `spark-pipelines` needs in addition to the extra `[spark]`."""
 QUEUES: Final = 4
-"""Of topics that the project makes."""
+"""Queues of topics that the project creates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Project:
 
     name: str
     storage: str
-    """A URI of a folder, for checkpoints."""
+    """The URI of a folder for checkpoints."""
     servers: str
     topic: str
     schema: str
@@ -32,7 +32,7 @@ class Project:
     measures: Sequence[str] = ()
     width: str = "1 hour"
     group: str = ""
-    """Whose dead letters are counted; "": nobody's."""
+    """The group whose dead letters are counted; "": none."""
 
 
 def files(wanted: Project) -> dict[str, str]:
@@ -52,7 +52,7 @@ def files(wanted: Project) -> dict[str, str]:
 
 def command(verb: str) -> str:
     """Return the command that makes Spark `run` or `dry-run` a project, in its folder."""
-    # Without a catalog that lasts, a second run finds tables that it does not know.
+    # Without a persistent catalog, a second run finds tables that it does not know.
     return (
         f"spark-pipelines {verb} --remote 'local[2]' "
         "--conf spark.sql.catalogImplementation=hive --conf spark.sql.warehouse.dir=warehouse"
@@ -60,7 +60,7 @@ def command(verb: str) -> str:
 
 
 def _spec(wanted: Project) -> str:
-    # A JSON string is a YAML string too, whatever is in it.
+    # Every JSON string is also a YAML string.
     told = json.dumps
     return f"""\
 name: {told(wanted.name)}
@@ -91,7 +91,7 @@ def _filled(text: str, wanted: Project) -> str:
 
 
 def _readme(wanted: Project) -> str:
-    letters = "- `dead_letters`: why group " + wanted.group + " gave up messages.\n"
+    letters = "- `dead_letters`: why messages of group " + wanted.group + " failed.\n"
     return f"""\
 # {wanted.name}
 
@@ -100,9 +100,9 @@ Topic `{wanted.topic}` as tables and topics, by Spark's declarative pipelines.
 - `archive`: every message, once.
 - `latest`: the last message of each key.
 - `windows`, and topic `{wanted.topic}-windows`: counts by time windows.
-- topic `{wanted.topic}-once`: the messages without those whose key came before.
+- topic `{wanted.topic}-once`: the messages without repetitions of a key.
 {letters if wanted.group else ""}
-Each run takes in what is new, and writes each message to a topic once:
+Each run processes new messages, and writes each message to a topic once:
 
     pip install 'logboom[spark]' '{PYSPARK}'
     {command("dry-run")}
@@ -117,13 +117,13 @@ ARCHIVE: Final = '''\
 
 from pyspark import pipelines as dp
 
-from logboom.pipeline.jobs import declared
+from logboom.pipeline.jobs import declarative
 from logboom.pipeline.jobs.archive import SCHEMA, archived
 
 
 @dp.table
 def archive():
-    return archived(declared.stream(spark, SCHEMA))
+    return archived(declarative.stream(spark, SCHEMA))
 '''
 
 LATEST: Final = '''\
@@ -131,7 +131,7 @@ LATEST: Final = '''\
 
 from pyspark import pipelines as dp
 
-from logboom.pipeline.jobs import declared
+from logboom.pipeline.jobs import declarative
 from logboom.pipeline.jobs.compact import latest as latest_of
 from logboom.pipeline.jobs.compact import without_tombstones
 from logboom.pipeline.jobs.message_frames import SCHEMA
@@ -139,28 +139,28 @@ from logboom.pipeline.jobs.message_frames import SCHEMA
 
 @dp.materialized_view
 def latest():
-    return without_tombstones(latest_of(declared.table(spark, SCHEMA)))
+    return without_tombstones(latest_of(declarative.table(spark, SCHEMA)))
 '''
 
 DEDUP: Final = '''\
-"""The messages without those whose key came before, to a topic.
+"""The messages without repetitions of a key, to a topic.
 
-A message that is more than ten minutes later than the newest is left out. Keys keep no order here,
-which `logboom pipeline dedup` does.
+A message that is more than ten minutes later than the newest is left out. The order of keys
+is not kept, unlike with `logboom pipeline dedup`.
 """
 
 from pyspark import pipelines as dp
 
-from logboom.pipeline.jobs import declared
+from logboom.pipeline.jobs import declarative
 from logboom.pipeline.jobs.dedup import deduplicated
 from logboom.pipeline.jobs.message_frames import COLUMNS, SCHEMA
 
-dp.create_sink("once", "logboom", declared.sink(spark, <ONCE>, queues=<QUEUES>))
+dp.create_sink("once", "logboom", declarative.sink(spark, <ONCE>, queues=<QUEUES>))
 
 
 @dp.append_flow(target="once")
 def without_doubles():
-    return deduplicated(declared.stream(spark, SCHEMA), ["key"], "10 minutes").select(*COLUMNS)
+    return deduplicated(declarative.stream(spark, SCHEMA), ["key"], "10 minutes").select(*COLUMNS)
 '''
 
 WINDOWS: Final = '''\
@@ -168,35 +168,35 @@ WINDOWS: Final = '''\
 
 from pyspark import pipelines as dp
 
-from logboom.pipeline.jobs import declared
-from logboom.pipeline.jobs.window import SCHEMA, Windows, as_values, windowed
+from logboom.pipeline.jobs import declarative
+from logboom.pipeline.jobs.window import SCHEMA, WindowAggregation, as_values, windowed
 
-WANTED = Windows(declared.fields(spark), <WIDTH>, by=<BY>, measures=<MEASURES>)
+WANTED = WindowAggregation(declarative.fields(spark), <WIDTH>, by=<BY>, measures=<MEASURES>)
 
-dp.create_sink("counted", "logboom", declared.sink(spark, <COUNTED>, queues=<QUEUES>))
+dp.create_sink("counted", "logboom", declarative.sink(spark, <COUNTED>, queues=<QUEUES>))
 
 
 @dp.table
 def windows():
-    return windowed(declared.stream(spark, SCHEMA), WANTED)
+    return windowed(declarative.stream(spark, SCHEMA), WANTED)
 
 
 @dp.append_flow(target="counted")
 def windows_to_topic():
-    return as_values(windowed(declared.stream(spark, SCHEMA), WANTED), WANTED)
+    return as_values(windowed(declarative.stream(spark, SCHEMA), WANTED), WANTED)
 '''
 
 DEAD_LETTERS: Final = '''\
-"""Why the group gave up messages: how many of each cause, by the topic that they came from."""
+"""Causes of the group's dead letters, counted by the topic that they came from."""
 
 from pyspark import pipelines as dp
 
-from logboom.pipeline.jobs import declared
+from logboom.pipeline.jobs import declarative
 from logboom.pipeline.jobs.dead_letters import opened, triaged
 from logboom.pipeline.jobs.message_frames import SCHEMA
 
 
 @dp.materialized_view
 def dead_letters():
-    return triaged(opened(declared.table(spark, SCHEMA, "%DLQ%" + <GROUP>)), ["cause", "topic"])
+    return triaged(opened(declarative.table(spark, SCHEMA, "%DLQ%" + <GROUP>)), ["cause", "topic"])
 '''

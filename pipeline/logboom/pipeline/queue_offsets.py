@@ -1,7 +1,7 @@
 """Offsets of queues in the JSON of Spark's Kafka source, `{"topic": {"0": 12}}`.
 
-The same text stands in options, in checkpoints and in the progress of a query. It is written in one
-order, since Spark compares it as text.
+The same text is used in options, in checkpoints and in the progress of a query. It has a fixed
+order, because Spark compares it as text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ TopicQueue: TypeAlias = tuple[str, int]
 """(topic, queue)."""
 
 Offsets: TypeAlias = dict[TopicQueue, int]
-"""Per queue the offset of the next message, or in options one of the two below."""
+"""The offset of the next message by queue, or in options one of the two values below."""
 
 EARLIEST: Final = -2
-"""In options: the first message that the queue holds."""
+"""In options: the first message of the queue."""
 LATEST: Final = -1
-"""In options: behind the last message."""
+"""In options: after the last message."""
 
 
 def to_json(offsets: Mapping[TopicQueue, int]) -> dict[str, dict[str, int]]:
@@ -36,7 +36,7 @@ def from_json(value: Any, what: str, least: int = 0) -> Offsets:
     """Return the offsets in a JSON text. `what` names it in errors.
 
     Raises:
-        InvalidRequest: it does not have this form, or an offset below `least`.
+        InvalidRequest: it does not have this form, or an offset is below `least`.
     """
     offsets: Offsets = {}
     for topic, queues in _mapping(value, what).items():
@@ -51,7 +51,7 @@ def read_offsets(text: str, option: str, least: int = EARLIEST) -> Offsets:
     """Return the offsets in an option's text.
 
     Raises:
-        InvalidRequest: it is no JSON of this form.
+        InvalidRequest: it is not JSON of this form.
     """
     return from_json(_parsed(text, option), option, least)
 
@@ -60,7 +60,7 @@ def read_queues(text: str, option: str) -> dict[str, list[int]]:
     """Return queues by topic from `{"topic": [0, 1]}`.
 
     Raises:
-        InvalidRequest: it is no JSON of this form.
+        InvalidRequest: it is not JSON of this form.
     """
     found: dict[str, list[int]] = {}
     for topic, queues in _mapping(_parsed(text, option), option).items():

@@ -1,7 +1,7 @@
 """Batches as Arrow: the row schema of Spark's Kafka source, from a batch's columns.
 
-The buffers of values, keys and times are wrapped where they are; nothing is done per record, except
-for headers, which Spark wants as lists of structs, and only if they are asked for.
+The buffers of values, keys and times are used in place. Nothing is done per record, except
+for headers, which Spark needs as lists of structs, and only if they are requested.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ TYPES: Final[dict[str, Any]] = {
     "headers": pa.list_(pa.field("element", HEADER)),
     "tag": pa.string(),
 }
-"""Arrow types of all columns there are, as Spark maps its own."""
+"""Arrow types of all columns, as Spark maps its own types."""
 MOST_MS: Final = (2**63 - 1) // 1000
-"""The last message time that such a timestamp holds, in the year 294247; the first is as far back.
-Later ones are nobody's wish (who counts in nanoseconds sends them), and must not end a read."""
+"""The last message time that fits into such a timestamp, in the year 294247; the first is as far
+back. Later times are mistakes (for example nanoseconds), and must not end a read."""
 CREATE_TIME: Final = 0
-"""Kafka's timestampType of message time."""
+"""Kafka's timestampType for message times."""
 
 BATCH_ROWS: Final = 10_000
-"""Rows from which a record batch goes: smaller ones cost more for each row."""
+"""Rows from which a record batch is emitted. Smaller ones cost more per row."""
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Body bytes from which it goes, however few the rows."""
+"""Body bytes from which it is emitted, however few rows it has."""
 
 Field = tuple[str, bool]
-"""(name of a column, whether it may be null)."""
+"""The name of a column, and whether it may be null."""
 
 
 def arrow_schema(fields: Sequence[Field]) -> Any:
     """Return the Arrow schema of some columns, in their order.
 
     Raises:
-        InvalidRequest: there is no such column, or a column that may be null is said not to be.
+        InvalidRequest: there is no such column, or a nullable column is declared NOT NULL.
     """
     found = []
     for name, nullable in fields:

@@ -1,10 +1,11 @@
 """The writers of `write` and `writeStream`, which Spark calls in tasks and on the driver.
 
-Exactly once: each task parks its rows (`logboom.pipeline.sink_delivery`), invisible; Spark hands the
-driver one message of each task that won, and the driver puts one decision into the name servers' log
-that lists just what these parked. A micro-batch has a number of its query, for which only the first
-decision counts, for ever: what Spark runs again, because it did not see the end, changes nothing.
-What lost or died on the way is dropped by the decision, or as an orphan by the brokers.
+For exactly once, each task parks its rows invisibly (`logboom.pipeline.sink_delivery`). Spark
+passes the driver one message from each successful task, and the driver writes one decision to the
+name servers' log that lists exactly what these tasks parked. A micro-batch has a number within its
+query, for which only the first decision ever counts. If Spark runs it again because it did not see
+the end, nothing changes. Rows of failed tasks are dropped by the decision, or by the brokers as
+orphans.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class BatchWriter(DataSourceArrowWriter):
         if options.exactly_once and options.version is not None:
             self.unit = TransactionUnit(options.app_id, options.version)
         elif options.exactly_once:
-            # Nobody names it again, so that nothing of it is kept for ever.
+            # The name is never used again, so nothing of it has to be kept forever.
             self.unit = TransactionUnit(f"{MADE_UP}spark-write-{uuid.uuid4()}", 0)
 
     def write(self, iterator: Iterator[Any]) -> TaskCommit:
@@ -96,9 +97,9 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     """Publish what the tasks of a unit have parked.
 
     Raises:
-        TransactionError: what was parked is no longer: the write took too long.
-        Refused: FENCED: a newer query writes under this `txnAppId`.
-        TimedOut: the decision, or what it leads to, is not known to be there.
+        TransactionError: the parked batches no longer exist, because the write took too long.
+        Refused: FENCED: a newer query writes with this `txnAppId`.
+        TimedOut: it is unknown whether the decision was made and carried out.
         InvalidRequest: TOO_LARGE: more batches than one decision may list.
     """
     messages = list(messages)
@@ -109,8 +110,8 @@ def publish(options: SinkOptions, messages: Iterable[Any]) -> None:
     before = any(each.closed for each in written)
     run = max(each.run for each in written)
     if handles or (before and run):
-        # A queue that had no part in the first decision parks, and is not told. Who parks nothing
-        # more may be fenced all the same.
+        # A queue that had no part in the first decision accepts parked batches. A task that parks
+        # nothing more may still be fenced.
         before |= _decide(options, unit, handles and _joined(options, unit, written), run)
     if before and options.app_id:
         _tell_closed(options, unit)
@@ -131,7 +132,7 @@ def _joined(
         return join_batches(boom, sender, parked, options.compression)
     except TransactionError as error:
         if error.code == CLOSED:
-            return []  # another run has published it meanwhile: the decision finds that out
+            return []  # another run has published it meanwhile, as the decision will show
         raise _unparked(unit, error) from error
 
 

@@ -23,11 +23,11 @@ TYPES: Final[dict[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
     "tag": ("string",),
 }
-"""What may be written, and the types in Spark's words."""
+"""The columns that may be written, with their types as Spark names them."""
 PASSED_OVER: Final = ("offset", "timestampType")
-"""Columns that the source has and the brokers give anew."""
+"""Columns of the source that the brokers assign again."""
 NO_KEY: Final = 255
-"""Instead of a bit of the key summary."""
+"""In place of a bit of the key summary."""
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 
@@ -36,10 +36,10 @@ def check_columns(columns: Sequence[tuple[str, str]], options: SinkOptions) -> N
     """Check that a frame can be written.
 
     Args:
-        columns: name and type, in Spark's words.
+        columns: their names and types, as Spark names them.
 
     Raises:
-        InvalidRequest: a column is missing, unknown or of a wrong type; says how to mend it.
+        InvalidRequest: a column is missing, unknown or of a wrong type; the text has a remedy.
     """
     by_name = {name.lower(): kind for name, kind in columns}
     known = {name.lower() for name in (*TYPES, *PASSED_OVER)}
@@ -62,7 +62,7 @@ class Normalizer:
     """A converter of a task's record batches to the columns that batches are made of.
 
     These are value, key (with `bucket`: its bit of the key summary), tag, headers (as msgpack) and
-    time (ms), each only if the frame has it; beside them `topic`, `partition`, `hash` and `keyless`,
+    time (ms), each only if the frame has it, and `topic`, `partition`, `hash` and `keyless`,
     which say where a row goes.
     """
 
@@ -74,7 +74,7 @@ class Normalizer:
         """Return the columns of the messages, and the columns that route them.
 
         Raises:
-            InvalidRequest: a header without a name or a value.
+            InvalidRequest: a header has no name or no value.
         """
         given = {name.lower(): batch.column(at) for at, name in enumerate(batch.schema.names)}
         columns = {"value": given["value"].cast(pa.binary())}
@@ -119,7 +119,7 @@ def packed_headers(column: Any) -> Any:
     Of equal names the last one counts.
 
     Raises:
-        InvalidRequest: a header without a name or a value.
+        InvalidRequest: a header has no name or no value.
     """
     return pa.array([_headers(row) for row in column.to_pylist()], pa.binary())
 

@@ -22,9 +22,9 @@ from logboom.wire.errors import InternalError, LogboomError, TransactionError, U
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Under these names Spark tells tasks of a stream what they work for; they are Spark's inner ones."""
+"""Internal names under which Spark tells tasks of a stream their query."""
 RUN_ID: Final = "spark.jobGroup.id"
-"""The same of a query since it was started last."""
+"""The same for a query since its last start."""
 CLOSED: Final = "TRANSACTION_CLOSED"
 
 
@@ -41,23 +41,23 @@ class TaskCommit(WriterCommitMessage):
     """The message from a task to the driver: the positions that it parked, not their content."""
 
     unit: TransactionUnit | None
-    """None: its rows are stored and nothing is left to decide."""
+    """None: its rows are stored and there is nothing to decide."""
     attempt: int
     handles: tuple[ParkedHandle, ...] = ()
     closed: bool = False
     """The unit was published before, so that nothing was parked."""
     rows: int = 0
     sizes: tuple[int, ...] = ()
-    """Bytes of what each handle stands for."""
+    """The bytes of the batch of each handle."""
     run: str = ""
-    """The run of the query that writes under an application id of its user's; "": no query does."""
+    """The run of the query that writes with a user's application id; "": there is no such query."""
 
 
 def stream_unit(options: SinkOptions) -> TransactionUnit:
     """Return the unit of a micro-batch from the context of the running task.
 
     Raises:
-        InternalError: it does not.
+        InternalError: this version of Spark has no such context.
     """
     task = TaskContext.get()
     query = options.app_id or (task and task.getLocalProperty(QUERY_ID))
@@ -77,13 +77,13 @@ def write(
     """Write the rows of a task.
 
     Args:
-        unit: what they are parked for; None: they are stored at once.
-        attempt: tells runs of the same unit apart; all tasks of one run have the same.
+        unit: the unit to park them for; None: they are stored at once.
+        attempt: distinguishes runs of the same unit; all tasks of a run have the same.
 
     Raises:
-        TimedOut: a broker is away; names it.
-        InvalidRequest: rows that cannot be written.
-        UnknownResource: no such topic or queue.
+        TimedOut: a broker does not answer; the text names it.
+        InvalidRequest: some rows cannot be written.
+        UnknownResource: there is no such topic or queue.
     """
     parks = None if unit is None else parks_of(unit.app_id, attempt, unit.sequence)
     run = _run() if options.app_id else ""
@@ -96,7 +96,8 @@ def write(
     except TransactionError as error:
         if error.code != CLOSED:
             raise
-        # Published by an earlier run, whose end Spark has not seen. Spark wants all rows taken.
+        # Published by an earlier run whose end Spark has not seen. Spark needs all rows to be
+        # consumed.
         for _ in rest:
             continue
         return TaskCommit(unit, attempt, closed=True, run=run)
@@ -122,7 +123,8 @@ def _sent(
 ) -> Iterator[ProducerBatch]:
     sender = producer(options.servers, options.timeout_s)
     task = TaskContext.get()
-    # The tasks of a write begin side by side, and each write elsewhere: a small one fills one queue.
+    # Tasks of a write begin at neighbouring queues, and each write elsewhere: a small one fills one
+    # queue.
     first = attempt + (0 if task is None else task.partitionId())
     now_ms = time.time_ns() // 1_000_000
     batcher = Batcher(options, lambda topic: _queues(options, sender, topic), now_ms, first)
@@ -131,7 +133,7 @@ def _sent(
         pile = sender.buffer.send_batch(topic, queue, batch, count, parks)
         unsettled.append(pile)
         if unsettled[0].done:
-            unsettled.pop(0).get()  # no use in sending all the others if this one failed
+            unsettled.pop(0).get()  # it is useless to send the others if this one failed
         yield pile
 
 

@@ -1,9 +1,10 @@
 """Epochs of queries with the same `txnAppId`: the newest one fences the older ones.
 
-Two that live at once would have numbers alike, and each would take what the other has published for
-its own. A run of a query takes the application id over with its first write. In which epoch it did
-stands in the name servers' log, as the greatest sequence of a made-up application id that is the
-run's alone: so whichever process writes for it next goes on in the same epoch.
+Two queries that run at the same time would have equal numbers, and each would take what the other
+has published for its own. A run of a query takes over the application id with its first write. The
+epoch of that is stored in the name servers' log, as the greatest sequence of an artificial
+application id that belongs to the run alone. So the next process that writes for the run continues
+in the same epoch.
 """
 
 from __future__ import annotations

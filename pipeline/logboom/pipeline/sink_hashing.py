@@ -9,26 +9,26 @@ import numpy as np
 from logboom.wire.hashing import SLOTS, murmur3
 
 LONG_WORDS: Final = 256
-"""Words (of 4 bytes) beyond which a key is hashed by itself: each word costs a round over the column."""
+"""Words (of 4 bytes) from which a key is hashed separately: a word costs a pass over the column."""
 _SEED: Final = np.uint32(0)
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 _BUCKET_SLOTS: Final = SLOTS // 64
 """Key-shared slots of one bit of a batch's key summary."""
 
 Words: TypeAlias = Any
-"""An array of one 32-bit word a key (NumPy's types are not there in every check)."""
+"""An array of one 32-bit word per key (NumPy's types are not available in every check)."""
 
 
 def murmur3_of(offsets: Any, data: Any) -> Words:
     """Return `wire.hashing.murmur3` of many keys.
 
     Args:
-        offsets: where each key begins in `data`, and where the last one ends.
+        offsets: the start of each key in `data`, and the end of the last one.
         data: the bytes of all keys.
     """
     starts = offsets[:-1].astype(np.int64)
     lengths = np.diff(offsets).astype(np.int64)
-    # Behind the last key there is always a whole word to read.
+    # There is always a whole word to read after the last key.
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, 4)
     hashes = np.full(len(starts), _SEED, np.uint32)

@@ -26,7 +26,7 @@ KNOWN: Final = (
     "checkpointLocation",
     "queryName",
 )
-"""Every option there is, as it is written; case does not matter. The last two are Spark's own."""
+"""All options. Case does not matter. The last two are Spark's own."""
 BATCH_ONLY: Final = ("txnVersion",)
 STREAM_ONLY: Final = ("checkpointLocation", "queryName")
 DELIVERIES: Final = ("exactly-once", "at-least-once")
@@ -39,14 +39,14 @@ class SinkOptions:
 
     servers: str
     topic: str
-    """All rows go there; "": each says its own."""
+    """The topic of all rows; "": each row names its own."""
     queues: int
-    """How many a topic gets that does not exist; 0: it has to."""
+    """Queues of a topic that is created; 0: the topic has to exist."""
     delivery: Literal["exactly-once", "at-least-once"]
     app_id: str
-    """By `txnAppId`; "": the query's id, or one of this write alone."""
+    """From `txnAppId`; "": the query's id, or an id for this write alone."""
     version: int | None
-    """By `txnVersion`."""
+    """From `txnVersion`."""
     compression: str
     include_headers: bool
     timeout_ms: int
@@ -66,7 +66,7 @@ def sink_options(given: Mapping[str, str], *, stream: bool) -> SinkOptions:
     """Return the options of a write.
 
     Raises:
-        InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
+        InvalidRequest: an option is unknown, missing or invalid; the text has a remedy.
     """
     check_options_came(given, "topic", "INSERT INTO t")
     options = SparkOptions(given)

@@ -1,6 +1,6 @@
 """The options of the source: the names of Spark's Kafka source, and a few of our own.
 
-Read once, on the driver, before anything is asked of the cluster: what cannot be is said here.
+They are read once, on the driver, before any request to the cluster. Errors are reported here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KNOWN: Final = (
     "commitGroup",
     "timeoutMs",
 )
-"""Every option there is, as it is written; case does not matter."""
+"""All options. Case does not matter."""
 WAYS: Final = ("subscribe", "subscribePattern", "assign")
 STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -50,9 +50,9 @@ STREAM_ONLY: Final = (
 )
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 GROUP: Final = "group:"
-"""What `startingOffsets` begins with to begin where a consumer group is."""
+"""The prefix of `startingOffsets` that begins at a consumer group's offsets."""
 TRIGGER_DELAY_MS: Final = 15 * 60_000
-"""How long a trigger waits for `minOffsetsPerTrigger` unless `maxTriggerDelay` says otherwise."""
+"""How long a trigger waits for `minOffsetsPerTrigger` by default (`maxTriggerDelay`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OffsetBound:
 
     kind: Literal["earliest", "latest", "offsets", "time", "times", "group"]
     offsets: Offsets = field(default_factory=dict)
-    """With "offsets" those, with "times" a message time in ms of each queue."""
+    """The offsets, or, with "times", a message time in ms for each queue."""
     time_ms: int = 0
     group: str = ""
 
@@ -72,17 +72,17 @@ class SourceOptions:
 
     servers: str
     topics: tuple[str, ...]
-    """By `subscribe`."""
+    """From `subscribe`."""
     pattern: str
-    """By `subscribePattern`; "" if that was not said."""
+    """From `subscribePattern`; "" if it was not given."""
     assigned: dict[str, list[int]]
-    """By `assign`."""
+    """From `assign`."""
     starting: OffsetBound
     ending: OffsetBound
     without_match: Literal["error", "latest"]
-    """What a starting time comes to that no message has reached."""
+    """The meaning of a starting time that no message has reached."""
     max_offsets: int
-    """Of a micro-batch; 0: no bound. So are the others here."""
+    """The limit of a micro-batch; 0: none. The same holds for the limits below."""
     min_offsets: int
     max_trigger_delay_ms: int
     max_bytes: int
@@ -112,7 +112,7 @@ def source_options(given: Mapping[str, str], *, stream: bool) -> SourceOptions:
     """Return the options of a read.
 
     Raises:
-        InvalidRequest: one is unknown, missing, or cannot be; says how to write it.
+        InvalidRequest: an option is unknown, missing or invalid; the text has a remedy.
     """
     check_options_came(given, "subscribe", "SELECT … FROM t")
     options = _SourceOptionReader(given)
@@ -162,7 +162,7 @@ class _SourceOptionReader(SparkOptions):
                 "a topic has no path: say load() without one, and option subscribe"
             )
         if self.says("filterPushdown"):
-            # Spark 4.3 keeps what the filters of a frame's last use had left, also for its others.
+            # Spark 4.3 reuses the remaining filters of a frame's last use for its other uses.
             raise InvalidRequest(
                 "filterPushdown is gone, since Spark gave wrong rows with it: leave it out, and bound "
                 "the read by assign, startingOffsets or startingTimestamp, endingOffsets or "

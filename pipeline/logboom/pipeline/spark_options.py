@@ -11,7 +11,7 @@ from logboom.wire.errors import InvalidRequest
 
 SERVERS: Final = ("servers", "kafka.bootstrap.servers", "bootstrap.servers")
 TIMEOUT_MS: Final = 60_000
-"""How long brokers are waited for unless `timeoutMs` says otherwise."""
+"""How long to wait for brokers by default (`timeoutMs`)."""
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -20,11 +20,11 @@ def check_options_came(given: Mapping[str, str], needed: str, query: str) -> Non
     """Refuse a read or write that no option came with: Spark keeps none of a table.
 
     Args:
-        needed: the option that has to be said beside `servers`.
-        query: how SQL says options.
+        needed: the option that is required in addition to `servers`.
+        query: how SQL states options.
 
     Raises:
-        InvalidRequest: says how tables get them.
+        InvalidRequest: there are no options; the text says how tables get them.
     """
     if not any(name.lower() != "path" for name in given):
         text = (
@@ -48,7 +48,7 @@ class SparkOptions:
 
         Args:
             whose: "source" or "sink".
-            foreign: those of `known` that have no meaning for `kind`.
+            foreign: those of `known` that do not apply to `kind`.
         """
         by_name = {name.lower(): name for name in known}
         for name in self._given:

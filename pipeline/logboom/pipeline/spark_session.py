@@ -27,18 +27,18 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What `session` sets unless it is told otherwise."""
+"""The default settings of `session`."""
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Short jobs spend more time on compiling well than it wins them back.
+    # In short jobs, optimized compilation costs more time than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Spark's 200 tasks of a shuffle are those of a cluster.
+    # Spark's default of 200 tasks per shuffle is meant for a cluster.
     "spark.sql.shuffle.partitions": "8",
-    # Saves each task that reads and writes in Python some 40 ms.
+    # Saves about 40 ms in each task that reads and writes in Python.
     "spark.python.daemon.module": "logboom.pipeline.worker_daemon",
 }
-"""What it sets too where everything runs on this machine."""
+"""Further default settings if everything runs on this machine."""
 
 
 LOGGING: Final = """\
@@ -49,20 +49,20 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
-# That there is no Hadoop, and that `register` found the format known already, is no news.
+# A missing Hadoop, and a format that was registered already, are not worth a warning.
 logger.hadoop.name = org.apache.hadoop.util.NativeCodeLoader
 logger.hadoop.level = error
 logger.known.name = org.apache.spark.sql.execution.datasources.DataSourceManager
 logger.known.level = error
 """
-"""Spark's own, without the lines in which it tells that it found none."""
+"""Spark's default, without the lines that report that no configuration was found."""
 
 
 def check_spark() -> None:
     """Check that Spark can run here.
 
     Raises:
-        StartError: the extra or Java is missing; says how to get it.
+        StartError: the extra or Java is missing; the text says how to install it.
     """
     home = os.environ.get("JAVA_HOME", "")
     missing = []
@@ -84,20 +84,20 @@ def session(
     It is stopped when this process ends, at the latest.
 
     Args:
-        master: Spark's own words, such as "spark://host:7077"; "" is local[*], or what
-            `spark-submit` says.
+        master: the URL of the master, such as "spark://host:7077"; "" is local[*], or what
+            `spark-submit` sets.
         settings: Spark's settings by name.
 
     Raises:
         StartError: the extra `[spark]` or Java is missing, or Spark did not start.
     """
     check_spark()
-    # Here, since only now it is known to be there.
+    # Imported here, because only now it is known to be installed.
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    # Spark's tasks run in this very Python, or they would not find what is installed beside it.
+    # Spark's tasks use this Python, because another one would not find its packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
     if master:
@@ -113,7 +113,7 @@ def session(
     except (PySparkException, Py4JError) as error:
         raise no_session(master, error) from None
     register(spark)
-    # Only now: it is to run before PySpark ends Spark's process, which is registered too.
+    # Registered now, to run before PySpark's own exit handler ends Spark's process.
     atexit.register(_stop, spark)
     return spark
 
@@ -125,7 +125,7 @@ def _stop(spark: SparkSession) -> None:
 
     # It may have been stopped, and Spark's process may have died.
     with suppress(Py4JError, OSError):
-        if spark.sparkContext._jsc is not None:  # noqa: SLF001  # PySpark tells it to nobody else.
+        if spark.sparkContext._jsc is not None:  # noqa: SLF001  # PySpark has no public name for it.
             spark.stop()
 
 
@@ -133,8 +133,8 @@ def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
     """Return the settings of a session whose processes are all on this machine, otherwise {}.
 
     Args:
-        submitted: `spark-submit` started this process, and has its own words on the master: on a
-            cluster, executors must not look for the driver at the loopback.
+        submitted: `spark-submit` started this process and sets the master: on a
+            cluster, executors must not connect to the driver at the loopback address.
     """
     if not master:
         return {} if submitted else dict(LOCAL)
@@ -148,10 +148,10 @@ def local_settings(master: str, *, submitted: bool) -> dict[str, str]:
 def use_light_home() -> None:
     """Let Spark's Python processes import PySpark from where it is installed.
 
-    They look into `python/lib/pyspark.zip` of Spark's home first, and what is in a zip is compiled
-    anew each time: three times the start of each of them, of which a query begins several, and on a
-    busy machine longer than the ten seconds that Spark waits for one. So this is a home without it.
-    One that is set already, as `spark-submit` does, stays.
+    Python workers look into `python/lib/pyspark.zip` of Spark's home first, and modules in a zip
+    are compiled again each time. This triples the start of each worker, of which a query starts
+    several, and on a busy machine it takes longer than the ten seconds that Spark waits for a
+    worker. So this home has no zip. A home that is already set, as by `spark-submit`, is kept.
     """
     spec = importlib.util.find_spec("pyspark")
     if "SPARK_HOME" in os.environ or spec is None or spec.origin is None:
@@ -169,11 +169,11 @@ def use_light_home() -> None:
 def share_wheels(spark: SparkSession) -> None:
     """Let Spark's workers import from wheels too: of what `--py-files` names, it puts only .zip, .egg
     and .jar on their path, though it brings every file to each machine."""
-    # A session of Spark Connect has none, and sends its files itself.
+    # A session of Spark Connect has no context, and sends its files itself.
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return
-    includes = context._python_includes  # noqa: SLF001  # addPyFile looks at the ending.
+    includes = context._python_includes  # noqa: SLF001  # addPyFile checks the file extension.
     named = context.getConf().get("spark.submit.pyFiles", "") or ""
     for path in named.split(","):
         name = path.rpartition("/")[2]
@@ -186,7 +186,7 @@ def register(spark: SparkSession) -> None:
 
     Repeating it is harmless.
     """
-    # Here, since it imports PySpark.
+    # Imported here, because it imports PySpark.
     from logboom.pipeline.data_source import LogboomDataSource
     from logboom.pipeline.group_commit_listener import listen
 

@@ -1,8 +1,8 @@
 """`spark.readStream.format("logboom")`: micro-batches of new messages.
 
-Spark keeps one reader for a query, in a process of its own, and asks it in turn: how far is the
-cluster, which parts are there between two offsets. A second one, elsewhere, is made only to be
-pickled for the tasks; so nothing is connected before it is needed.
+Spark keeps one reader per query, in a process of its own, and asks it in turn for the latest
+offsets of the cluster and for the partitions between two offsets. A second reader, elsewhere, is
+created only to be pickled for the tasks, so connections are made only when they are needed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from logboom.pipeline.record_batches import Field
 from logboom.pipeline.source_options import SourceOptions
 
 NEWS_S: Final = 2.0
-"""How long a queue that is not known here may be news on its way: nodes answer WATCH each second."""
+"""How long to wait for news of an unknown queue: nodes answer WATCH every second."""
 WAIT_S: Final = 0.5
-"""How long a look for news waits for some: Spark asks again at once, up to a hundred times a
+"""How long to wait for new messages: Spark asks again at once, up to a hundred times per
 second."""
 
 
@@ -48,11 +48,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses = DataLossPolicy(fail=options.fail_on_data_loss)
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
-        """Where Trigger.AvailableNow ends."""
+        """The end offsets of Trigger.AvailableNow."""
         self._seen: Bounds = {}
-        """What the last look found."""
+        """The result of the last look."""
         self._taken_at = time.monotonic()
-        """When there was a micro-batch last."""
+        """The time of the last micro-batch."""
         self._lookout: tuple[Client, Lookout] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name for it
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name for it
         """Prepare to read everything that exists now, and nothing after it."""
-        # Whether this is a new query, whose topics have to be there, is not known yet.
+        # It is not known yet whether this is a new query, whose topics have to exist.
         self._target = _ends(self._cluster().bounds(lossy=not self.options.fail_on_data_loss))
 
     def latestOffset(  # noqa: N802 - Spark's name for it
@@ -117,7 +117,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lookout": None}
 
-    # Looking.
+    # Current offsets.
 
     def _client(self) -> Client:
         return client(self.options.servers, self.options.timeout_s)
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = self._cluster().bounds(lossy=lossy)
             if known.keys() <= bounds.keys() or time.monotonic() >= deadline:
                 return bounds
-            # News of topics come to the client by themselves, and ring for nobody here.
+            # The client learns of topics automatically, but does not notify this loop.
             time.sleep(0.05)
 
     def _look(self, begin: Offsets) -> Offsets:
@@ -147,8 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.found(place, "is gone, and so are its messages")
         target = self._target
         if target is not None:
-            # Queues of the checkpoint were there when the query began, though the client may have
-            # heard of them since. What came later counts for another time, and so do queues.
+            # Queues of the checkpoint existed when the query began, even if the client has
+            # only learned of them since. Later messages and queues belong to the next run.
             for place in begin.keys() & ends.keys():
                 target.setdefault(place, ends[place])
             ends = {
@@ -157,7 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, end in ends.items():
             if end < begin.get(place, end):
                 if target is not None and begin[place] <= self._seen[place][1]:
-                    ends[place] = begin[place]  # read further before, by another trigger
+                    ends[place] = begin[place]  # read further before, with another trigger
                 else:
                     what = f"ends at offset {end}, not at {begin[place]}: {ANEW}"
                     self._losses.found(place, what)

@@ -22,21 +22,21 @@ def publish_updates(
 ) -> StreamingQuery:
     """Start a query that publishes the rows of an aggregate as they change, each change once.
 
-    Spark lets no sink in Python take outputMode("update"). So each micro-batch is a batch write of its
-    own, numbered, in one transaction. A message has the columns of `by` as key (several with / between,
-    and nothing for a null), and a JSON object of all columns as value.
+    Spark does not allow outputMode("update") for Python sinks, so each micro-batch is a separate
+    batch write, numbered, in one transaction. A message has the columns of `by` as key (separated
+    by /, and empty for a null), and a JSON object of all columns as value.
 
     Args:
         rows: a streaming aggregate, such as `sales.groupBy("shop").count()`.
-        checkpoint: Spark's folder, which the transactions are named after too; with `txnAppId` among
-            the options, anywhere that Spark can write.
+        checkpoint: Spark's folder, after which the transactions are named too; with `txnAppId`
+            among the options, any folder that Spark can write.
         options: those of the sink.
-        trigger: as `DataStreamWriter.trigger` takes it; none: as fast as it can.
+        trigger: arguments of `DataStreamWriter.trigger`; none: as fast as possible.
 
     Raises:
-        InvalidRequest: `rows` is no stream, or lacks a column of `by`.
+        InvalidRequest: `rows` is not a stream, or lacks a column of `by`.
     """
-    # Here, since they import PySpark.
+    # Imported here, because they import PySpark.
     from logboom.pipeline.jobs.checkpoints import stream_app_id
 
     missing = [name for name in by if name not in rows.columns]

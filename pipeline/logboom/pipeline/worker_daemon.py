@@ -1,8 +1,8 @@
 """A daemon for Spark's Python workers, like `pyspark.daemon`, that acknowledges data at once.
 
-Java's side sends a task in small pieces and each waits until the one before is acknowledged (it does
-not set TCP_NODELAY), which Linux delays by up to 40 ms where it expects an answer to go with it. A
-micro-batch that reads and writes in Python would pay that on its way.
+The JVM sends a task in small pieces, and each waits until the previous one is acknowledged (it does
+not set TCP_NODELAY). Linux delays this by up to 40 ms if it expects an answer to send along. A
+micro-batch that reads and writes in Python would pay for that delay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from pyspark import daemon
 
 MODULE: Final = "logboom.pipeline.worker_daemon"
-"""For Spark's setting `spark.python.daemon.module`."""
+"""The value of Spark's setting `spark.python.daemon.module`."""
 
 _run_task = daemon.worker
 

@@ -43,7 +43,7 @@ def test_places_and_times() -> None:
 
 @pytest.mark.parametrize("text", ["", "middle", "ever", "-1", "-5m"])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="no place to go to"):
+    with pytest.raises(InvalidRequest, match="not a reset target"):
         when(text)
 
 

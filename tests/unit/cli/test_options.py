@@ -30,9 +30,9 @@ def test_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["99999999999999d", "9" * 400 + "w"])
 def test_a_duration_or_size_without_measure(text: str) -> None:
-    with pytest.raises(InvalidRequest, match="beyond every bound"):
+    with pytest.raises(InvalidRequest, match="is too large"):
         duration_ms(text)
-    with pytest.raises(InvalidRequest, match="beyond every bound"):
+    with pytest.raises(InvalidRequest, match="is too large"):
         size_bytes(text.rstrip("dw") + "t")
 
 

@@ -1,7 +1,8 @@
 """archive: topics to Parquet, partitioned by topic and date, each message once, and an audit.
 
-Exactly once by Spark's file sink: what a micro-batch wrote counts once it stands in the folder's
-`_spark_metadata`. So read it with Spark, or leave out files that are not listed there.
+Spark's file sink writes exactly once: the files of a micro-batch count once they are listed in the
+folder's `_spark_metadata`. Read the archive with Spark, or leave out files that are not listed
+there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SCHEMA: Final = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "tag string, headers array<struct<key:string,value:binary>>"
 )
-"""What is read of a topic: all that a message has."""
+"""The columns that are read from a topic: everything that a message has."""
 DAY_MS: Final = 86_400_000
 
 
@@ -102,14 +103,14 @@ def archive(
     """Archive what is there now, or with `every` ("1 minute") go on until it is stopped.
 
     Args:
-        source: options of the source; where to begin counts for a new checkpoint only.
+        source: options of the source; where to begin applies only to a new checkpoint.
         folder: the folder of the archive.
         checkpoint: the folder that records the progress; by default one in the archive.
         gather: write one file per day and micro-batch instead of one per queue, for messages of
             many days.
 
     Raises:
-        InvalidRequest: the checkpoint is of other topics, or another one's than the folder.
+        InvalidRequest: the checkpoint belongs to other topics or to another folder.
     """
     place = checkpoint or folder / "_checkpoint"
     checkpoints.check_topics(place, source)
@@ -139,12 +140,13 @@ def audit(
     """Return what `audited` finds in an archive, which is nothing in an empty one.
 
     Args:
-        run: one that has just ended: what it read must be there too. What is not counts as missing.
-        compacted: topics of which compaction leaves offsets out: what is missing is None.
+        run: a run that has just ended. Whatever it read must be in the archive, or counts as
+            missing.
+        compacted: compacted topics, which have gaps: their number of missing messages is None.
     """
     rows = []
     if any(folder.glob("topic=*")):
-        # With its schema: a topic may be named 007, which Spark would take for a number.
+        # With a schema, because Spark would read a topic named 007 as a number.
         found = audited(spark.read.schema(f"{SCHEMA}, date date").parquet(str(folder)))
         rows = [row.asDict() for row in found.collect()]
     rows = rows if run is None else _with_ends(rows, run)
@@ -160,7 +162,7 @@ def _with_ends(rows: list[dict[str, Any]], run: JobReport) -> list[dict[str, Any
     for topic, ends in run.offsets.items():
         for queue, end in ends.items():
             row = known.get((topic, int(queue)))
-            # Where the first run began is not told, and who began with the latest has nothing yet.
+            # Spark does not report where a first run began, and a run from latest has nothing yet.
             begin = run.starts.get(topic, {}).get(queue, end)
             if row is not None:
                 row["missing"] += max(0, end - 1 - row["last"])

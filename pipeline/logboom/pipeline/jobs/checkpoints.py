@@ -16,10 +16,10 @@ from msgspec import Struct
 from logboom.wire.errors import InvalidRequest
 
 NAME: Final = "logboom.json"
-"""The file, in the checkpoint's folder."""
+"""The name of the file in the checkpoint's folder."""
 
 SINK_LOG: Final = "_spark_metadata"
-"""In a folder of Spark's file sink: a file for each micro-batch, which lists what it wrote."""
+"""The folder in which Spark's file sink lists the files of each micro-batch."""
 _NUMBERED: Final = re.compile(r"(\d+)(\.compact)?")
 
 T = TypeVar("T", bound=Struct)
@@ -29,14 +29,14 @@ class StreamState(Struct, frozen=True):
     """The state of a stream whose micro-batches we publish ourselves."""
 
     app_id: str
-    """Whose transactions they are; their numbers are those of the micro-batches."""
+    """The owner of the transactions, whose numbers are those of the micro-batches."""
 
 
 def read(folder: Path, kind: type[T]) -> T | None:
     """Return the state, or None before the first run.
 
     Raises:
-        InvalidRequest: another job's, or damaged.
+        InvalidRequest: it belongs to another job, or is damaged.
     """
     path = folder / NAME
     try:
@@ -86,10 +86,10 @@ def check_topics(checkpoint: Path, source: Mapping[str, str]) -> None:
     The source could only report that the others are gone.
 
     Args:
-        source: options of the source; looked at are topics that it names.
+        source: options of the source; only its named topics are checked.
 
     Raises:
-        InvalidRequest: the checkpoint is of other topics too.
+        InvalidRequest: the checkpoint has further topics.
     """
     asked = {name.strip() for name in source.get("subscribe", "").split(",")} - {""}
     known = _topics(checkpoint / "offsets")
@@ -108,7 +108,7 @@ def check_sink(folder: Path, checkpoint: Path) -> None:
     of them.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: it does not know everything.
     """
     written, known = _last(folder / SINK_LOG), _last(checkpoint / "offsets")
     if written > known:
@@ -135,5 +135,5 @@ def _topics(log: Path) -> set[str]:
     try:
         offsets = json.loads((log / str(number)).read_text("utf-8").splitlines()[-1])
     except (OSError, ValueError, IndexError):
-        return set()  # Spark tells what is wrong with its own file
+        return set()  # Spark reports errors in its own file
     return set(offsets) if isinstance(offsets, dict) else set()

@@ -1,8 +1,8 @@
 """compact: the latest message of each key, without tombstones, as Parquet and as a topic.
 
-A run reads what came since the last one, so that keys outlive the retention of their topic. To a
-topic it publishes the whole snapshot in one transaction; each message says in the header
-`boom-snapshot` to which it belongs.
+A run reads what has arrived since the last one, so that keys outlive the retention of their topic.
+To a topic it publishes the whole snapshot in one transaction. The header `boom-snapshot` of each
+message has the number of its snapshot.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SNAPSHOT: Final = "boom-snapshot"
 """The header with the number of the snapshot, as text."""
 KEPT: Final = 2
-"""Snapshots that are kept: somebody may be reading the one before."""
+"""Snapshots to keep, because a reader may still use the previous one."""
 SNAPSHOT_FOLDER: Final = re.compile(r"snapshot-\d{6,}")
 
 
@@ -44,18 +44,18 @@ class CompactJobState(Struct, frozen=True):
     app_id: str
     topic: str
     number: int = 0
-    """Of the last snapshot that is whole."""
+    """The number of the last complete snapshot."""
     ends: dict[int, int] = {}
-    """Where it ends, by queue."""
+    """Its end offsets by queue."""
     planned: dict[int, int] = {}
-    """Where the next one ends, once that is settled: a run after a crash makes the same again."""
+    """The planned end offsets of the next one: a run after a crash makes the same snapshot."""
 
 
 def latest(messages: DataFrame) -> DataFrame:
     """Return the last message of each key, without tombstones and messages without a key.
 
-    In a queue the last is that with the highest offset. A key that is in several, since queues were
-    added, is where its message time is the latest.
+    Within a queue the last message is the one with the highest offset. If a key is in several
+    queues, because queues were added, the latest message time decides.
     """
     columns = [*rows.COLUMNS, "partition", "offset"]
     whole = sf.struct(*columns).alias("whole")
@@ -81,7 +81,7 @@ def read_snapshot(spark: SparkSession, folder: Path) -> DataFrame:
     """Return the last complete snapshot in a folder.
 
     Raises:
-        InvalidRequest: there is none yet.
+        InvalidRequest: there is no snapshot yet.
     """
     known = checkpoints.read(folder, CompactJobState)
     if known is None or not known.number:
@@ -108,7 +108,7 @@ def compact(
         target: where to publish it.
 
     Raises:
-        InvalidRequest: the folder is of another topic.
+        InvalidRequest: the folder belongs to another topic.
     """
     began = time.monotonic()
     state = _planned(servers, topic, folder)
@@ -116,7 +116,7 @@ def compact(
     source = {"servers": servers, "subscribe": topic}
     source["endingOffsets"] = _option(topic, state.planned)
     if state.number:
-        # Queues that were added begin at their first message.
+        # Added queues begin at their first message.
         begins = {queue: state.ends.get(queue, EARLIEST) for queue in state.planned}
         source["startingOffsets"] = _option(topic, begins)
     news = spark.read.format("logboom").schema(rows.SCHEMA).options(**source).load()
@@ -132,10 +132,10 @@ def compact(
         write(as_snapshot(made, number), target, state.app_id, number)
     done = structs.replace(state, number=number, ends=state.planned, planned={})
     checkpoints.write(folder, done)
-    # A run that crashed here may have left one more.
+    # A run that crashed here may have left another one.
     kept = {_folder(folder, number - back) for back in range(KEPT)}
     for old in set(folder.glob("snapshot-*")) - kept:
-        # Others may keep their own there.
+        # The folder may contain other files.
         if SNAPSHOT_FOLDER.fullmatch(old.name) and old.is_dir():
             shutil.rmtree(old)
     if on_rows is not None:

@@ -1,7 +1,7 @@
 """dlq and redrive: causes of a group's dead letters, and sending them back to their topics.
 
-A dead letter says in its headers where it comes from, how often it was tried, and why it failed.
-What was redriven is remembered in a checkpoint, each run of it as a transaction with a number.
+The headers of a dead letter contain its origin, the number of attempts, and the cause of failure.
+A checkpoint records what was redriven. Each run is a transaction with a number.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS: Final = ("cause", "topic", "time")
-"""What dead letters can be counted by."""
+"""The kinds by which dead letters can be counted."""
 NUMBERS: Final = r"\b(0x)?[0-9a-fA-F]*\d[0-9a-fA-F]*\b"
-"""What differs between causes that are one: numbers, and ids in hexadecimal."""
+"""Parts that may differ between equal causes: numbers, and hexadecimal ids."""
 _ORIGIN: Final = r"^(.*)/(\d+)/(\d+)$"
 
 
@@ -44,9 +44,9 @@ class RedriveState(Struct, frozen=True):
     done: int = 0
     """Runs that are published."""
     planned: bool = False
-    """Whether the next one is settled: what it takes stands in its folder."""
+    """True if the next run is planned: its letters are in its folder."""
     to: str = ""
-    """Where the next one goes; "": to where its letters came from."""
+    """The topic of the next run; "": the topics that its letters came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ def triaged(
     sample as `queue/offset` in the dead-letter topic.
 
     Args:
-        by: of `KINDS`. Numbers and ids in causes become #, so that those that differ by these alone
-            are one.
-        width: of times, as a Spark interval.
+        by: some of `KINDS`. Numbers and ids in causes become #, so that causes that differ only by
+            these are counted as one.
+        width: the length of time intervals, as a Spark interval.
 
     Raises:
         InvalidRequest: there is no such kind.
@@ -179,7 +179,7 @@ def open_letters(
     state = _state(checkpoint, group)
     if not state.done:
         return letters
-    # One that is only planned may have begun to be written.
+    # A run that is only planned may be partly written.
     done = spark.read.parquet(*(str(_run(checkpoint, n)) for n in range(1, state.done + 1)))
     return letters.join(sf.broadcast(done), ["partition", "offset"], "left_anti")
 
@@ -196,13 +196,13 @@ def redrive(
     """Send the chosen dead letters that were not redriven yet back, in one transaction.
 
     Args:
-        target: with a topic: there, instead of to where they came from.
-        checkpoint: where it is remembered which these were. A run that crashed is finished first,
-            with those that it had chosen.
+        target: if it has a topic, they are sent there instead of to the topics that they came from.
+        checkpoint: the folder that records which these were. A run that crashed is finished first,
+            with the letters that it had chosen.
 
     Raises:
-        InvalidRequest: the checkpoint is of another group; or letters come from topics that do not
-            exist (any more), and then nothing is planned.
+        InvalidRequest: the checkpoint belongs to another group; or letters come from topics that no
+            longer exist, and then nothing is planned.
     """
     began, run = time.monotonic(), JobReport("redrive")
     state = _state(checkpoint, group)
@@ -228,7 +228,7 @@ def sendable(letters: DataFrame, target: Target) -> DataFrame:
     Without a topic for all of them, these are the letters that have an origin.
 
     Raises:
-        InvalidRequest: they come from topics that do not exist (any more).
+        InvalidRequest: they come from topics that no longer exist.
     """
     if target.topic:
         return letters
@@ -273,7 +273,7 @@ def _publish(spark: SparkSession, target: Target, group: str, checkpoint: Path) 
     if count:
         letters = read_letters(spark, target.servers, group)
         taken = letters.join(sf.broadcast(planned), ["partition", "offset"], "left_semi")
-        # It goes where it was planned to, whatever is asked for now.
+        # It is sent to its planned topic, whatever is requested now.
         to = Target(target.servers, state.to, target.options)
         write(redriven(opened(taken), state.to), to, state.app_id, number)
     checkpoints.write(checkpoint, structs.replace(state, done=number, planned=False, to=""))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SERVERS: Final = "logboom.servers"
 TOPIC: Final = "logboom.topic"
 SCHEMA: Final = "logboom.schema"
-"""Settings of a project: nodes, the topic, and the fields of its JSON values."""
+"""Settings of a project: the nodes, the topic, and the fields of its JSON values."""
 
 
 def stream(spark: SparkSession, schema: str) -> DataFrame:

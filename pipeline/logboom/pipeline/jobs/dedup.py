@@ -1,8 +1,8 @@
 """dedup: a topic without its duplicates, to another topic.
 
-A double is a message with the same key, tag, value or JSON fields as one before, by message time at
-most so much later. What comes later than that behind the newest is *late*: Spark has forgotten what
-was there then, so it is left out, and counted.
+A duplicate is a message with the same key, tag, value or JSON fields as an earlier one, whose
+message time is at most a certain time later. A message that is behind the newest by more than that
+is *late*: Spark has forgotten what was there then, so the message is left out and counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OF_MESSAGE: Final = ("key", "value", "tag")
-"""What a message can be known by; any other name is a field of its JSON value."""
+"""Names for parts of a message. Any other name is a field of its JSON value."""
 PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -38,7 +38,7 @@ def deduplicated(
     Args:
         messages: with the columns of `messages.SCHEMA`.
         by: key, value, tag, or fields of the JSON values such as `order.id`.
-        within: how much later a double may come, as a Spark interval.
+        within: how much later a duplicate may be, as a Spark interval.
 
     Raises:
         InvalidRequest: `by` is empty.
@@ -50,7 +50,7 @@ def deduplicated(
     parts = [_part(name) for name in by]
     known = sf.concat_ws("/", *(sf.coalesce(part, sf.lit("-")) for part in parts))
     alone = sf.concat_ws("/", *PLACE)
-    # Two columns, so that no key is ever taken for a place.
+    # Two columns, so that a key is never mistaken for a position.
     identity = sf.when(sf.coalesce(*parts).isNull(), alone)
     named = messages.withColumns({"_id": known, "_alone": sf.coalesce(identity, sf.lit(""))})
     kept = named.withWatermark("timestamp", within).dropDuplicatesWithinWatermark(["_id", "_alone"])
@@ -84,14 +84,14 @@ def dedup(
     """Write the messages that are there now, or with `every` those that come, without doubles.
 
     Args:
-        source: options of the source; where to begin counts for a new checkpoint only.
-        checkpoint: where Spark keeps its progress, and the messages that it has seen.
-        by: what doubles have in common: key, value, tag, or fields of the JSON values such as
+        source: options of the source; where to begin applies only to a new checkpoint.
+        checkpoint: where Spark keeps its progress and the messages that it has seen.
+        by: what duplicates have in common: key, value, tag, or fields of the JSON values such as
             order.id. Messages that have none of it are all kept.
-        within: how much later a double may come.
+        within: how much later a duplicate may be.
 
     Raises:
-        InvalidRequest: `by` is empty; the checkpoint is of other topics.
+        InvalidRequest: `by` is empty, or the checkpoint belongs to other topics.
     """
     checkpoints.check_topics(checkpoint, source)
     reader = spark.readStream.format("logboom").schema(rows.SCHEMA)

@@ -1,7 +1,7 @@
 """enrich: messages of a topic with more fields, to another topic, by SQL or by a lookup table.
 
 Each micro-batch is one transaction, so each message is enriched and written once. The order of a
-queue is kept as long as the SQL does not shuffle, which joins with small tables do not.
+queue is kept if the SQL does not shuffle. Joins with small tables do not.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 VIEW: Final = "messages"
 """The name of the topic in SQL."""
 AT_ONCE_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of a micro-batch, as they are stored, unless options say otherwise: one decision does not
-name batches without end."""
+"""The default bytes of a micro-batch, as they are stored: a decision can name only a
+limited number of batches."""
 READERS: Final[Mapping[str, Mapping[str, str]]] = {
-    # All as text, as it stands there: of 01234 Spark would make a number, which no message has.
+    # All as text: Spark would read 01234 as a number, which matches no message.
     "csv": {"header": "true"},
     "json": {},
     "parquet": {},
     "orc": {},
 }
-"""What a table may be, by the ending of its file, and how it is read."""
+"""Readers of tables by the extension of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Lookup:
 
     table: DataFrame
     field: str
-    """Of the JSON value."""
+    """The field of the JSON value."""
     column: str = ""
-    """Of the table; "": named as the field."""
+    """The column of the table; "": the same name."""
     only_found: bool = False
-    """Leave out messages that the table does not know, and those that cannot be read. Tombstones
-    stay: a key that is deleted is so everywhere."""
+    """Leave out messages that the table does not know and those that cannot be read. Tombstones
+    are kept, so that a deleted key is deleted everywhere."""
 
 
 def by_sql(
@@ -59,13 +59,13 @@ def by_sql(
 
     Args:
         messages: with the columns of `messages.SCHEMA`; in the query they are called `messages`.
-        schema: of the JSON values, such as "carrier string, delay double": its fields are columns
-            of `messages` too, null where it does not fit; a stream counts the values of which one
-            does not. "": there is no JSON.
+        schema: the fields of the JSON values, such as "carrier string, delay double". They are
+            columns of `messages` too, and null where a value does not fit. A stream counts the
+            values that do not fit. "": there is no JSON.
         tables: further tables of the query, by name.
 
     Raises:
-        InvalidRequest: a field is named as a column of messages, or a table as the topic.
+        InvalidRequest: a field has the name of a column of messages, or a table that of the topic.
     """
     frame = _with_columns(messages, schema) if schema else messages
     if VIEW in (tables or {}):
@@ -78,7 +78,7 @@ def by_sql(
     for name, view in views.items():
         view.createOrReplaceTempView(name)
     try:
-        # The plan is made here, and keeps nothing of the names.
+        # The plan is made here, and does not depend on the names afterwards.
         return rows.as_messages(spark.sql(query))
     finally:
         for name in views:
@@ -103,15 +103,17 @@ def _with_columns(messages: DataFrame, schema: str) -> DataFrame:
 def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
     """Return messages whose JSON values also have the columns of the table's row.
 
-    Tombstones go on as they are. So do values that the schema does not fit (no JSON, or a field of
-    another type), unless only those are wanted that the table knows. A stream counts them.
+    Tombstones are passed on unchanged. So are values that do not fit the schema (no JSON, or a
+    field of another type), unless only messages that the table knows are requested. A stream counts
+    them.
 
     Args:
         messages: with the columns of `messages.SCHEMA`.
         schema: the fields of the JSON values; others are dropped.
 
     Raises:
-        InvalidRequest: the schema has no such field, the table no such column, or both have another.
+        InvalidRequest: the schema has no such field, the table has no such column, or both share
+            another name.
     """
     told = rows.observed(rows.with_fields(messages, schema))
     fields = rows.field_names(schema)
@@ -133,7 +135,7 @@ def by_lookup(messages: DataFrame, schema: str, wanted: Lookup) -> DataFrame:
     joined = told.join(sf.broadcast(table), same, "left")
     tombstone = sf.col("value").isNull()
     if wanted.only_found:
-        # A field of what cannot be read whole may be there, and even be known.
+        # A value that cannot be read completely may have the field, and even be known.
         joined = joined.where(tombstone | (~rows.is_unread() & sf.col("_found").isNotNull()))
     whole = rows.json_of(
         [sf.col(f"it.`{name}`") for name in fields] + [sf.col(f"more.`{name}`") for name in more]
@@ -146,7 +148,7 @@ def read_table(spark: SparkSession, path: Path) -> DataFrame:
     """Return a table from a file or folder: CSV with a header, JSON lines, Parquet, ORC.
 
     Raises:
-        InvalidRequest: it is none of these, or is not there.
+        InvalidRequest: it has another format, or does not exist.
     """
     kind = path.suffix.lower().removeprefix(".") or "parquet"
     kind = {"jsonl": "json", "ndjson": "json"}.get(kind, kind)
@@ -195,10 +197,10 @@ def enrich(
     This is everything there is now, or with `every` what arrives from now on.
 
     Args:
-        source: options of the stream, to see whether the checkpoint is of it.
+        source: options of the stream, to check that the checkpoint belongs to it.
 
     Raises:
-        InvalidRequest: the checkpoint is of other topics.
+        InvalidRequest: the checkpoint belongs to other topics.
     """
     checkpoints.check_topics(checkpoint, source or {})
     writer = stream_writer(enriched, target, checkpoint)

@@ -1,7 +1,7 @@
 """audit: the histories of producers and readers, compared with the content of a topic.
 
-Histories are files of JSON arrays, one a line, as the chaos runs write them; each tells of messages
-in a row:
+Histories are files of JSON arrays, one per line, as the chaos runs write them. Each describes
+consecutive messages:
 
     ["s", producer, queue, count]                                     sent in all
     ["a", producer, queue, first, offset, count, sent at, at]         acknowledged, and where
@@ -10,8 +10,8 @@ in a row:
     ["w", who, property, detail, at]                                  seen to be wrong
 
 Lines of other kinds are for other checks. A value begins with `producer/queue/number/`; what one
-producer sends to one queue is numbered from 0. All of it is joins and counts, so that it may be of
-any size.
+producer sends to one queue is numbered from 0. The audit consists of joins and counts, so it works
+at any size.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ OUTCOMES: Final = "one outcome per send"
 PROPERTIES: Final = (
     LOST, DOUBLED, REORDERED, PHANTOM, UNSTABLE, GAPS, UNREAD, ONCE, OUTCOMES
 )  # fmt: skip
-"""In the words of the chaos runs' own checker."""
+"""The properties as the chaos runs' own checker names them."""
 SCHEMA: Final = "topic string, partition int, offset bigint, value binary"
-"""What is read of the topic."""
+"""The columns that are read from the topic."""
 BOUNDS: Final = "queue bigint, low bigint, high bigint"
 MESSAGE: Final = ("producer", "sent_to", "number")
-"""What a message is known by."""
+"""The columns that identify a message."""
 _VALUE: Final = r"^([^/]+)/(\d+)/(\d+)/"
 _SHAPES: Final = {
     "s": ("producer", "queue", "count"),
@@ -128,8 +128,8 @@ def broken(history: Histories, held: DataFrame, bounds: DataFrame) -> DataFrame:
     Messages below the first offset of their queue are not missed, because retention removed them.
 
     Args:
-        held: as `stored` gives.
-        bounds: as `bounds_of` gives.
+        held: the result of `stored`.
+        bounds: the result of `bounds_of`.
     """
     found = [
         _not_there(history, held, bounds),
@@ -181,7 +181,7 @@ def _misplaced(history: Histories, held: DataFrame) -> list[DataFrame]:
     doubled = copies.agg(sf.count("*").alias("copies")).where("copies > 1")
     by_offset = Window.partitionBy("queue", "producer", "sent_to").orderBy("offset")
     before = sf.max("number").over(by_offset.rowsBetween(Window.unboundedPreceding, -1))
-    # One that was stored before too is a double, and told as such.
+    # A message that was also stored before is reported as a duplicate.
     firsts = held.groupBy("queue", *MESSAGE).agg(sf.min("offset").alias("offset"))
     late = firsts.withColumn("before", before).where("number < before")
     sent = history.sent.select("producer", sf.col("queue").alias("sent_to"), "count")
@@ -261,8 +261,8 @@ def audit(
     """Compare what clients recorded with what is stored: `figures`, and the result of `summed`.
 
     Args:
-        files: of histories; folders count with all their `*.jsonl`.
-        messages: the topic, as Spark reads it, or its archive.
+        files: histories; a folder stands for all its `*.jsonl` files.
+        messages: the topic as Spark reads it, or its archive.
 
     Raises:
         InvalidRequest: there are no histories.
@@ -275,7 +275,8 @@ def audit(
     held = stored(messages).persist()
     try:
         counted = figures(history, held)
-        # A row a queue: as a frame of its own it is not reckoned anew wherever it is needed.
+        # One row per queue, as a separate frame, so that it is not computed again wherever it is
+        # used.
         bounds = spark.createDataFrame(bounds_of(held).collect(), BOUNDS)
         return counted, summed(broken(history, held, bounds))
     finally:

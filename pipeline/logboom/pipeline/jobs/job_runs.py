@@ -14,13 +14,13 @@ from typing import Any, Final, TypeAlias
 from logboom.pipeline.jobs.message_frames import UNREAD
 
 LOOK_S: Final = 0.2
-"""How often a running query is looked at for its progress."""
+"""Seconds between looks at the progress of a running query."""
 FINISH_S: Final = 10.0
-"""How long after Ctrl-C the micro-batch that is being written may go on; then Spark cancels it."""
+"""Seconds that the current micro-batch may take after Ctrl-C, before Spark cancels it."""
 
 
 OnRows: TypeAlias = Callable[[int], object]
-"""Called with the rows done so far."""
+"""Called with the number of rows done so far."""
 
 
 @dataclass(slots=True)
@@ -35,15 +35,15 @@ class JobReport:
     seconds: float = 0.0
     rows_per_s: float = 0.0
     offsets: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Where it is now, by topic and queue; empty if there was nothing to do."""
+    """The end offsets by topic and queue; empty if there was nothing to do."""
     starts: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Where it went on; empty of the first run with a checkpoint, of which Spark does not say it."""
+    """The start offsets; empty for a first run, where Spark does not report them."""
     late: int = 0
-    """Rows that were left out, since they came later than the watermark."""
+    """Rows that were left out because they came later than the watermark."""
     unread: int = 0
-    """Values that the schema does not fit: no JSON, or a field of another type."""
+    """Values that do not fit the schema: no JSON, or a field of another type."""
     stopped: bool = False
-    """Ended by Ctrl-C instead of by itself."""
+    """True if Ctrl-C ended the run."""
 
 
 def finished(run: JobReport, began: float) -> JobReport:
@@ -57,8 +57,8 @@ def finished(run: JobReport, began: float) -> JobReport:
 def interrupts() -> Iterator[threading.Event]:
     """Yield an event that Ctrl-C sets during the block, if this is the main thread.
 
-    As an exception it would come in the midst of a call to the JVM, and PySpark, which raises it so,
-    would cancel the micro-batch that is being written.
+    As an exception it would interrupt a call to the JVM, and PySpark, which raises it in this way,
+    would cancel the current micro-batch.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -81,7 +81,7 @@ class QueryProgress:
     def look(self, query: Any) -> int:
         """Add new progress, and return how many rows are done in total."""
         for each in query.recentProgress:
-            # Idle looks have the number of the batch that is to come.
+            # Idle looks have the number of the next batch.
             if each.numInputRows and each.batchId > self._last_batch:
                 if not self.run.batches:
                     self.run.starts = _offsets(each.sources[0].startOffset)
@@ -131,8 +131,8 @@ def run_stream(
 def _finish(query: Any) -> None:
     """Wait until the current micro-batch has ended, for at most FINISH_S.
 
-    Where Spark cancels it, its rows may stand in the sink already, and yet be none of this run's:
-    the run told nothing of them, and the next one does the micro-batch again.
+    If Spark cancels it, its rows may already be in the sink without belonging to this run:
+    this run does not report them, and the next one repeats the micro-batch.
 
     Raises:
         StreamingQueryException: the query failed.

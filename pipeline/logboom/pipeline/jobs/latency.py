@@ -2,7 +2,7 @@
 
 The lags themselves come from `logboom.pipeline.lags`.
 
-The latency is that of a stream that does nothing else: from the message time to the moment when
+The latency is that of a stream without any other work: from the message time to the moment when
 Spark has read the message. The clocks are the producer's and this machine's.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHARES: Final = (0.5, 0.95, 0.99)
-"""Which percentiles are told."""
+"""The percentiles that are reported."""
 SCHEMA: Final = "timestamp timestamp"
 
 
@@ -86,7 +86,7 @@ def watch_latency(
                 measure(frame)
 
     def measure(frame: DataFrame) -> None:
-        # Read first, then look at the clock: what counts is when a reader has a message.
+        # The clock is read after the messages, because the time of receipt counts.
         frame.persist()
         count = frame.count()
         if count:
@@ -109,8 +109,8 @@ def watch_latency(
                 if batches and len(found) >= batches:
                     break
     finally:
-        # A query that is stopped while it measures dies with a stack overflow: Spark searches our
-        # traceback for its own with a regular expression.
+        # A query that is stopped while it measures fails with a stack overflow, because Spark
+        # searches our traceback for its own with a regular expression.
         with busy:
             ended.set()
         query.stop()

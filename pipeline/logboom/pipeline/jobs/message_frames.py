@@ -10,19 +10,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 COLUMNS: Final = ("key", "value", "tag", "headers", "timestamp")
-"""What a message is made of; where it was read is no part of it."""
+"""The columns of a message, without those that say where it was read."""
 SCHEMA: Final = (
     "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
     "tag string, headers array<struct<key:string,value:binary>>"
 )
-"""All that a job reads of a topic that it writes to another."""
+"""Everything that a job reads from a topic to write it to another."""
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 UNREAD: Final = "logboom.unread"
-"""Under this name a stream observes how many values its schema does not fit."""
+"""The name under which a stream counts values that do not fit its schema."""
 _TOKEN: Final = re.compile(r"`[^`]*`|'[^']*'|.", re.DOTALL)
 _NAME: Final = re.compile(r"\s*(?:`([^`]*)`|([^\s:`]+))")
 BROKEN: Final = "_broken"
-"""Holds the text of a value that the schema does not fit."""
+"""The column with the text of a value that does not fit the schema."""
 
 
 def as_messages(rows: DataFrame) -> DataFrame:
@@ -54,7 +54,7 @@ def json_of(fields: Sequence[Column]) -> Column:
 
 def joined_key(names: Sequence[str]) -> Column:
     """Return a key of some columns, separated by /. A null becomes an empty text."""
-    # `concat_ws` passes over nulls: those of (x, null) and (null, x) would have one key.
+    # `concat_ws` skips nulls, so that (x, null) and (null, x) would have the same key.
     parts = (sf.coalesce(sf.col(f"`{name}`").cast("string"), sf.lit("")) for name in names)
     return sf.concat_ws("/", *parts).cast("binary")
 

@@ -1,7 +1,8 @@
 """Writes to a topic: a stream, or one numbered batch, with each message once.
 
-A micro-batch is one transaction, named by the query and its number; a batch by a name that its job
-remembers in its checkpoint, and a number. So one that is run again after a crash is known.
+A micro-batch is one transaction, named by the query and its number. A batch is named by an id that
+its job records in its checkpoint, and a number. So a batch that is repeated after a crash is
+recognized.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Target:
 
     servers: str
     topic: str = ""
-    """"": each message goes to what its column `topic` says."""
+    """The topic; "": the column `topic` of each message names it."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of the sink, such as compression."""
 
@@ -51,7 +52,8 @@ def batch_writer(
     """Return a writer of a stream that lost its order in a shuffle.
 
     Args:
-        made: messages in their order, of the rows of a micro-batch; a stream cannot be sorted.
+        made: returns the messages of a micro-batch's rows in order, because a stream cannot be
+            sorted.
     """
     app_id = stream_app_id(checkpoint, job)
 

@@ -1,7 +1,7 @@
 """replay: messages of an archive back to a topic, in the order of their queues, each once.
 
-The archive is published in pieces, each one transaction with a number of its own, so that a replay
-can be as large as it likes, can be slowed down, and goes on where it was after a crash.
+The archive is published in pieces, each a transaction with its own number, so that a replay
+can have any size, can be slowed down, and continues where it was after a crash.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PIECE_ROWS: Final = 200_000
-"""Messages of a transaction, at most about: whoever reads the queue waits for all of it."""
+"""The approximate limit of messages in a transaction, because readers of the queue wait for all."""
 PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of its messages, about."""
+"""The approximate limit of bytes in a transaction."""
 PIECES: Final = "pieces.parquet"
-"""The offsets of all pieces, in the checkpoint's folder."""
+"""The file with the offsets of all pieces, in the checkpoint's folder."""
 SCHEMA: Final = f"{rows.SCHEMA}, date date"
 
 
@@ -52,13 +52,13 @@ class ReplayFilter:
     until_ms: int | None = None
     """The first time that is left out."""
     first: int | None = None
-    """Offset, in each queue."""
+    """The first offset, in each queue."""
     end: int | None = None
     """The first offset that is left out."""
     keys: tuple[str, ...] = ()
     """Only these keys."""
     key_first: str = ""
-    """Keys from this one on, by their bytes."""
+    """The first key, in byte order."""
     key_end: str = ""
     """The first key that is left out; "": none."""
 
@@ -77,11 +77,11 @@ class ReplayState(Struct, frozen=True):
 
     app_id: str
     asked: str
-    """Archive, selection and topic: a checkpoint is for one replay."""
+    """The archive, the filter and the topic, because a checkpoint is for one replay."""
     pieces: int
-    """How many there are; their offsets stand in a file beside it."""
+    """Their number. Their offsets are in a separate file."""
     done: int = 0
-    """Pieces that are published."""
+    """The number of published pieces."""
 
 
 def selected(archive: DataFrame, wanted: ReplayFilter) -> DataFrame:
@@ -101,7 +101,7 @@ def _conditions(wanted: ReplayFilter) -> list[Column]:
         found.append(sf.col("partition").isin(list(wanted.queues)))
     if wanted.since_ms is not None:
         since = sf.timestamp_millis(sf.lit(wanted.since_ms))
-        # The day is a folder: those before are not even opened.
+        # The day is a folder, so earlier days are not even opened.
         found += [sf.col("date") >= utc_day(since), sf.col("timestamp") >= since]
     if wanted.until_ms is not None:
         until = sf.timestamp_millis(sf.lit(wanted.until_ms))
@@ -123,7 +123,7 @@ def outgoing(chosen: DataFrame, *, keep_queues: bool = False) -> DataFrame:
     """Return messages of an archive in sending order: those of a queue in offset order.
 
     Args:
-        keep_queues: to the queues that they had, also those without a key.
+        keep_queues: send them to the queues that they had, also those without a key.
     """
     kept = [*rows.COLUMNS, "partition"] if keep_queues else [*rows.COLUMNS]
     return rows.in_order(chosen).select(*kept)
@@ -146,7 +146,7 @@ def cut(chosen: DataFrame, most: int) -> Any:
     every queue by the number of messages and not by offsets, because the chosen messages of an
     archive may lie close together.
     """
-    # A message costs its bytes, or as many as each of a piece full of messages may have.
+    # A message costs its bytes, but at least its share of a full piece.
     size = sf.greatest(sf.lit(PIECE_BYTES // most), _bytes())
     sized = chosen.select("topic", "partition", "offset", size.alias("size"))
     queue = Window.partitionBy("topic", "partition")
@@ -164,7 +164,7 @@ def cut(chosen: DataFrame, most: int) -> Any:
         sf.min("offset").alias("first"), (sf.max("offset") + 1).alias("end")
     )
     found = spans.orderBy("piece", "topic", "partition").toArrow()
-    # A message larger than a piece leaves numbers out.
+    # A message larger than a piece skips numbers.
     order = pc.subtract(pc.rank(found["piece"], tiebreaker="dense"), 1)
     return found.set_column(0, "piece", order)
 
@@ -190,7 +190,7 @@ def read_archive(spark: SparkSession, folder: Path) -> DataFrame:
     """Return an archive that the job `archive` wrote.
 
     Raises:
-        InvalidRequest: there is none.
+        InvalidRequest: there is no archive.
     """
     if not any(folder.glob("topic=*")):
         raise InvalidRequest(
@@ -219,7 +219,7 @@ def replay(
         keep_queues: send to the queues that the messages had, instead of those of their keys.
 
     Raises:
-        InvalidRequest: the checkpoint is of another replay, or there is no archive.
+        InvalidRequest: the checkpoint belongs to another replay, or there is no archive.
     """
     run, begun = JobReport("replay"), time.monotonic()
     chosen = selected(read_archive(spark, folder), wanted)
@@ -274,6 +274,6 @@ def _planned(
         with (checkpoint / PIECES).open("wb") as file:
             pq.write_table(pieces, file)
             file.flush()
-            os.fsync(file.fileno())  # before the plan, which counts once it is there
+            os.fsync(file.fileno())  # before the plan, which counts once it exists
         checkpoints.write(checkpoint, plan)
     return plan, pieces

@@ -1,7 +1,7 @@
 """window: counts and measures of JSON messages by time windows and fields.
 
-Windows are those of a time in the message, or of the message time. A window is written once, when
-the watermark has passed its end: what comes later than that is left out.
+Windows refer to a time in the message, or to the message time. A window is written once, when
+the watermark has passed its end. Later messages are left out.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ KINDS: Final[Mapping[str, Callable[[str], Column]]] = {
     "min": sf.min,
     "max": sf.max,
 }
-"""What is told of a measure, by the word that ends the name of its column."""
+"""The aggregates of a measure, by the suffix of their columns."""
 SCHEMA: Final = "value binary, timestamp timestamp"
-"""What is read of a topic."""
+"""The columns that are read from a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class WindowAggregation:
     width: str = "1 minute"
     """The length of a window."""
     slide: str = ""
-    """From the start of a window to the start of the next; by default its width, without overlap."""
+    """From the start of a window to the start of the next; by default its width (no overlap)."""
     by: Sequence[str] = ()
     """Fields to group by."""
     measures: Sequence[str] = ()
@@ -76,7 +76,7 @@ def windowed(messages: DataFrame, wanted: WindowAggregation) -> DataFrame:
     """Return a row per window and group: begin, end, the fields of `by`, count, and the measures.
 
     Raises:
-        InvalidRequest: a field that the schema does not have.
+        InvalidRequest: the schema lacks a field.
     """
     fields = [*field_names(wanted.schema), "event_time"]
     for name in (*wanted.by, *wanted.measures):
@@ -116,12 +116,12 @@ def window(
     """Write windows to Parquet: those that have ended now, or with `every` as they end.
 
     Args:
-        source: options of the source; where to begin counts for a new checkpoint only.
-        checkpoint: where Spark keeps how far it is and the open windows; None: in the folder.
+        source: options of the source; where to begin applies only to a new checkpoint.
+        checkpoint: where Spark keeps its progress and the open windows; None: in the folder.
 
     Raises:
-        InvalidRequest: a field that the schema does not have; the checkpoint is of other topics, or
-            another one's than the folder.
+        InvalidRequest: the schema lacks a field, or the checkpoint belongs to other topics or to
+            another folder.
     """
     place = checkpoint or folder / "_checkpoint"
     checkpoints.check_topics(place, source)
@@ -167,11 +167,11 @@ def window_to_topic(
     """Write windows to a topic, each once: those that have ended now, or with `every` as they end.
 
     Args:
-        source: options of the source; where to begin counts for a new checkpoint only.
-        checkpoint: where Spark keeps how far it is and the open windows.
+        source: options of the source; where to begin applies only to a new checkpoint.
+        checkpoint: where Spark keeps its progress and the open windows.
 
     Raises:
-        InvalidRequest: a field that the schema does not have; the checkpoint is of other topics.
+        InvalidRequest: the schema lacks a field, or the checkpoint belongs to other topics.
     """
     checkpoints.check_topics(checkpoint, source)
     windows = windowed(_messages(spark, source), wanted)
