@@ -99,7 +99,7 @@ def test_delayed_lines_come_at_their_time(servers: str) -> None:
     for option, value, told in (
         ("--delay", "41d", "40 days"),
         ("--delay", "ever", "40d is the longest"),
-        ("--delay", "-5s", "no duration"),
+        ("--delay", "-5s", "not a duration"),
         ("--deliver-at", "tomorrow", "2026-11-21T10:00:00Z"),
         ("--deliver-at", "2199-01-01T00:00:00Z", "at most 40"),
     ):
