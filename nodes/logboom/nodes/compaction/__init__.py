@@ -1,1 +1,1 @@
-"""The latest message of each key, for readers of compacted topics."""
+"""Compaction: the latest message of each key, for readers of compacted topics."""

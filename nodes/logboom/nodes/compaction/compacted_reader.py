@@ -1,5 +1,7 @@
-"""What a reader of a compacted topic gets below the horizon: whole batches, and which messages of
-them survive. From the copies below the log's start, and from the log behind it."""
+"""The reader of a compacted topic below the horizon: whole batches, and their surviving messages.
+
+They come from the copies below the log's start, and from the log after it.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ from logboom.wire.head import BatchHead
 
 
 class CompactedBatches(NamedTuple):
-    """Batches with survivors in them, and where to go on."""
+    """Batches with surviving messages, and where to continue."""
 
     batches: list[bytes]
     bits: list[bytes]
-    """Per batch its survivors, as in `Pulled`: the lowest bit of the first byte is the first
-    message; empty: all of it."""
+    """For each batch its survivors, as in `Pulled`: the lowest bit of the first byte is the first
+    message; empty means all of them."""
     next_offset: int
     messages: int
-    """Survivors in all of them."""
+    """Survivors in all batches."""
 
 
 def read_survivors(
@@ -41,19 +43,19 @@ def read_survivors(
     *,
     split: bool = False,
 ) -> CompactedBatches:
-    """Batches with survivors from `offset` to before `stop`, the horizon at most; at least one if
-    there is one.
+    """Read batches with survivors from `offset` to before `stop`, which is at most the horizon.
 
-    What a batch holds from the horizon on counts as surviving.
+    At least one batch is returned if there is one. Messages of a batch beyond the horizon count as
+    survivors.
 
     Args:
-        limit: how far the log may be read.
-        most: survivors after which it ends (0: any number).
-        split: give exactly `most`, and say to go on within a batch.
+        limit: position up to which the log may be read.
+        most: number of survivors after which reading ends (0: no limit).
+        split: return exactly `most` survivors, and continue within a batch.
 
     Raises:
-        Damaged: an entry of the log cannot be read.
-        DataDamaged: a row of the compaction or a copy cannot.
+        DamagedEntry: an entry of the log cannot be read.
+        DataDamaged: a row of the compaction, or a copy, cannot be read.
     """
     rows = CompactionRows(storage, replica.key)
     batches: list[bytes] = []
@@ -88,12 +90,12 @@ def read_survivors(
 def _batch_over(
     replica: Replica, rows: CompactionRows, offset: int, limit: Position
 ) -> tuple[bytes, BatchHead] | None:
-    """The batch that holds a survivor; None: the store does not show it yet."""
+    """Find the batch that contains a survivor; None if the store does not show it yet."""
     if offset < replica.start:
         found = rows.copy_over(offset)
         if found is not None:
             return copy_at(rows, found[0])
-        # Retention took it out of the log in this very turn: neither shows yet.
+        # Retention removed it from the log in this very turn, and neither is visible yet.
         return _leaving(rows, offset)
     begin = find_batch_start(replica, rows.storage, offset)
     for entry, after in entries(replica, rows.storage, begin, limit):
@@ -103,7 +105,7 @@ def _batch_over(
 
 
 def _leaving(rows: CompactionRows, offset: int) -> tuple[bytes, BatchHead]:
-    """A batch below the log's start that is still there."""
+    """Find a batch below the log's start that is still in the store."""
     first, last = log_key(*rows.ids, 0), log_key(*rows.ids, offset, LAST_SIDE)
     row = next(rows.storage.scan("log", first, last, reverse=True), None)
     if row is not None:
@@ -117,7 +119,7 @@ def _leaving(rows: CompactionRows, offset: int) -> tuple[bytes, BatchHead]:
 
 
 def _bits(rows: CompactionRows, head: BatchHead, first: int, edge: int) -> int:
-    """The survivors of a batch from `first` on, and all from the horizon on."""
+    """Return the survivors of a batch from `first` on, and everything beyond the horizon."""
     base = head.base_offset
     bits = rows.bits(first, min(head.next_offset, edge)) << (first - base)
     if head.next_offset > edge:
@@ -126,5 +128,5 @@ def _bits(rows: CompactionRows, head: BatchHead, first: int, edge: int) -> int:
 
 
 def _lowest(bits: int, most: int) -> int:
-    """The lowest so many set bits."""
+    """Return the lowest `count` set bits."""
     return sum(1 << place for place in islice(offsets_of(bits), most))

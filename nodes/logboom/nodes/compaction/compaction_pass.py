@@ -1,8 +1,9 @@
-"""Compaction's pass over a queue: each message below the HW supersedes the one before with its key.
+"""The pass of compaction over a queue: each message supersedes the previous one with its key.
 
-It follows on behind the HW, a bounded number of messages per call, with its checkpoint in the same
-write. What an incomplete release hides is not passed yet. Messages without a key survive, since
-nothing supersedes them; so do tombstones, which a reader has to see who has seen their key.
+The pass follows the HW, a bounded number of messages per call, and writes its checkpoint together
+with its changes. It stops before a release that is still incomplete. Messages without a key
+survive, because nothing supersedes them. Tombstones survive too, because readers that have seen
+their key have to see them.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from logboom.wire.errors import DamagedBatch
 from logboom.wire.head import KIND_AT, Attribute, BatchHead
 
 ENTRY_COST: Final = 4
-"""An entry counts as at least so many messages."""
+"""Minimum number of messages for which an entry counts."""
 
 
 def advance_pass(replica: Replica, storage: Storage, writes: WriteSet, units: int) -> int:
-    """Take in about `units` messages; how many it came to. 0: there is nothing to do.
+    """Process about `units` messages, and return the actual cost; 0 if there is nothing to do.
 
     Raises:
-        Damaged: an entry of the log cannot be read.
-        DataDamaged: a row of the compaction cannot.
+        DamagedEntry: an entry of the log cannot be read.
+        DataDamaged: a row of the compaction cannot be read.
     """
     compaction = replica.compaction
     changes = CompactionUpdate(storage, compaction.ids)
@@ -45,12 +46,12 @@ def advance_pass(replica: Replica, storage: Storage, writes: WriteSet, units: in
 
 
 def limit_of(replica: Replica) -> Position:
-    """How far the pass may go now."""
+    """Return the position up to which the pass may go now."""
     return min(replica.readable, replica.written)
 
 
 def _onward(replica: Replica, changes: CompactionUpdate, units: int) -> int:
-    """Through the log."""
+    """Continue the pass through the log."""
     compaction, limit = replica.compaction, limit_of(replica)
     if compaction.at is None:
         if compaction.reach >= limit.offset:
@@ -72,7 +73,7 @@ def _onward(replica: Replica, changes: CompactionUpdate, units: int) -> int:
 def _take(
     replica: Replica, changes: CompactionUpdate, entry: bytes, units: int
 ) -> tuple[int, bool]:
-    """Take in a batch from the reach on, as far as the units go: what it cost, whether it is done."""
+    """Process a batch as far as the units allow; return the cost, and whether it is done."""
     compaction, head = replica.compaction, peek(entry)
     first = compaction.reach - head.base_offset
     stop = min(head.count, first + max(1, units))
@@ -80,8 +81,8 @@ def _take(
         whole = _opened(replica, head, entry)
         keys = [] if whole is None else whole.slice(first, stop).keys()
     except DamagedBatch:
-        # Stored as its producer sent it, with a body that does not hold together: nobody can read
-        # it, and nothing of it survives.
+        # Stored as its producer sent it, with a malformed body: nobody can read it, and nothing
+        # survives.
         return 0, True
     if whole is None:
         stop = head.count
@@ -96,7 +97,7 @@ def _take(
 
 
 def _opened(replica: Replica, head: BatchHead, entry: bytes) -> Columns | None:
-    """The columns of a batch with keys, opened once for all steps that it takes."""
+    """Return the columns of a batch with keys, opened once for all its steps."""
     if not head.has(Attribute.KEYS):
         return None
     opened = replica.compaction.opened
@@ -108,7 +109,7 @@ def _opened(replica: Replica, head: BatchHead, entry: bytes) -> Columns | None:
 def _enter_all(
     changes: CompactionUpdate, start: int, keys: list[bytes | None], log_start: int
 ) -> None:
-    """Messages with these keys stand from offset `start` on."""
+    """Enter messages with these keys, from offset `start` on."""
     survivors = 0
     latest: dict[bytes, int] = {}
     for place, key in enumerate(keys):
@@ -123,7 +124,7 @@ def _enter_all(
 
 
 def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:
-    """Through the copies, when everything is derived anew."""
+    """Continue the pass through the copies, when everything is derived again."""
     compaction, start = replica.compaction, replica.start
     held = changes.copy_over(compaction.reach)
     if held is None:
@@ -150,7 +151,7 @@ def _again(replica: Replica, changes: CompactionUpdate, units: int) -> int:
 
 
 def _next_copy(changes: CompactionUpdate, offset: int, log_start: int) -> int | None:
-    """Where the first copy at or behind an offset begins."""
+    """Find where the first copy at or after an offset begins."""
     first = offset_key(changes.ids, b"n", offset)
     last = offset_key(changes.ids, b"n", log_start)
     return next((offset_of(key) for key, _ in changes.storage.scan("compact", first, last)), None)

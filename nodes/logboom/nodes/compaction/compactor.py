@@ -1,8 +1,8 @@
-"""Compaction at work: passes over queues of compacted topics, and copies before retention.
+"""The compactor: passes over queues of compacted topics, and copies before retention.
 
-The pass stays behind the HW on purpose: a few messages per turn, so many per second, off the path
-of any ack. What its rows say wrongly is made anew from the log and the copies; a copy that cannot
-be read is damage of the replica like any other (Q14).
+A pass deliberately lags behind the HW: it processes a few messages per turn, at a limited rate, and
+delays no acknowledgement. Damaged rows are derived again from the log and the copies. A copy that
+cannot be read is damage of the replica like any other (Q14).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from logboom.nodes.turn import BrokerTurn, Figures, Service
 from logboom.wire.errors import DataDamaged
 
 TURN_UNITS: Final = 256
-"""Messages that one turn takes in, about: some 20 µs each."""
+"""Approximate number of messages that one turn processes, at some 20 µs each."""
 PASS_INTERVAL_S: Final = 0.1
-"""Seconds between two passes over a queue that keeps up: the more comes at once, the less it costs."""
+"""Seconds between two passes over a queue that is up to date: larger steps cost less."""
 
 
 class Compactor(Service):
-    """All queues of this broker whose topics are compacted."""
+    """The queues of this broker whose topics are compacted."""
 
     def __init__(
         self,
@@ -35,7 +35,13 @@ class Compactor(Service):
         found: Callable[[Replica, DamagedEntry], None],
         lacking: Callable[[Replica], None],
     ) -> None:
-        """`found` is told of damage, `lacking` of a queue whose copies have to be fetched."""
+        """Create the compactor, with nothing to do yet.
+
+        Args:
+            context: what all parts of the broker share.
+            found: called with damage of the log.
+            lacking: called with a queue whose copies have to be fetched.
+        """
         self._queues = context.queues
         self._routes = context.routes
         self._rate = context.config.compaction_messages_per_s
@@ -45,27 +51,27 @@ class Compactor(Service):
         self._due: dict[QueueKey, Replica] = {}
         self._next_at = float("-inf")
         self._turn: BrokerTurn | None = None
-        """The last one that made copies."""
+        """The last turn that made copies."""
         self._copied = 0
-        """Bytes of batches that it read for them."""
+        """Bytes of batches that this turn read for copies."""
         for replica in self._queues:
             self.moved(replica)
 
     def moved(self, replica: Replica) -> None:
-        """There may be more below the HW of a queue."""
+        """Note that there may be more to compact in a queue."""
         if replica.compaction.on:
             self._due[replica.key] = replica
 
     def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
-        """There is more below the HW of a queue."""
+        """Note that more of a queue is committed."""
         self.moved(replica)
 
     def deadline(self) -> float:
-        """When `advance` is wanted next."""
+        """Return when `advance` is due next."""
         return self._next_at if self._due else float("inf")
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Follow what changed topics say of their compaction."""
+        """Follow changes of topics that begin or end their compaction."""
         self.configure(topics, turn)
 
     def figures(self, now: float) -> Figures:
@@ -73,7 +79,7 @@ class Compactor(Service):
         return {"copies_lacking": sum(each.compaction.lacks is not None for each in self._queues)}
 
     def configure(self, names: Iterable[str], turn: BrokerTurn) -> None:
-        """Topics of these names changed, or who leads them."""
+        """Follow changes of these topics, or of who leads them."""
         for name in names:
             topic = self._routes.topics.get(name)
             for replica in self._queues.held(name) if topic is not None else ():
@@ -94,7 +100,7 @@ class Compactor(Service):
         self.moved(replica)
 
     def advance(self, turn: BrokerTurn) -> None:
-        """Go on a little, if it is time."""
+        """Continue for a bounded amount of work, if it is time."""
         if turn.mono < self._next_at or not self._due:
             return
         left = TURN_UNITS
@@ -108,7 +114,7 @@ class Compactor(Service):
                 self._due[key] = replica
                 continue
             if replica.leading is not None and replica.compaction.lacks is not None:
-                # What it holds is the queue now.
+                # Its copies are the queue's now.
                 replica.compaction.settle(turn.writes)
                 self._due[key] = replica
                 continue
@@ -127,16 +133,16 @@ class Compactor(Service):
             return units
 
     def broken(self, replica: Replica, error: DataDamaged, turn: BrokerTurn) -> None:
-        """The log, a row or a copy of a queue could not be read."""
+        """Handle a log, a row or a copy of a queue that could not be read."""
         if isinstance(error, DamagedEntry):
             self._found(replica, error)
             return
         compaction = replica.compaction
         if not compaction.may_stage(turn.writes):
-            return  # it is being changed in this turn: whoever looks next finds it again
+            return  # It is being changed in this turn; the next reader finds the damage again.
         self._stats.count("compaction_rebuilds")
         try:
-            # While the copies are gone through there is nothing else that could be at fault.
+            # During the pass through the copies, only a copy can be at fault.
             if compaction.reach < replica.start:
                 raise error
             compaction.rebuild(turn.writes, self._queues.storage, replica.start)
@@ -146,7 +152,7 @@ class Compactor(Service):
         self.moved(replica)
 
     def make_room(self, replica: Replica, until: int, turn: BrokerTurn) -> int:
-        """Up to where retention may remove now, of what it would remove before `until`.
+        """Return how far retention may remove now, if it is to remove everything before `until`.
 
         Raises:
             DataDamaged: see `broken`.
@@ -168,7 +174,7 @@ class Compactor(Service):
         return room
 
     def keep(self, replica: Replica, until: int, turn: BrokerTurn) -> bool:
-        """Copy what survives before `until`, which retention is about to remove; whether it may.
+        """Copy survivors before `until`, which retention is about to remove; True if it may.
 
         Raises:
             DataDamaged: see `broken`.

@@ -1,8 +1,8 @@
-"""Copies of what compaction keeps: made before retention takes it out of the log, and given to
-replicas whose log begins behind it.
+"""Copies of survivors, made before retention removes them from the log.
 
-A tombstone is kept as long as the log holds it, and so is a message without a key: no copy is made
-of these. A key whose tombstone has gone is forgotten.
+They are also sent to replicas whose log begins after these messages. A tombstone is kept as long as
+the log contains it, and so is a message without a key: neither is copied. A key whose tombstone was
+removed is forgotten.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from logboom.wire.frames import Frame
 from logboom.wire.head import Attribute, BatchHead
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of batches that one call copies, about; at least one batch."""
+"""Approximate bytes of batches that one call copies; at least one batch."""
 WINDOW_MESSAGES: Final = 65_536
-"""Survivors that it looks at, about."""
+"""Approximate number of survivors that one call examines."""
 PAGE_BYTES: Final = 1024 * 1024
-"""Bytes of copies in one answer to a follower, about; at least one."""
+"""Approximate bytes of copies in one answer to a follower; at least one copy."""
 PAGE_MESSAGES: Final = 2_048
-"""Survivors in it, at most."""
+"""Maximum number of survivors in one answer."""
 
 
 def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
-    """Up to where one call of `stage_survivors` may go, of what retention may remove before `until`, and how
-    many bytes it will read.
+    """Return how far one call of `stage_survivors` may go, and the bytes that it will read.
+
+    `until` is where retention is to remove up to.
 
     Raises:
-        Damaged, DataDamaged: as `read_survivors`.
+        DamagedEntry, DataDamaged: as `read_survivors`.
     """
-    # What is compacted is below the HW: it can be read.
+    # Compacted messages are below the HW, and therefore readable.
     limit = min(replica.hw, replica.written)
     found = read_survivors(
         replica, storage, replica.start, until, limit, WINDOW_BYTES, WINDOW_MESSAGES
@@ -48,11 +49,12 @@ def window(replica: Replica, storage: Storage, until: int) -> tuple[int, int]:
 
 
 def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until: int) -> bool:
-    """Stage copies of what survives between the log's start and `until`, where a batch ends; False:
-    not all of it can be read yet, and nothing is staged.
+    """Stage copies of the survivors between the log's start and `until`, at which a batch ends.
+
+    Return False, with nothing staged, if some of them cannot be read yet.
 
     Raises:
-        Damaged, DataDamaged: as `read_survivors`.
+        DamagedEntry, DataDamaged: as `read_survivors`.
     """
     changes = CompactionUpdate(storage, replica.key)
     at, limit = replica.start, min(replica.hw, replica.written)
@@ -73,7 +75,7 @@ def stage_survivors(replica: Replica, storage: Storage, writes: WriteSet, until:
 def _forget_mortal(
     changes: CompactionUpdate, batch: bytes, head: BatchHead, log_start: int
 ) -> None:
-    """Take out what is not kept beyond its time in the log."""
+    """Remove messages that are not kept longer than the log contains them."""
     if head.has(Attribute.KEYS) and not head.has(Attribute.NULL_KEYS | Attribute.NULL_VALUES):
         return
     base = head.base_offset
@@ -87,11 +89,12 @@ def _forget_mortal(
 
 
 def check_copies(replica: Replica, storage: Storage, offset: int, room: int) -> tuple[int, int]:
-    """Read and check copies from an offset on, about `room` bytes: how many it were, and where to go
-    on; -1: these were all.
+    """Check copies from an offset on, about `room` bytes of them.
+
+    Return the bytes read and where to continue; -1 if these were the last.
 
     Raises:
-        DataDamaged: one cannot be read, or does not hold.
+        DataDamaged: a copy cannot be read or is damaged.
     """
     ids, spent = replica.key, 0
     first, last = offset_key(ids, b"m", offset), queue_key(*ids, b"n")
@@ -105,22 +108,23 @@ def check_copies(replica: Replica, storage: Storage, offset: int, room: int) -> 
 
 
 class CopyPage(NamedTuple):
-    """Copies for a follower, from where it asked."""
+    """Copies for a follower, from the requested offset on."""
 
     frames: list[bytes]
     bits: list[bytes]
-    """As in `compaction.reading.Survivors`."""
+    """As in `CompactedBatches`."""
     next_offset: int
 
 
 def read_copy_page(
     replica: Replica, storage: Storage, span: tuple[int, int], room: int
 ) -> CopyPage | None:
-    """What survives from span[0] to before span[1], the start of the follower's log; None: this
-    replica has not come so far itself.
+    """Read the survivors from span[0] to before span[1], the start of the follower's log.
+
+    None means that this replica has not compacted that far itself.
 
     Raises:
-        Damaged, DataDamaged: as `read_survivors`.
+        DamagedEntry, DataDamaged: as `read_survivors`.
     """
     offset, stop = span
     if not replica.compaction.on:
@@ -143,10 +147,10 @@ def stage_copy_page(
     bits: Sequence[bytes],
     next_offset: int,
 ) -> None:
-    """Stage a page of the leader's copies. A key of which this replica knows better is left out.
+    """Stage a page of the leader's copies, except keys of which this replica has later messages.
 
     Raises:
-        DamagedBatch: a copy does not hold, or the page is none that was asked for.
+        DamagedBatch: a copy is damaged, or the page is not the one that was requested.
         DataDamaged: a row here cannot be read.
     """
     compaction, start = replica.compaction, replica.start
@@ -176,7 +180,7 @@ def _take_one(
         key = columns.key(offset - base)
         if key is None:
             continue
-        # A tombstone supersedes what was taken before it, and is itself not kept.
+        # A tombstone supersedes earlier messages, and is itself not kept.
         if changes.enter(key, offset, log_start):
             if columns.value(offset - base) is None:
                 changes.forget(key)

@@ -1,1 +1,1 @@
-"""Copies of a queue on several brokers: leaders feed, followers fetch, the ISR, damage and healing."""
+"""Replication of a queue: leaders serve, followers fetch, the ISR, damage and its repair."""

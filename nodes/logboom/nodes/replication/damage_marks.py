@@ -1,9 +1,10 @@
-"""What a queue remembers of its own damage, so that a restart forgets none of it (Q14).
+"""The marks of damaged queues on disk, so that a restart does not forget damage (Q14).
 
-The name servers keep a damaged replica out of the ISR until it says that it is mended. A broker
-that forgot over a restart what it had reported would never say so; and damage in the middle of a
-log, which no opening reads, would be forgotten. So the mark is on disk before the report leaves,
-says "mending" in the same write as the cut, and goes once the name servers know that all is whole.
+The name servers keep a damaged replica out of the ISR until it reports that it is repaired. A
+broker that forgot its report in a restart would never do so, and it would also forget damage in the
+middle of a log, which no opening reads. The mark is therefore on disk before the report is sent. It
+is set to "mending" in the same write as the truncation, and removed once the name servers know that
+the replica is intact.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _MARK: Final = struct.Struct(">BQI")
 
 
 class DamageMark(NamedTuple):
-    """What was found, and how far its mending had come."""
+    """The damage of a replica, and the progress of its repair."""
 
     mending: bool
-    """It was cut and is being fetched again."""
+    """The log was truncated and is being fetched again."""
     at: Position
-    """Where the log is damaged, or was cut."""
+    """Position at which the log is damaged, or was truncated."""
 
 
 def read_mark(storage: Storage, key: tuple[int, int]) -> DamageMark | None:
-    """A queue's mark, or None.
+    """Return a queue's mark, or None.
 
     Raises:
-        DataDamaged: it cannot be read.
+        DataDamaged: it cannot be decoded.
     """
     stored = storage.get("state", queue_key(*key, DAMAGE))
     if stored is None:
@@ -50,5 +51,5 @@ def put_mark(writes: WriteSet, key: tuple[int, int], mark: DamageMark) -> None:
 
 
 def drop_mark(writes: WriteSet, key: tuple[int, int]) -> None:
-    """Stage the end of a queue's mark."""
+    """Stage the removal of a queue's mark."""
     writes.delete("state", queue_key(*key, DAMAGE))

@@ -1,8 +1,8 @@
 """Growing and shrinking the ISRs of the queues that this broker leads (Q6, Q7).
 
-Wishes of one moment go into one AlterIsr; while its outcome is unknown the queue has no other
-change under way, and followers asked to be added count for the HW. The outcome is known when the
-metadata has reached the version that the answer named.
+Requests of one moment share one AlterIsr. While its outcome is unknown, the queue has no other
+change in flight, and followers that were asked to be added count for the HW. The outcome is known
+when the metadata has reached the version that the answer named.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import AlterIsr, CommandResult, IsrChange
 
 MAX_REQUEST_BYTES: Final = 48 * 1024
-"""Bytes of changes in one command, a little below the 60 KiB that an entry of the log holds."""
+"""Bytes of changes in one command, slightly below the 60 KiB that a log entry can hold."""
 
 
 class _IsrRequest(NamedTuple):
@@ -28,12 +28,12 @@ class _IsrRequest(NamedTuple):
 
     @property
     def stands(self) -> bool:
-        """Whether its outcome is still awaited."""
+        """True while its outcome is awaited."""
         return self.replica.leading is self.leading and self.leading.pending is self.pending
 
 
 class IsrKeeper(Service):
-    """Collects ISR changes and follows them to their outcome."""
+    """The ISR changes of all queues, followed to their outcome."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._me = context.me
@@ -61,7 +61,7 @@ class IsrKeeper(Service):
             self.grow(replica, broker)
 
     def grow(self, replica: Replica, broker: str) -> None:
-        """Ask to add a follower that has all it must have; it counts from now on (Q6)."""
+        """Ask to add a follower that has everything it needs; it counts from now on (Q6)."""
         leading = replica.leading
         if leading is None:
             return
@@ -69,7 +69,7 @@ class IsrKeeper(Service):
         self._stats.count("isr_growths")
 
     def shrink(self, replica: Replica, slow: list[str]) -> None:
-        """Ask to remove members that are out of sync; they count until it is known."""
+        """Ask to remove members that are out of sync; they count until the outcome is known."""
         leading = replica.leading
         if leading is None or leading.pending is not None:
             return
@@ -86,7 +86,7 @@ class IsrKeeper(Service):
         self._wishes[replica.key] = _IsrRequest(replica, leading, pending, change)
 
     def _epoch_of(self, leading: Leadership, broker: str) -> int:
-        """The instance epoch that a member is named with: of the process whose position counts."""
+        """Return the instance epoch for a member: that of the process whose position counts."""
         if broker == self._me:
             return self._registration.instance_epoch
         progress = leading.followers.get(broker)
@@ -96,7 +96,7 @@ class IsrKeeper(Service):
         return known.instance_epoch if known is not None else -1
 
     def propose(self, turn: BrokerTurn) -> None:
-        """Propose what was wished for, if nothing is under way."""
+        """Propose the requested changes, if none is in flight."""
         if not self._wishes or self._asking or not self._registration.registered:
             return
         wishes = self._take()
@@ -114,7 +114,7 @@ class IsrKeeper(Service):
         )
 
     def _take(self) -> list[_IsrRequest]:
-        """The oldest wishes that one command has room for; more wait for its answer."""
+        """Take the oldest requests that fit into one command; the others wait for its answer."""
         wishes: list[_IsrRequest] = []
         room = MAX_REQUEST_BYTES
         for key, wish in list(self._wishes.items()):
@@ -147,11 +147,11 @@ class IsrKeeper(Service):
                 progress.pause_until = now + REFUSED_PAUSE
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """End the changes whose outcome the metadata now has."""
+        """End the changes whose outcome the metadata now contains."""
         self._settle()
 
     def _settle(self) -> None:
-        """Metadata went forward, or an answer came: what is known now is no longer pending."""
+        """End the changes of a queue whose outcome is known from newer metadata or an answer."""
         for key, replica in list(self._unsettled.items()):
             leading = replica.leading
             if leading is None or leading.pending is None:
@@ -161,12 +161,12 @@ class IsrKeeper(Service):
                 self._queues.recount(replica)
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """This broker's instance epoch is over: it leads nothing, and nothing is pending."""
+        """Forget all changes: this broker's instance epoch is over, and it leads nothing."""
         self._wishes.clear()
         self._unsettled.clear()
         self._asking = False
 
 
 def _size(change: IsrChange) -> int:
-    """At most so many bytes as part of a command."""
+    """Return an upper bound of the bytes that a change takes in a command."""
     return 40 + sum(12 + len(broker) for broker, _ in change.isr)

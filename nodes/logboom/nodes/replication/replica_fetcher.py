@@ -1,8 +1,8 @@
 """The follower's side of REPLICATE: one request at a time per leader broker.
 
-A cycle: ask with the positions that changed; append what comes, each entry at exactly the end
-(Q5); wait until it is on disk; ask again, so that a position never says more than the disk holds.
-A request that the leader holds is replaced when something new is to be said.
+A cycle: send the positions that changed; append the answer, each entry exactly at the end (Q5);
+wait until it is on disk; send again. A reported position therefore never exceeds what is on disk. A
+request that the leader holds is replaced when there is something new to report.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from logboom.wire.session_table import RequestHandle
 GRACE: Final = 1.0
 """Seconds beyond the hold after which a request is given up."""
 STALE_PAUSE: Final = 0.05
-"""Seconds before a queue is named again to a leader that does not (yet) lead it in our epoch."""
+"""Seconds before a queue is requested again from a leader that does not (yet) lead it in our epoch.
+"""
 PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5)
-"""Seconds before a leader that failed is asked again."""
+"""Seconds before a leader is asked again after a failure."""
 
 
 class ReplicaFetcher:
-    """All queues that this broker follows from one leader broker."""
+    """The queues that this broker follows from one leader broker."""
 
     def __init__(self, leader: str, endpoint: str, session: int) -> None:
         self.leader = leader
@@ -40,7 +41,7 @@ class ReplicaFetcher:
         self.session = session
         self.number = -1
         self.heard = -1
-        """Number of the last request whose answer was taken."""
+        """Number of the last request whose answer was accepted."""
         self.replicas: dict[QueueKey, Replica] = {}
         self.changed: dict[QueueKey, None] = {}
         """Queues to name in the next request."""
@@ -55,12 +56,16 @@ class ReplicaFetcher:
 
 
 class ReplicaFetchers(Service):
-    """One fetcher per leader broker."""
+    """The fetchers, one per leader broker."""
 
     def __init__(
         self, context: BrokerContext, on_damage: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        """`on_damage` is called when our own log cannot be read where the leader says to cut it."""
+        """Create no fetcher yet.
+
+        `on_damage` is called when our own log cannot be read at the position where the leader
+        truncates it.
+        """
         self.instance_epoch = -1
         self._config = context.config
         self._queues = context.queues
@@ -73,40 +78,40 @@ class ReplicaFetchers(Service):
         self._fetchers: dict[str, ReplicaFetcher] = {}
 
     def renew(self, instance_epoch: int) -> None:
-        """A new registration: positions are told anew, under the new instance epoch (Q6)."""
+        """Begin new sessions: a new registration reports positions under its own epoch (Q6)."""
         self.instance_epoch = instance_epoch
         for fetcher in self._fetchers.values():
             self._abandon(fetcher)
             self._anew(fetcher)
 
     def _anew(self, fetcher: ReplicaFetcher) -> None:
-        """A new session: its first request names all queues."""
+        """Begin a new session, whose first request names all queues."""
         fetcher.session = self._rng.getrandbits(48)
         fetcher.number = fetcher.heard = -1
 
     # ── roles ───────────────────────────────────────────────────────────────────────────────────
 
     def follow(self, replica: Replica, leader: str, endpoint: str, turn: BrokerTurn) -> None:
-        """Follow a queue from a leader, or the same leader in a new epoch."""
+        """Follow a queue from a leader, or from the same leader in a new epoch."""
         self.unfollow(replica, keep=leader)
         fetcher = self._fetchers.get(leader) or self._begin(leader, endpoint)
         fetcher.replicas[replica.key] = replica
         fetcher.gone.pop(replica.key, None)
         fetcher.stale.pop(replica.key, None)
         if replica.synced < replica.end:
-            # Entries of its last leader, or of its own time as one, are not on disk yet.
+            # Entries of its last leader, or of its own leadership, are not on disk yet.
             fetcher.unsynced[replica.key] = self._queues.token_of(replica)
         else:
             fetcher.changed[replica.key] = None
 
     def name_anew(self, replica: Replica) -> None:
-        """There is something new to say of a queue that is followed."""
+        """Name a followed queue in the next request, because there is something new to report."""
         for fetcher in self._fetchers.values():
             if replica.key in fetcher.replicas and replica.key not in fetcher.unsynced:
                 fetcher.changed[replica.key] = None
 
     def unfollow(self, replica: Replica, keep: str | None = None) -> None:
-        """Follow a queue no longer, from any leader but `keep`."""
+        """Stop following a queue from any leader but `keep`."""
         for leader in list(self._fetchers):
             fetcher = self._fetchers[leader]
             if leader == keep or fetcher.replicas.pop(replica.key, None) is None:
@@ -124,7 +129,7 @@ class ReplicaFetchers(Service):
         self.renew(-1)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Brokers may have new endpoints: begin anew where they are now."""
+        """Reconnect to brokers whose endpoints have changed."""
         for fetcher in list(self._fetchers.values()):
             broker = self._routes.brokers.get(fetcher.leader)
             if broker is not None and broker.endpoint != fetcher.endpoint:
@@ -152,7 +157,7 @@ class ReplicaFetchers(Service):
             if fetcher.asked is not None:
                 if not (fetcher.changed or fetcher.gone):
                     continue
-                # The leader holds a request that does not know of this.
+                # The leader holds a request that does not include this.
                 self._abandon(fetcher)
             if not fetcher.unsynced and turn.mono >= fetcher.ask_at and self.instance_epoch >= 0:
                 self._ask(fetcher, turn)
@@ -164,7 +169,7 @@ class ReplicaFetchers(Service):
             fetcher.changed[key] = None
 
     def deadline(self) -> float:
-        """When `ask` is wanted next."""
+        """Return when `ask` is due next."""
         wanted = float("inf")
         for fetcher in self._fetchers.values():
             if fetcher.stale:
@@ -175,7 +180,8 @@ class ReplicaFetchers(Service):
 
     def _ask(self, fetcher: ReplicaFetcher, turn: BrokerTurn) -> None:
         if self._space.check(turn.mono):
-            # Without room a follower falls behind and leaves the ISR; it comes back by itself.
+            # Without disk space a follower falls behind and leaves the ISR; it returns
+            # automatically.
             fetcher.ask_at = turn.mono + PAUSES[-1]
             return
         if fetcher.number < 0:
@@ -233,7 +239,7 @@ class ReplicaFetchers(Service):
                 self._take(fetcher, replica, answer, frames, turn)
 
     def _failed(self, fetcher: ReplicaFetcher, turn: BrokerTurn) -> None:
-        """Begin a new session after a pause: it names all queues again."""
+        """Begin a new session after a pause; it names all queues again."""
         pause = PAUSES[min(fetcher.failures, len(PAUSES) - 1)]
         fetcher.failures += 1
         self._anew(fetcher)
@@ -266,7 +272,7 @@ class ReplicaFetchers(Service):
                 changed = True
         except (DamagedBatch, DataDamaged):
             self._stats.count("bad_entries")
-            # Without this the leader would send the same again at once.
+            # Otherwise the leader would send the same entries again at once.
             fetcher.gone[replica.key] = None
             fetcher.stale[replica.key] = turn.mono + PAUSES[-1]
             changed = replica.end != replica.written
@@ -289,7 +295,7 @@ class ReplicaFetchers(Service):
         frames: Sequence[Frame],
         turn: BrokerTurn,
     ) -> bool:
-        """Take a page of what compaction keeps; whether it was taken."""
+        """Stage a page of compaction's copies; True if it was accepted."""
         if replica.compaction.lacks is None or not replica.compaction.may_stage(turn.writes):
             fetcher.changed[replica.key] = None
             return False
@@ -328,7 +334,7 @@ class ReplicaFetchers(Service):
             self._stats.count("cuts_below_hw")
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
-        """Everything up to `token` is on disk: those positions may be told."""
+        """Note that everything up to `token` is on disk, so that those positions may be reported."""
         for fetcher in self._fetchers.values():
             for key in [key for key, at in fetcher.unsynced.items() if at <= token]:
                 del fetcher.unsynced[key]
@@ -336,7 +342,7 @@ class ReplicaFetchers(Service):
                     fetcher.changed[key] = None
 
     def endpoints(self) -> set[str]:
-        """Whom we fetch from."""
+        """Return the endpoints from which this broker fetches."""
         return {fetcher.endpoint for fetcher in self._fetchers.values()}
 
     def figures(self, now: float) -> Figures:
@@ -345,9 +351,9 @@ class ReplicaFetchers(Service):
 
 
 def replication_lag(queues: ReplicaTable) -> dict[str, int]:
-    """How far all followed queues are from what their leaders said last, for STATS.
+    """Return how far all followed queues are behind their leaders' last answers, for STATS.
 
-    `catching_up`: queues that lack something below the leader's HW, or whose leader was not heard
+    `catching_up`: queues that lack entries below the leader's HW, or whose leader has not answered
     yet in its epoch; `behind_messages` of `followed_messages` are missing.
     """
     catching_up = missing = whole = 0
@@ -368,12 +374,12 @@ def replication_lag(queues: ReplicaTable) -> dict[str, int]:
 
 
 def _frames(answer: QueueAnswer) -> int:
-    """How many frames belong to an answer."""
+    """Return the number of frames that belong to an answer."""
     return answer.frames + len(answer.survivors)
 
 
 def _position(replica: Replica) -> FollowerPosition:
-    """Where a replica stands on disk (Q4)."""
+    """Return a replica's position on disk (Q4)."""
     at, lacks = replica.synced, replica.compaction.lacks
     return FollowerPosition(
         replica.topic_id,

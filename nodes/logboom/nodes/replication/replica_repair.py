@@ -1,9 +1,10 @@
-"""Damaged replicas: out of the ISR before anything else, then fetched again (Q14).
+"""The repair of damaged replicas: out of the ISR first, then fetched again (Q14).
 
-A damaged replica is marked on disk and then reported; the name server takes it out of the ISR and
-moves the leadership if another can lead. Only then is it cut where it is damaged, and everything
-from there on fetched again; once it holds all below the leader's HW it is reported mended. If no
-other can lead it serves what it can, and answers DATA_DAMAGED for the rest.
+A damaged replica is marked on disk and then reported. The name server removes it from the ISR, and
+moves the leadership if another replica can lead. Only then is the log truncated where it is
+damaged, and fetched again from there. Once it has everything below the leader's HW it is reported
+as repaired. If no other replica can lead, it serves what it can and answers DATA_DAMAGED for the
+rest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNKNOWN: Final = 1 << 62
 
 
 class ReplicaRepair(Service):
-    """What is damaged, and how far its mending has come."""
+    """The damaged replicas, and the progress of their repair."""
 
     def __init__(
         self,
@@ -42,8 +43,13 @@ class ReplicaRepair(Service):
         halt: Callable[[Replica], None],
         refetch: Callable[[Replica, BrokerTurn], None],
     ) -> None:
-        """`halt` ends the fetching of a replica that was found damaged; `refetch` is called when
-        it was cut and may follow its leader again."""
+        """Restore what is known of damage from before this start.
+
+        Args:
+            context: what all parts of the broker share.
+            halt: ends the fetching of a replica that was found damaged.
+            refetch: called when a replica was truncated and may follow its leader again.
+        """
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -54,21 +60,21 @@ class ReplicaRepair(Service):
         self._refetch = refetch
         self._asking = False
         self._synced = 0
-        """Token up to which all is on disk."""
+        """Token up to which everything is on disk."""
         self._unreported: dict[QueueKey, int] = {}
-        """Found and not reported, and the token whose sync brings the mark to disk."""
+        """Damage that is not reported yet, and the token whose sync brings the mark to disk."""
         self._reported: dict[QueueKey, int] = {}
-        """Metadata version from which on the report is known to all."""
+        """Metadata version from which on everybody knows of the report."""
         self._mending: dict[QueueKey, None] = {}
         self._mended: dict[QueueKey, None] = {}
-        """Whole again; the name servers do not know yet."""
+        """Replicas that are intact again, which the name servers do not know yet."""
         self._untold: dict[QueueKey, None] = {}
-        """Damage that the log does not tell of yet: it names topics, and waits until they are known."""
+        """Damage that is not logged yet, because the names of its topics are not known."""
         for replica in self._queues:
             self._remember(replica)
 
     def _remember(self, replica: Replica) -> None:
-        """Take up what was known of a replica's damage before this start."""
+        """Restore what was known of a replica's damage before this start."""
         if replica.damage is None:
             try:
                 mark = read_mark(self._queues.storage, replica.key)
@@ -82,7 +88,8 @@ class ReplicaRepair(Service):
                     self._mending[replica.key] = None
                     return
                 replica.damage, replica.damaged_at = "an entry was found damaged", mark.at
-        # What an opening finds at no certain place, the next one finds again: it needs no mark.
+        # Damage that an opening finds at no certain position needs no mark: the next one finds it
+        # again.
         certain = replica.damaged_at is not None and replica.damaged_at > Position(replica.start)
         self._unreported[replica.key] = UNKNOWN if certain else 0
         self._untold[replica.key] = None
@@ -91,7 +98,7 @@ class ReplicaRepair(Service):
         return len(self._unreported) + len(self._reported) + len(self._mending)
 
     def found(self, replica: Replica, error: DamagedEntry) -> None:
-        """An entry could not be read."""
+        """Note that an entry could not be read."""
         if replica.damaged_at is not None and replica.damaged_at <= error.position:
             return
         self._stats.count("damages")
@@ -103,14 +110,16 @@ class ReplicaRepair(Service):
         self._halt(replica)
 
     def may_move(self, replica: Replica) -> bool:
-        """Whether another may lead the queue without our knowing: from the moment that damage was
-        found until the outcome of its report is known here."""
+        """Return True if another broker may lead the queue without our knowledge.
+
+        This lasts from the discovery of damage until the outcome of its report is known here.
+        """
         if replica.key in self._unreported:
             return True
         return self._reported.get(replica.key, -1) > self._routes.version
 
     def refusal(self, replica: Replica) -> LogboomError:
-        """What a reader of the damaged place is told."""
+        """Build the error for a reader of the damaged position."""
         version = self._reported.get(replica.key)
         if version is None or self._routes.version < version:
             return Unavailable(
@@ -120,7 +129,7 @@ class ReplicaRepair(Service):
         return damaged(replica, replica.damage or "an entry cannot be read")
 
     def may_follow(self, replica: Replica) -> bool:
-        """Whether a replica may fetch: not while its damage stands."""
+        """Return True if a replica may fetch: not while it is damaged."""
         return replica.damage is None or replica.key in self._mending
 
     def registered(self, turn: BrokerTurn) -> None:
@@ -151,17 +160,17 @@ class ReplicaRepair(Service):
         return {"damaged": len(self), "damaged_queues": " ".join(self.names()[:NAMED_DAMAGES])}
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
-        """Everything up to `token` is on disk."""
+        """Note that everything up to `token` is on disk."""
         self._synced = token
 
     def deadline(self) -> float:
-        """When `step` is wanted: at once, or not before something happens."""
+        """Return when `step` is due: at once, or not before the next event."""
         if UNKNOWN in self._unreported.values():
             return float("-inf")
         return float("inf")
 
     def forget(self, replica: Replica) -> None:
-        """The replica is dropped."""
+        """Forget a replica that was dropped."""
         for table in (
             self._unreported,
             self._reported,
@@ -172,7 +181,7 @@ class ReplicaRepair(Service):
             table.pop(replica.key, None)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Mark and report what is new, cut what may be cut, report what is mended."""
+        """Mark and report new damage, truncate where that is allowed, and report what is repaired."""
         if self._untold:
             self._tell(turn)
         for key, token in self._unreported.items():
@@ -190,7 +199,7 @@ class ReplicaRepair(Service):
             self._report_next(turn)
 
     def _tell(self, turn: BrokerTurn) -> None:
-        """Say in the log what is damaged, and what becomes of it."""
+        """Log what is damaged, and what happens to it."""
         for key in list(self._untold):
             replica = self._queues.replicas.get(key)
             topic = self._routes.topics.get(replica.topic) if replica is not None else None
@@ -214,7 +223,7 @@ class ReplicaRepair(Service):
             )
 
     def names(self) -> list[str]:
-        """Topic and number of each queue that is damaged here or being mended."""
+        """Return topic and number of each queue that is damaged here or under repair."""
         keys = {**self._unreported, **self._reported, **self._mending}
         replicas = (self._queues.replicas.get(key) for key in keys)
         return sorted(f"{each.topic}/{each.queue}" for each in replicas if each is not None)
@@ -242,7 +251,7 @@ class ReplicaRepair(Service):
         self, keys: list[QueueKey], mended: bool, result: CommandResult, turn: BrokerTurn
     ) -> None:
         if result.code:
-            # Fenced: nothing was done. Registered again, all is reported anew.
+            # Fenced: nothing was done. After the registration, everything is reported again.
             return
         self._asking = False
         for key in keys:
@@ -255,7 +264,7 @@ class ReplicaRepair(Service):
         self.step(turn)
 
     def _cut_reported(self, turn: BrokerTurn) -> None:
-        """Cut and fetch again what has left the ISR and another leads."""
+        """Truncate and refetch reported replicas that have left the ISR and have another leader."""
         for key, version in list(self._reported.items()):
             replica = self._queues.replicas.get(key)
             if replica is None:
@@ -273,7 +282,7 @@ class ReplicaRepair(Service):
             self._refetch(replica, turn)
 
     def _cut(self, replica: Replica, turn: BrokerTurn) -> None:
-        """Cut where it is damaged. What lies before stays, if it can be read up to there."""
+        """Truncate the log where it is damaged. Entries before that stay if they are readable."""
         self._stats.count("damage_cuts")
         place = replica.damaged_at
         try:
@@ -297,7 +306,7 @@ class ReplicaRepair(Service):
                 and replica.synced >= replica.leader_hw
                 and replica.compaction.lacks is None
             ):
-                # (One that was made leader meanwhile: what it holds is the queue now.)
+                # (If it became leader meanwhile, its log is the queue now.)
                 del self._mending[key]
                 replica.damage = replica.damaged_at = None
                 self._mended[key] = None

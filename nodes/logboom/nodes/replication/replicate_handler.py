@@ -1,8 +1,8 @@
-"""The leader's side of REPLICATE: one held request per follower broker, answered by what is new.
+"""The leader's side of REPLICATE: one held request per follower, answered when there is news.
 
-A follower's session remembers which queues it follows here and where it stands in each, so that a
-request names only what changed. Every position it reports is compared with our log first (Q4);
-what agrees counts as on the follower's disk, what differs is answered with where to cut.
+A follower's session remembers the queues that it follows here and its position in each, so that a
+request names only changes. Every reported position is first compared with our log (Q4). If both
+agree, it counts as on the follower's disk; otherwise the answer says where to truncate.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from logboom.wire.frames import Frame
 from logboom.wire.messages import FetchStatus, FollowerPosition, QueueAnswer, Replicate, Replicated
 
 UNSERVED: Final = (Position(0, -1), -1)
-"""HW and start of which a follower was told nothing."""
+"""HW and start for a follower that was sent nothing yet."""
 UNHEARD_S: Final = 1.2
-"""Seconds of silence after which a follower is said to be unheard: twice its long poll and more."""
+"""Seconds of silence after which a follower counts as unheard; more than two of its long polls."""
 
 
 class SessionQueue:
-    """Where one follower stands in one queue."""
+    """The position of one follower in one queue."""
 
     __slots__ = ("answer", "asked", "told")
 
     def __init__(self, asked: FollowerPosition) -> None:
         self.asked = asked
         self.answer: QueueAnswer | None = None
-        """What must be said before entries can flow: CUT, RESET, STALE …; None: all agrees."""
+        """The answer that must precede any entries: CUT, RESET, STALE …; None if the logs agree."""
         self.told = UNSERVED
         """(HW, log start) as last sent."""
 
@@ -51,23 +51,23 @@ class FetchSession:
         self.instance_epoch = 0
         self.fetches: dict[QueueKey, SessionQueue] = {}
         self.news: dict[QueueKey, None] = {}
-        """Queues of which there may be something to say, those that waited longest first. One leaves
-        when all that it had went out, or when nothing is found to be said: never for want of room."""
+        """Queues with possible news, longest waiting first. A queue leaves when all of its news was
+        sent or there proved to be none, but never for lack of room."""
         self.served: dict[QueueKey, None] = {}
-        """Queues whose entries went out in the last answer."""
+        """Queues whose entries were in the last answer."""
         self.answered = -1
         """Number of the last request that was answered."""
         self.said: list[QueueKey] = []
-        """Queues of which that answer said anything."""
+        """Queues that the last answer mentioned."""
         self.heard_at = now
         self.held: tuple[PeerAddress, Replicate, float] | None = None
-        """(address, request, deadline): the request that waits for news."""
+        """(address, request, deadline) of the request that waits for news."""
         self.hw_news_at = float("inf")
-        """When news of HWs alone goes out; infinity if there is none."""
+        """When news of HWs alone is sent; infinity if there is none."""
 
 
 class ReplicateHandler(Service):
-    """All followers that fetch from this broker."""
+    """The sessions of all followers that fetch from this broker."""
 
     def __init__(
         self,
@@ -75,8 +75,13 @@ class ReplicateHandler(Service):
         on_position: Callable[[Replica, str], None],
         on_damage: Callable[[Replica, DamagedEntry], None],
     ) -> None:
-        """`on_position`: a follower's counted position may have moved; `on_damage`: an entry could
-        not be read."""
+        """Create the handler without sessions.
+
+        Args:
+            context: what all parts of the broker share.
+            on_position: called when a follower's counted position may have moved.
+            on_damage: called when an entry could not be read.
+        """
         self._config = context.config
         self._queues = context.queues
         self._routes = context.routes
@@ -88,11 +93,11 @@ class ReplicateHandler(Service):
         """Followers to look at before the turn ends."""
 
     def heard(self) -> dict[str, float]:
-        """When each follower broker last asked."""
+        """Return when each follower broker last sent a request."""
         return {broker: f.heard_at for broker, f in self._followers.items()}
 
     def unheard(self, now: float) -> list[str]:
-        """Brokers that follow a queue that is led here and have not asked for `UNHEARD_S`."""
+        """Return brokers that follow a queue led here and have sent no request for `UNHEARD_S`."""
         led = self._queues.led
         return [
             broker
@@ -101,7 +106,7 @@ class ReplicateHandler(Service):
         ]
 
     def forgive(self, now: float, away: float) -> None:
-        """This loop was away for so many seconds: nobody could be heard meanwhile."""
+        """Exclude the seconds for which this loop was stalled and could hear nobody."""
         for follower in self._followers.values():
             follower.heard_at = min(now, follower.heard_at + away)
 
@@ -112,7 +117,7 @@ class ReplicateHandler(Service):
         return {Replicate: self.replicate}
 
     def replicate(self, peer: PeerSession, message: Replicate, turn: BrokerTurn) -> None:
-        """A follower's request: take its positions, and answer or hold."""
+        """Take the positions in a follower's request, and answer or hold it."""
         address, client_id = peer.address, peer.client_id
         if message.broker != client_id:
             text = (
@@ -122,7 +127,7 @@ class ReplicateHandler(Service):
             return
         known = self._routes.brokers.get(message.broker)
         if known is not None and message.instance_epoch < known.instance_epoch:
-            # An older process, perhaps with a disk that was replaced since: it counts for nothing.
+            # An older process, whose disk may have been replaced since: it does not count.
             text = f"{client_id} is registered under a newer instance epoch: this process is over"
             turn.refuse(address, message.id, Refused(text, "FENCED"))
             return
@@ -136,7 +141,7 @@ class ReplicateHandler(Service):
         follower.number = message.number
         follower.instance_epoch = message.instance_epoch
         follower.heard_at = turn.mono
-        # What was served and is not named again did not move: it is served again.
+        # Queues that were served and are not named again did not move: they are served again.
         follower.news.update(follower.served)
         follower.served.clear()
         for key in message.gone:
@@ -150,7 +155,7 @@ class ReplicateHandler(Service):
 
     @staticmethod
     def _not_heard(follower: FetchSession) -> None:
-        """The last answer came when its request had been replaced: say all of it again."""
+        """Send everything again, because the last answer arrived after its request was replaced."""
         for key in follower.said:
             fetch = follower.fetches.get(key)
             if fetch is not None:
@@ -169,7 +174,7 @@ class ReplicateHandler(Service):
             return follower
         if follower is None or follower.session != message.session:
             return None
-        # The same number again: the request was sent anew over a new connection.
+        # The same number again: the request was repeated over a new connection.
         return follower if message.number in (follower.number, follower.number + 1) else None
 
     def _take(self, follower: FetchSession, asked: FollowerPosition, turn: BrokerTurn) -> None:
@@ -182,7 +187,7 @@ class ReplicateHandler(Service):
         self._compare(follower, fetch, turn)
 
     def _compare(self, follower: FetchSession, fetch: SessionQueue, turn: BrokerTurn) -> None:
-        """Set the fetch's answer, or count its position if all agrees (Q4)."""
+        """Set the fetch's answer, or count its position if the logs agree (Q4)."""
         asked = fetch.asked
         replica = self._queues.replicas.get((asked.topic_id, asked.queue))
         leading = replica.leading if replica is not None else None
@@ -205,7 +210,7 @@ class ReplicateHandler(Service):
     # ── news ────────────────────────────────────────────────────────────────────────────────────
 
     def appended(self, replica: Replica) -> None:
-        """A queue's log grew, or its role changed: its followers want to know at once."""
+        """Serve the followers of a queue at once: its log grew, or its role changed."""
         for broker, follower in self._followers.items():
             if replica.key in follower.fetches:
                 follower.news[replica.key] = None
@@ -213,7 +218,7 @@ class ReplicateHandler(Service):
                     self._ready[broker] = None
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """A queue's HW or start moved: followers hear of it soon, along with others."""
+        """Tell followers of a moved HW or log start soon, together with other news."""
         for follower in self._followers.values():
             if replica.key in follower.fetches:
                 follower.news[replica.key] = None
@@ -221,7 +226,7 @@ class ReplicateHandler(Service):
                 follower.hw_news_at = min(follower.hw_news_at, soon)
 
     def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
-        """This broker leads the queue anew, or no longer: compare again."""
+        """Compare all positions again: this broker's role in the queue has changed."""
         for follower in self._followers.values():
             fetch = follower.fetches.get(replica.key)
             if fetch is not None:
@@ -229,7 +234,7 @@ class ReplicateHandler(Service):
         self.appended(replica)
 
     def answer(self, turn: BrokerTurn) -> None:
-        """Answer whoever holds and has news, or has waited its time."""
+        """Answer held requests that have news or have expired."""
         for broker in self._ready:
             self._answer(self._followers[broker], turn)
         self._ready.clear()
@@ -239,7 +244,7 @@ class ReplicateHandler(Service):
                 self._answer(follower, turn)
 
     def deadline(self) -> float:
-        """When `answer` is wanted next."""
+        """Return when `answer` is due next."""
         wanted = float("inf")
         for follower in self._followers.values():
             if follower.held is not None:
@@ -254,7 +259,7 @@ class ReplicateHandler(Service):
         if not urgent and turn.mono < deadline and (not answers or turn.mono < follower.hw_news_at):
             follower.hw_news_at = float("inf") if not answers else follower.hw_news_at
             if answers:
-                # Only HWs: they wait for company, but not for long.
+                # Only HWs: they wait for other news, but not for long.
                 soon = turn.mono + self._config.hw_news_ms / 1000
                 follower.hw_news_at = min(follower.hw_news_at, soon)
             return
@@ -270,7 +275,10 @@ class ReplicateHandler(Service):
     def _gather(
         self, follower: FetchSession, max_bytes: int
     ) -> tuple[list[QueueAnswer], list[Frame], bool]:
-        """What there is to say; whether any of it is more than a HW."""
+        """Collect the pending answers and their frames.
+
+        The flag is true if any answer carries more than a high-watermark update.
+        """
         answers: list[QueueAnswer] = []
         frames: list[Frame] = []
         room, urgent = max(1, max_bytes), False
@@ -308,13 +316,14 @@ class ReplicateHandler(Service):
         return answers, frames, urgent
 
     def _told(self, follower: FetchSession, answer: QueueAnswer) -> None:
-        """Note that an answer left."""
+        """Note that an answer was sent."""
         key = (answer.topic_id, answer.queue)
         fetch = follower.fetches[key]
         if answer.status == "OK":
             fetch.told = (Position(answer.hw_offset, answer.hw_side), answer.log_start)
             if not answer.frames and answer.copied < 0:
-                # Entries may wait for room, or copies for our compaction: it stays among the news.
+                # Entries may wait for room, or copies for our compaction: the queue stays among the
+                # news.
                 return
             follower.served[key] = None
         follower.news.pop(key, None)
@@ -322,8 +331,10 @@ class ReplicateHandler(Service):
     def _entries(
         self, replica: Replica, asked: FollowerPosition, room: int, *, first: bool
     ) -> tuple[list[Frame], bool]:
-        """Entries from the asked position, at least one if they are the answer's `first`; whether
-        that is all there was to send."""
+        """Return entries from the requested position, and whether these are all there are.
+
+        If they are the answer's `first`, at least one is returned.
+        """
         begin = Position(asked.offset, asked.side)
         found: list[Frame] = []
         if begin >= replica.end:
@@ -341,7 +352,7 @@ class ReplicateHandler(Service):
         return found, False
 
     def _copies(self, replica: Replica, asked: FollowerPosition, room: int) -> CopyPage | None:
-        """What compaction keeps from before the follower's log, if it lacks that."""
+        """Return compaction's copies from before the follower's log, if it lacks them."""
         if asked.lacks is None or replica.damage is not None:
             return None
         try:
@@ -354,9 +365,9 @@ class ReplicateHandler(Service):
 
 
 def compare_position(replica: Replica, asked: FollowerPosition) -> QueueAnswer | None:
-    """How a follower's log differs from the leader's at the asked position; None: they agree.
+    """Compare a follower's position with the leader's log; None if the logs agree.
 
-    They agree if ours reaches there and has the named epoch just before (Q4).
+    They agree if ours reaches the position and has the named epoch just before it (Q4).
     """
     position = Position(asked.offset, asked.side)
     if position.offset < replica.start:
@@ -365,8 +376,8 @@ def compare_position(replica: Replica, asked: FollowerPosition) -> QueueAnswer |
         return None
     floor = replica.epochs.floor(asked.last_epoch, replica.end)
     if floor is None:
-        # An empty log that does not begin where ours does; or one that agrees with ours at most
-        # below our start. Were it told to cut, its HW would go back until it is begun anew.
+        # An empty log that does not begin where ours does, or one that agrees with ours at most
+        # below our start. If it were told to truncate, its HW would go back until the log is reset.
         return _reset(replica, asked)
     return _cut(replica, asked, *floor)
 

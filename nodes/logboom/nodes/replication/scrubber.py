@@ -1,9 +1,9 @@
-"""The scrub: every entry of every replica here is read from the disk and checked, all the time.
+"""The scrubber: it continuously reads and checks every entry of every replica from disk.
 
-What nobody reads may rot unseen until it is the last copy. A follow-on pass goes through all logs
-in the order of their keys, a little at a time and no faster than it may, off the path of any ack;
-where it is, is written down now and then, so that a restart does not begin anew. What it finds
-takes the same way as damage met by a reader (Q14).
+Data that nobody reads may rot unnoticed until it is the last copy. A background pass goes through
+all logs in the order of their keys, in small steps and at a limited rate, and delays no
+acknowledgement. Its position is written down now and then, so that a restart does not begin again.
+Damage that it finds is handled like damage found by a reader (Q14).
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.errors import DataDamaged
 
 TURN_BYTES: Final = 256 * 1024
-"""What one turn reads, about; at least one entry."""
+"""Approximate bytes that one turn reads; at least one entry."""
 ENTRY_COST: Final = 4 * 1024
-"""An entry counts as at least so many bytes: small ones cost time, not bytes."""
+"""Minimum bytes for which an entry counts, because small entries cost time and not bytes."""
 NOTE_EVERY: Final = 64 * 1024 * 1024
-"""Bytes between two writings of the checkpoint."""
+"""Bytes between two writes of the checkpoint."""
 CHECKPOINT: Final = b"scrub"
-"""Key in the family `index`; its value is the log key to go on from. (No queue's keys begin so:
-topic ids are small numbers.)"""
+"""Key in the family `index`; its value is the log key to continue from. (No queue's keys begin like
+this, because topic ids are small numbers.)"""
 _BEGIN: Final = log_key(0, 0, 0)
 
 
 class Scrubber(Service):
-    """One pass after the other over all replicas."""
+    """Passes over all replicas, one after another."""
 
     def __init__(
         self, context: BrokerContext, found: Callable[[Replica, DamagedEntry], None]
     ) -> None:
-        """`found` is told of damage. A rate of 0 bytes per second turns the scrub off."""
+        """Begin the first pass; `found` is called with damage, and a rate of 0 turns the scrub off."""
         self._queues = context.queues
         self._rate = context.config.scrub_bytes_per_s
         self._every = context.config.scrub_every_s
@@ -59,22 +59,23 @@ class Scrubber(Service):
         self._begun = float("-inf")
         """When this pass began."""
         self._order: list[QueueKey] = []
-        """The queues that this pass has still to look at, last first."""
+        """The queues that remain in this pass, last first."""
         self._at: Position | None = None
-        """Where it is in the last of them; None: it has not begun with it."""
+        """Position in the last of them; None if it has not begun with it."""
         self._copy = 0
-        """Copies of what compaction keeps come first: where it is in those; -1: they are done."""
+        """Compaction's copies come first: the position in those; -1 when they are done."""
         self._cuts = -1
-        """The replica's count of cuts when it was left: one moves where entries begin."""
+        """The replica's count of truncations when the scrub left it: a truncation moves where
+        entries begin."""
         self._unnoted = 0
         self._resumed = False
 
     def deadline(self) -> float:
-        """When `check` is wanted next."""
+        """Return when `check` is due next."""
         return self._due
 
     def check(self, turn: BrokerTurn) -> None:
-        """Check a little, if it is time."""
+        """Check a small piece, if it is time."""
         if turn.mono < self._due:
             return
         if not self._order:
@@ -95,7 +96,7 @@ class Scrubber(Service):
             self._due = max(self._due, self._begun + self._every)
 
     def _begin(self, turn: BrokerTurn) -> None:
-        """A new pass; the first one of a process goes on where the last process was."""
+        """Begin a pass; the first one of a process continues where the last process was."""
         self._begun = turn.mono
         self._order = sorted(self._queues.replicas, reverse=True)
         self._at, self._copy = None, 0
@@ -113,7 +114,7 @@ class Scrubber(Service):
         if self._order and self._order[-1] == queue_of(key):
             self._at = position_of(key)
         elif behind < len(self._order):
-            # That queue is gone: on with the one after it, which stands before it here.
+            # That queue is gone: continue with the one after it, which precedes it in this list.
             del self._order[behind:]
 
     def _next(self) -> None:
@@ -121,7 +122,7 @@ class Scrubber(Service):
         self._at, self._copy = None, 0
 
     def _check(self, replica: Replica, turn: BrokerTurn) -> int:
-        """Check one piece of a log; what it cost."""
+        """Check one piece of a log, and return its cost."""
         storage = self._queues.storage
         spent = ENTRY_COST
         try:
@@ -150,7 +151,7 @@ class Scrubber(Service):
         return spent
 
     def _place(self, replica: Replica) -> Position:
-        """Where to go on: where an entry begins."""
+        """Return where to continue: a position at which an entry begins."""
         at = self._at
         if at is None or at.offset < replica.start:
             return Position(replica.start)
@@ -161,8 +162,7 @@ class Scrubber(Service):
         return find_batch_start(replica, self._queues.storage, at.offset)
 
     def _check_state(self, replica: Replica, turn: BrokerTurn) -> None:
-        """What stands in `state` is in memory too, and better: if it cannot be read, it is written
-        again."""
+        """Check the rows of `state`, and write unreadable ones again from memory."""
         get = self._queues.storage.get
         try:
             record = get("state", queue_key(*replica.key, RECORD))
@@ -187,5 +187,5 @@ class Scrubber(Service):
 
 
 def _backwards(key: QueueKey) -> QueueKey:
-    """The order is kept with the last queue first."""
+    """Return the sort key that puts the last queue first."""
     return -key[0], -key[1]

@@ -1,1 +1,1 @@
-"""What producers and readers ask of a queue's leader."""
+"""Requests of producers and readers to a queue's leader."""

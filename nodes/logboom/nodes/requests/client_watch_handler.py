@@ -1,7 +1,7 @@
-"""WATCH of clients, answered from this broker's copy of the metadata.
+"""The handler of clients' WATCH, which is answered from this broker's copy of the metadata.
 
-Clients ask any broker, so that bootstrap may name any node. A delta for them is made from a short
-memory of which topics changed or were removed, and when.
+Clients may ask any broker, so that bootstrap servers may name any node. Deltas are built from a
+short memory of the topics that were changed or removed.
 """
 
 from __future__ import annotations
@@ -20,28 +20,32 @@ from logboom.wire.routes import Routes
 from logboom.wire.view import View
 
 REMEMBERED: Final = 20_000
-"""Changes of topics remembered for deltas; a client further behind gets the whole."""
+"""Topic changes remembered for deltas; a client further behind gets a full view."""
 LONGEST_HOLD_MS: Final = 60_000
 
 
-class ClientWatchHandler(Service):
-    """Answers WATCH of clients from our own copy, at once or when something changes.
+class Told(Service):
+    """The handler of clients' WATCH: it answers immediately, or on the next change.
 
-    A broker that the name servers do not hear may have been replaced long ago, and would never be
-    told. Clients that reach it still must not wait with it: who has waited its time there is sent on.
+    A broker that the name servers do not hear may have been replaced long ago, and would not learn
+    of it. Clients that still reach it must not wait with it: once its lease has expired, it
+    redirects clients that are waiting for updates to another node.
     """
 
     def __init__(self, routes: Routes, in_touch: Callable[[float], bool]) -> None:
-        """`in_touch`: whether our copy is not older than a lease, at a monotonic time."""
+        """Create the handler.
+
+        `in_touch` returns True if our copy is not older than a lease at a monotonic time.
+        """
         self._routes = routes
         self._in_touch = in_touch
         self._holds: Holds[None, Watch] = Holds()
         self._changes: deque[tuple[int, str]] = deque()
         self._floor = -1
-        """Deltas reach back to this version."""
+        """Deltas are possible from this version on."""
         self._brokers: set[str] = set()
         self._brokers_gone: dict[str, int] = {}
-        """Removed brokers, and the version from which on they are not there."""
+        """Removed brokers, and the versions of their removal."""
 
     def handlers(self) -> dict[type, Handler]:
         """Return the handler of WATCH."""
@@ -52,7 +56,7 @@ class ClientWatchHandler(Service):
         return {"watches": len(self._holds)}
 
     def ask(self, peer: PeerSession, message: Watch, turn: BrokerTurn) -> None:
-        """A client's WATCH."""
+        """Answer or hold a client's WATCH."""
         address = peer.address
         if not self._answer(address, message, turn, ripe=False):
             try:
@@ -64,8 +68,8 @@ class ClientWatchHandler(Service):
             self._holds.add(None, message.id, Hold(address, message, turn.mono + wait))
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
-        """Answer the clients that wait for what changed."""
-        # What came and went between our last version and a whole was never heard of here.
+        """Answer the clients that wait for these changes."""
+        # Changes between our last version and a full view were never received here.
         self._floor = max(self._floor, self._routes.whole_at)
         self._changes.extend((self._routes.version, name) for name in topics)
         while len(self._changes) > REMEMBERED:
@@ -82,18 +86,18 @@ class ClientWatchHandler(Service):
                 self._holds.add(None, hold.message.id, hold)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Answer what has waited its time."""
+        """Answer requests that have expired."""
         for _, hold in self._holds.expired(turn.mono):
             self._answer(hold.address, hold.message, turn, ripe=True)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is due next."""
         return self._holds.deadline()
 
     def _answer(
         self, address: PeerAddress, message: Watch, turn: BrokerTurn, *, ripe: bool
     ) -> bool:
-        """Answer if there is something to say; with `ripe`, in any case."""
+        """Answer if there is news, or in any case if `ripe`."""
         routes = self._routes
         if routes.version < 0 or routes.version < message.version:
             if ripe:
@@ -133,12 +137,12 @@ class ClientWatchHandler(Service):
         )
 
     def _gone_since(self, version: int) -> list[str]:
-        """Brokers that were removed after `version` and did not come back."""
+        """Return brokers that were removed after `version` and not added again."""
         gone = self._brokers_gone.items()
         return [b for b, at in gone if at > version and b not in self._routes.brokers]
 
     def _since(self, version: int) -> dict[str, None]:
-        """Names of topics that changed or went after `version`."""
+        """Return names of topics that were changed or removed after `version`."""
         names: dict[str, None] = {}
         for changed_at, name in reversed(self._changes):
             if changed_at <= version:

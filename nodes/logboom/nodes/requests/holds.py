@@ -1,7 +1,7 @@
-"""Holds: pulls that wait at the broker for the HW of their queue to move, or for their time.
+"""Held requests: pulls that wait at the broker until their queue's HW moves or they expire.
 
-A hold costs nothing while it waits: it lies in its queue's table and in one heap of exact
-deadlines. A queue's HW move wakes that queue's holds and no others.
+A hold costs nothing while it waits: it is in its queue's table and in one heap of exact deadlines.
+When a queue's HW moves, only the holds of that queue are woken.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from logboom.wire.errors import Unavailable
 from logboom.wire.frames import encode
 
 MAX_HOLDS: Final = 100_000
-"""Requests of one kind that may wait; more are refused, and asked again."""
+"""Requests of one kind that may wait; further ones are refused and have to be repeated."""
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
-"""The same in bytes, as they came."""
+"""The same limit in bytes, as received."""
 
 K = TypeVar("K", bound=Hashable)
 M = TypeVar("M", bound=WireMessage)
@@ -31,13 +31,13 @@ class Hold(NamedTuple, Generic[M]):
     message: M
     deadline: float
     moved: bool = False
-    """Meanwhile something was passed over for it."""
+    """True if it has skipped batches while it waited."""
     size: int = 0
-    """Bytes of the request. (`Holds` fills it in.)"""
+    """Bytes of the request, set by `Holds`."""
 
 
 class Holds(Generic[K, M]):
-    """Waiting requests by what they wait for; a request sent again replaces its older self."""
+    """Waiting requests by what they wait for; a repeated request replaces its earlier copy."""
 
     def __init__(self) -> None:
         self._by_key: dict[K, dict[tuple[PeerAddress, int], Hold[M]]] = {}
@@ -51,14 +51,14 @@ class Holds(Generic[K, M]):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the requests that wait."""
+        """Bytes of the waiting requests."""
         return self._bytes
 
     def check_room(self) -> None:
         """Check that one more request may wait.
 
         Raises:
-            Unavailable: BUSY, too many wait.
+            Unavailable: BUSY, because too many wait.
         """
         if self._count >= MAX_HOLDS or self._bytes >= MAX_HELD_BYTES:
             raise Unavailable("too many requests wait at this node: ask again in a moment", "BUSY")
@@ -82,7 +82,7 @@ class Holds(Generic[K, M]):
             self._rebuild()
 
     def take(self, key: K) -> list[Hold[M]]:
-        """All that wait for `key`, in the order in which they came; they wait no longer."""
+        """Remove and return all holds for `key`, in the order of their arrival."""
         waiting = self._by_key.pop(key, None)
         if waiting is None:
             return []
@@ -92,7 +92,7 @@ class Holds(Generic[K, M]):
         return found
 
     def take_if(self, key: K, wanted: Callable[[M], bool]) -> list[Hold[M]]:
-        """Those for `key` whose message is wanted; they wait no longer."""
+        """Remove and return the holds for `key` whose message is accepted."""
         waiting = self._by_key.get(key, {})
         names = [name for name, hold in waiting.items() if wanted(hold.message)]
         found = [waiting.pop(name) for name in names]
@@ -103,13 +103,13 @@ class Holds(Generic[K, M]):
         return found
 
     def expired(self, now: float) -> list[tuple[K, Hold[M]]]:
-        """Those whose deadline has come; they wait no longer."""
+        """Remove and return the holds that have expired."""
         found = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, key, name = heapq.heappop(self._deadlines)
             waiting = self._by_key.get(key)
             hold = waiting.get(name) if waiting is not None else None
-            # Woken meanwhile, or waiting anew with a later deadline.
+            # Woken meanwhile, or waiting again with a later deadline.
             if waiting is None or hold is None or hold.deadline > deadline:
                 continue
             del waiting[name]
@@ -121,7 +121,7 @@ class Holds(Generic[K, M]):
         return found
 
     def deadline(self) -> float:
-        """The first deadline; infinity if nothing waits."""
+        """Return the first deadline; infinity if nothing waits."""
         while self._deadlines:
             deadline, _, key, name = self._deadlines[0]
             hold = self._by_key.get(key, {}).get(name)
@@ -131,11 +131,11 @@ class Holds(Generic[K, M]):
         return float("inf")
 
     def keys(self) -> list[K]:
-        """What is waited for."""
+        """Return the keys that are waited for."""
         return list(self._by_key)
 
     def _rebuild(self) -> None:
-        """Drop the heap's entries of holds that were woken: most of them under load."""
+        """Remove woken holds from the heap, which are most of it under load."""
         self._deadlines = [
             (hold.deadline, at, key, name)
             for at, (key, name, hold) in enumerate(

@@ -1,7 +1,8 @@
-"""Who may read a queue for a group: the greatest owner epoch that was seen of each.
+"""The owner epochs of a queue's readers: the greatest one seen for each group.
 
-Soft state, made anew with each role: it spares a member that lost its queue useless reading, and
-its successor the competition. What it forgets, commits still refuse (`wire.group_messages`).
+They are not replicated, and start empty with each role. They save a member that has lost its queue
+from useless reads, and its successor from the competition. Epochs that were forgotten are still
+checked by commits (`wire.group_messages`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from logboom.nodes.replica.replica import QueueKey
 from logboom.wire.errors import InvalidRequest, NotLeader
 
 MAX_OWNER_EPOCHS: Final = 100_000
-"""Epochs remembered; past it those of the queue go that was asked for longest ago."""
+"""Epochs remembered; past it, those of the least recently requested queue are dropped."""
 LONGEST_NAME: Final = 120
-"""Characters of a group's name."""
+"""Maximum length of a group's name, in characters."""
 
 
 class OwnerEpochs:
@@ -28,11 +29,11 @@ class OwnerEpochs:
         return self._count
 
     def admit(self, key: QueueKey, group: str, epoch: int) -> bool:
-        """Let a member of `group` read; True if its epoch is newer than one before.
+        """Let a member of `group` read; True if its epoch is newer than an earlier one.
 
         Raises:
             NotLeader: STALE_EPOCH: a newer owner has read already.
-            InvalidRequest: no group is called so.
+            InvalidRequest: this is not a valid group name.
         """
         if len(group) > LONGEST_NAME:
             text = f"a group's name has at most {LONGEST_NAME} characters, not {len(group)}"
@@ -52,7 +53,7 @@ class OwnerEpochs:
         return epoch > known
 
     def forget(self, key: QueueKey) -> None:
-        """The queue has another role here."""
+        """Forget a queue, whose role has changed here."""
         self._count -= len(self._seen.pop(key, ()))
 
     def _forget_oldest(self) -> None:
@@ -65,6 +66,6 @@ class OwnerEpochs:
 
 
 def stale_owner(group: str, epoch: int) -> NotLeader:
-    """Another member of the group reads this queue now."""
+    """Build the error for a member whose queue has a newer owner in the group."""
     text = f"another member of group {group!r} has this queue now: stop reading it"
     return NotLeader(text, "STALE_EPOCH", group=group, owner_epoch=epoch)

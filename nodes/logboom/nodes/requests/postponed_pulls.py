@@ -1,8 +1,8 @@
-"""Pulls that a turn had no time for: they wait for the next, and whoever got least goes first.
+"""Pulls that a turn had no time for: they wait for the next one, least served peer first.
 
-A turn reads a bounded number of bytes. Without that, hundreds of large pulls that came together
-would keep everybody waiting while gigabytes are read; without the order, a small pull would wait
-behind all of them.
+A turn reads a bounded number of bytes. Otherwise hundreds of large pulls that arrive together would
+delay everybody while gigabytes are read. Without the order, a small pull would wait behind all of
+them.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from logboom.wire.actor import PeerAddress
 from logboom.wire.messages import Pull
 
 MOST_FOR_PEER: Final = 64
-"""Pulls of one peer that may wait; more are refused, and asked again."""
+"""Pulls of one peer that may wait; further ones are refused and have to be repeated."""
 MAX_POSTPONED: Final = 20_000
 """Pulls that may wait in all."""
 
 
 class PostponedPull(NamedTuple):
-    """One pull that waits for its turn."""
+    """One pull that waits for the next turn."""
 
     address: PeerAddress
     message: Pull
     deadline: float
-    """Monotonic seconds; past it nobody waits for the answer."""
+    """Monotonic seconds, after which nobody waits for the answer."""
 
 
 class PostponedPulls:
-    """The pulls that wait, by peer."""
+    """The waiting pulls, by peer."""
 
     def __init__(self) -> None:
         self._waiting: dict[PeerAddress, deque[PostponedPull]] = {}
         self._order: list[tuple[int, int, PeerAddress]] = []
-        """(bytes served, when it came, peer) of each peer that waits."""
+        """(bytes served, time of arrival, peer) of each peer that waits."""
         self._served: dict[PeerAddress, int] = {}
-        """Bytes read for each peer since pulls began to wait."""
+        """Bytes read for each peer since its pulls began to wait."""
         self._came = 0
         self._count = 0
 
@@ -61,13 +61,13 @@ class PostponedPulls:
         heapq.heappush(self._order, (self._served.get(peer, 0), self._came, peer))
 
     def take(self) -> PostponedPull:
-        """The oldest pull of the peer that got least; `done` is to be told what came of it."""
+        """Take the oldest pull of the least served peer; report its bytes to `done`."""
         _, _, peer = heapq.heappop(self._order)
         self._count -= 1
         return self._waiting[peer].popleft()
 
     def done(self, peer: PeerAddress, size: int) -> None:
-        """So many bytes were read for the pull just taken."""
+        """Count the bytes that were read for the pull just taken."""
         self._served[peer] = self._served.get(peer, 0) + size
         if self._waiting[peer]:
             self._line_up(peer)

@@ -1,4 +1,7 @@
-"""PRODUCE at a leader: check, deduplicate, stamp, append; answer once it is as safe as asked."""
+"""The handler of PRODUCE: it checks, deduplicates, stamps and appends batches.
+
+A producer is answered once its batch is as safe as it requested.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from logboom.wire.view import TopicConfig
 
 
 class ProduceHandler(Service):
-    """Takes batches and answers their producers."""
+    """The handler of PRODUCE, with the producers that wait for their answers."""
 
     def __init__(
         self,
@@ -32,8 +35,13 @@ class ProduceHandler(Service):
         refusal: Callable[[Replica], LogboomError],
         appended: Callable[[Replica], None],
     ) -> None:
-        """`refusal` says what a producer of a damaged queue is told; `appended` is called when a
-        queue's log grew."""
+        """Create the handler.
+
+        Args:
+            context: what all parts of the broker share.
+            refusal: builds the answer to a producer of a damaged queue.
+            appended: called when a queue's log grew.
+        """
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -48,7 +56,7 @@ class ProduceHandler(Service):
         return {Produce: self.produce}
 
     def produce(self, peer: PeerSession, message: Produce, turn: BrokerTurn) -> None:
-        """Append a batch, and answer when that is as safe as asked."""
+        """Append a batch, and answer once it is as safe as requested."""
         try:
             self._produce(peer.address, message, turn)
         except LogboomError as error:
@@ -63,7 +71,7 @@ class ProduceHandler(Service):
             raise not_leader(self._routes, message.topic, message.queue, self._me, message.topic_id)
         check_topic(replica, message.topic_id)
         if replica.damage is not None:
-            # A good copy may come back any moment: the producer keeps what it has until then.
+            # A good copy may return at any moment, so the producer keeps its batch until then.
             raise Unavailable(self._refusal(replica).text)
         if len(batches) != 1:
             text = f"PRODUCE carries one batch, not {len(batches)}"
@@ -130,7 +138,7 @@ class ProduceHandler(Service):
         self._appended(replica)
 
     def check_acks(self, acks: Acks, leading: Leadership, now: float) -> None:
-        """Refuse what could not become as safe as asked.
+        """Check that a batch can become as safe as requested.
 
         Raises:
             NotEnoughReplicas: for acks=all.
@@ -154,7 +162,7 @@ class ProduceHandler(Service):
         acks: Acks,
         turn: BrokerTurn,
     ) -> None:
-        """Answer when the asked acks are met: for a duplicate too, its original's (Q9)."""
+        """Answer when the requested acks are reached; for a duplicate, those of its original (Q9)."""
         if not waiting.number:
             return
         if acks == "none":
@@ -171,7 +179,7 @@ class ProduceHandler(Service):
             line.append(waiting)
 
     def end_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """The leader's synced end moved."""
+        """Answer the producers whose batches are on the leader's disk."""
         leading = replica.leading
         if leading is not None:
             _answer_up_to(leading.waiting_leader, replica.synced, turn)
@@ -179,7 +187,7 @@ class ProduceHandler(Service):
                 self._answer_late(replica, leading, turn)
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """The HW moved."""
+        """Answer the producers whose batches are committed."""
         leading = replica.leading
         if leading is not None:
             _answer_up_to(leading.waiting_all, replica.hw, turn)
@@ -196,13 +204,13 @@ class ProduceHandler(Service):
                 leading.late.append((acks, waiting))
 
     def expire(self, leading: Leadership, now: float) -> None:
-        """Forget producers that no longer wait: their own deadline ended the request."""
+        """Forget producers that no longer wait, because their own deadline ended the request."""
         for line in (leading.waiting_all, leading.waiting_leader):
             while line and line[0].deadline <= now:
                 line.popleft()
 
     def lost(self, replica: Replica, leading: Leadership, turn: BrokerTurn) -> None:
-        """The leadership ended: whoever waits is to ask the next leader."""
+        """Send waiting producers to the next leader, because the leadership ended."""
         waiting = [*leading.waiting_all, *leading.waiting_leader, *(w for _, w in leading.late)]
         if not waiting:
             return
@@ -225,7 +233,7 @@ def _answer_up_to(line: deque[PendingProduce], safe: Position, turn: BrokerTurn)
 
 
 def _check_sizes(batch: Frame, head: BatchHead, config: TopicConfig) -> None:
-    """Refuse a message larger than the topic takes; only for batches that could hold one."""
+    """Refuse a message larger than the topic allows; reads only batches that could hold one."""
     columns = open_batch(batch, head)
     pairs = zip(columns.values(), columns.keys(), strict=True)
     largest = max(len(value or b"") + len(key or b"") for value, key in pairs)

@@ -1,9 +1,9 @@
-"""PULL, OFFSETS, OFFSETFORTIME and FINDKEY: what readers ask of one queue.
+"""The handler of PULL, OFFSETS, OFFSETFORTIME and FINDKEY: the reads of one queue.
 
-Readers see what lies below the HW, and only that; of a transaction that is being released nothing
-before all of it does, unless they ask for it. A pull at or beyond the HW is held, never
-corrected, unless this broker is certain to know the true end (Q8). A pull with a filter goes on
-from turn to turn (`logboom.nodes.requests.scan_scheduler`).
+Readers see only what is committed. Of a transaction that is being released they see nothing before
+all of it is, unless they ask for it. A pull at or beyond the HW is held and never corrected, unless
+this broker is certain of the true end (Q8). A pull with a filter continues from turn to turn (see
+`scan_scheduler`).
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of batches in one answer, whatever is asked; one batch always goes."""
+"""Maximum bytes of batches in one answer, whatever is requested; one batch is always sent."""
 TURN_BYTES: Final = 32 * 1024 * 1024
-"""Bytes that one turn reads; pulls beyond wait for the next."""
+"""Bytes that one turn reads; further pulls wait for the next turn."""
 UNTAKEN_BYTES: Final = 32 * 1024 * 1024
-"""Answers that a peer may leave untaken and still ask for more: for one that never reads, nothing
-is read."""
+"""Bytes of unread answers up to which a peer may request more; for a peer that never reads, nothing
+is read from disk."""
 MOST_KEYS: Final = 1_000
 
 
 class PullHandler(Service):
-    """Reads of all queues, and the holds."""
+    """The handler of reads of all queues, and their holds."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PullHandler(Service):
         damages: ReplicaRepair,
         on_compaction: Callable[[Replica, DataDamaged, BrokerTurn], None],
     ) -> None:
-        """`on_compaction` is called when what compaction keeps could not be read."""
+        """Create the handler; `on_compaction` is called when compaction's data could not be read."""
         self.holds: Holds[QueueKey, Pull] = Holds()
         self.postponed = PostponedPulls()
         self._serving: PeerAddress | None = None
@@ -100,7 +100,7 @@ class PullHandler(Service):
         }
 
     def _readable(self, topic: str, queue: int, meant: int = 0) -> Replica:
-        """The replica that may answer reads below its HW."""
+        """Find the replica that may answer reads below its HW."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is not None:
             if replica.leading is not None:
@@ -110,7 +110,7 @@ class PullHandler(Service):
         raise not_leader(self._routes, topic, queue, self._config.id, meant)
 
     def _checked(self, message: Pull) -> Replica:
-        """The replica that may answer a pull."""
+        """Find the replica that may answer a pull."""
         replica = self._readable(message.topic, message.queue, message.topic_id)
         check_topic(replica, message.topic_id)
         if message.compacted and replica.leading is None and replica.compaction.lacks is not None:
@@ -122,7 +122,7 @@ class PullHandler(Service):
     # ── pulls ───────────────────────────────────────────────────────────────────────────────────
 
     def pull(self, peer: PeerSession, message: Pull, turn: BrokerTurn) -> None:
-        """Answer a pull now, or hold it, or let it wait for another turn."""
+        """Answer a pull now, hold it, or postpone it to another turn."""
         self._pull(peer.address, message, turn)
 
     def _pull(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
@@ -160,7 +160,7 @@ class PullHandler(Service):
             turn.refuse(address, message.id, error)
 
     def _turn_out(self, replica: Replica, group: str, epoch: int, turn: BrokerTurn) -> None:
-        """A newer owner of a group has come: the pulls of the older ones end here."""
+        """End the pulls of a group's earlier owners, because a newer one has appeared."""
 
         def older(message: Pull) -> bool:
             return message.group == group and message.owner_epoch < epoch
@@ -173,7 +173,7 @@ class PullHandler(Service):
     def _serve(
         self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
     ) -> bool:
-        """Answer if there is an answer; False: nothing below the HW yet."""
+        """Answer a pull if possible; False if nothing is committed yet."""
         offset, end = message.offset, readable_end(replica, message).offset
         if offset < replica.start:
             self._answer(address, message, replica, "OFFSET_ILLEGAL", replica.start, turn)
@@ -192,8 +192,11 @@ class PullHandler(Service):
     def _serve_survivors(
         self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
     ) -> bool:
-        """Answer a reader below the horizon with what survives there. False: nothing does from
-        where it is; it was moved on, to where the log is read as it stands."""
+        """Answer a reader below the horizon with survivors.
+
+        False means that there are none from its position on; it was then moved on to where the log
+        is read as it is.
+        """
         limit = readable_end(replica, message)
         stop = min(replica.compaction.horizon(replica.start), limit.offset)
         if message.offset >= stop:
@@ -227,14 +230,14 @@ class PullHandler(Service):
         return True
 
     def _postpone(self, address: PeerAddress, message: Pull, turn: BrokerTurn) -> None:
-        """Let a pull wait for another turn, unless its peer does not take what it is sent."""
+        """Postpone a pull to another turn, unless its peer does not read what it is sent."""
         waiting = PostponedPull(address, message, turn.mono + message.timeout_ms / 1000)
         if not self.postponed.add(waiting):
             text = "too many pulls wait at this broker: wait for answers, then go on"
             turn.refuse(address, message.id, Unavailable(text, "BUSY"))
 
     def _serve_postponed(self, turn: BrokerTurn) -> None:
-        """As many as the turn has room for."""
+        """Serve as many postponed pulls as the turn has room for."""
         while self.postponed and turn.read < TURN_BYTES:
             address, message, deadline = self.postponed.take()
             before = turn.read
@@ -247,7 +250,7 @@ class PullHandler(Service):
     def _read(
         self, address: PeerAddress, message: Pull, replica: Replica, turn: BrokerTurn
     ) -> None:
-        """Read what a pull asks for, and answer."""
+        """Read what a pull requests, and answer."""
         end = readable_end(replica, message)
         try:
             found = read_batches(
@@ -267,7 +270,7 @@ class PullHandler(Service):
         counters["pulled_batches"] += len(found.batches)
         counters["pulled_messages"] += found.messages
         suggested = self._slow.suggest(replica, message.group, found.next_offset)
-        # Without a batch the store does not show yet what was staged: ask again.
+        # Without a batch, the store does not show staged entries yet: ask again.
         status: PullStatus = "FOUND" if found.batches else "NO_MATCHED_MESSAGE"
         turn.answer(
             address,
@@ -276,8 +279,11 @@ class PullHandler(Service):
         )
 
     def _knows_the_end(self, replica: Replica, now: float) -> bool:
-        """Whether a reader beyond our end is certainly wrong: only a leader that holds its lease
-        and whose HW has reached its end at election can say so (Q8)."""
+        """Return True if a reader beyond our end is certainly wrong.
+
+        Only a leader that holds its lease, and whose HW has reached its end at election, can tell
+        (Q8).
+        """
         leading = replica.leading
         return (
             leading is not None
@@ -311,39 +317,39 @@ class PullHandler(Service):
         turn.answer(address, Pulled(message.id, status, next_offset, replica.start, end))
 
     def serve(self, turn: BrokerTurn) -> None:
-        """Serve pulls that turns before had no room for, and let the filtered ones go on."""
+        """Serve postponed pulls, and let filtered pulls continue."""
         self._serve_postponed(turn)
         self.scanning.step(turn)
 
     def deadline(self) -> float:
-        """When a hold ends; at once while a pull is postponed or a filtered one at work."""
+        """Return when a hold expires; at once while a pull is postponed or a scan is in progress."""
         at_work = len(self.scanning) or len(self.postponed)
         return float("-inf") if at_work else self.holds.deadline()
 
     # ── holds ───────────────────────────────────────────────────────────────────────────────────
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """Wake the holds of a queue whose HW moved, or whose release came to its end."""
+        """Wake the holds of a queue whose HW moved, or whose release is complete."""
         for hold in self.holds.take(replica.key):
             message = hold.message
             sieve = sieve_of(message)
             end = readable_end(replica, message).offset
             # (A reader of a compacted topic waits at the HW, where nothing is compacted yet.)
             if sieve is not None and replica.start <= message.offset < end:
-                # It sleeps on through batches that hold no match.
+                # It keeps waiting while only batches without a match are appended.
                 self.scanning.begin(hold, replica.key, sieve, turn, woken=True)
             elif not self._serve(hold.address, message, replica, turn):
                 self.holds.add(replica.key, message.id, hold)
 
     def step(self, turn: BrokerTurn) -> None:
-        """Answer the holds whose time has come."""
+        """Answer the holds that have expired."""
         for key, hold in self.holds.expired(turn.mono):
             replica = self._queues.replicas.get(key)
             if replica is not None:
                 self._nothing(hold.address, hold.message, replica, turn, moved=hold.moved)
 
     def role_changed(self, replica: Replica, turn: BrokerTurn) -> None:
-        """The queue may be led elsewhere now: its holds are to ask there."""
+        """End the holds of a queue whose role has changed, so that they ask its leader."""
         self._owners.forget(replica.key)
         for hold in self.holds.take(replica.key):
             self._pull(hold.address, hold.message, turn)
@@ -351,7 +357,7 @@ class PullHandler(Service):
     # ── offsets, times, keys ────────────────────────────────────────────────────────────────────
 
     def _ended(self, topic: str, queue: int, now: float, meant: int) -> Replica:
-        """The replica that may say where its queue ends (Q8, Q11)."""
+        """Find the replica that may tell where its queue ends (Q8, Q11)."""
         replica = self._queues.by_name.get((topic, queue))
         if replica is None or replica.leading is None:
             raise not_leader(self._routes, topic, queue, self._config.id, meant)
@@ -364,7 +370,7 @@ class PullHandler(Service):
         return replica
 
     def offsets(self, peer: PeerSession, message: Offsets, turn: BrokerTurn) -> None:
-        """First offset and end of queues that this broker leads."""
+        """Answer with first offset and end of queues that this broker leads."""
         try:
             found = [
                 self._ended(message.topic, queue, turn.mono, message.topic_id)
@@ -384,8 +390,10 @@ class PullHandler(Service):
 
     @contextmanager
     def _index_of(self, replica: Replica, turn: BrokerTurn) -> Iterator[None]:
-        """A look into a queue's index. One that cannot be read is made anew from the log; if it is
-        the log that is damaged, the making of the index finds that too."""
+        """Guard a lookup in a queue's index, and rebuild the index if it cannot be read.
+
+        If it is the log that is damaged, rebuilding the index finds that too.
+        """
         try:
             yield
         except (DataDamaged, DamagedBatch) as error:
@@ -396,7 +404,7 @@ class PullHandler(Service):
             raise Unavailable(f"{text} and made anew ({error.text}): ask again") from None
 
     def end_of(self, topic: str, queue: int, topic_id: int, turn: BrokerTurn) -> int:
-        """The end of a queue, as `offsets` tells it.
+        """Return the end of a queue, as `offsets` does.
 
         Raises:
             LogboomError: this broker must not tell it now.
@@ -408,7 +416,7 @@ class PullHandler(Service):
     def offset_at(
         self, topic: str, queue: int, topic_id: int, timestamp_ms: int, turn: BrokerTurn
     ) -> int:
-        """The offset that `offset_for_time` tells.
+        """Return the offset that `offset_for_time` returns.
 
         Raises:
             LogboomError: this broker must not tell it now.
@@ -424,7 +432,7 @@ class PullHandler(Service):
             return replica.index.offset_for_time(timestamp_ms, replica.start, replica.readable)
 
     def offset_for_time(self, peer: PeerSession, message: OffsetForTime, turn: BrokerTurn) -> None:
-        """The first message at or after a message time."""
+        """Answer with the first message at or after a message time."""
         try:
             offset, time_ms = self._offset_at(
                 message.topic, message.queue, message.topic_id, message.timestamp_ms, turn
@@ -435,7 +443,7 @@ class PullHandler(Service):
         turn.answer(peer.address, OffsetForTimeResult(message.id, offset, time_ms))
 
     def find_key(self, peer: PeerSession, message: FindKey, turn: BrokerTurn) -> None:
-        """Batches that may hold a key."""
+        """Answer with batches that may hold a key."""
         try:
             replica = self._readable(message.topic, message.queue)
             end = replica.readable.offset

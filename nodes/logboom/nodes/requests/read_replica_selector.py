@@ -1,4 +1,4 @@
-"""Readers far behind, and the followers they are sent to (RocketMQ's 40 % rule)."""
+"""The choice of a replica for readers that are far behind (RocketMQ's 40 % rule)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from logboom.nodes.replica.replica import Replica
 from logboom.wire.group_routes import GroupRoutes
 
 SLOW_SHARE: Final = 0.4
-"""Share of `memory_bytes` past which a reader's backlog is sent to a follower."""
+"""Fraction of `memory_bytes` past which a reader's backlog is sent to a follower."""
 
 
 class ReadReplicaSelector:
-    """Says where a reader should rather read."""
+    """The followers that slow readers were sent to."""
 
     def __init__(self, config: BrokerConfig, groups: GroupRoutes) -> None:
         self._config = config
         self._groups = groups
 
     def suggest(self, replica: Replica, group: str, next_offset: int) -> str | None:
-        """A follower for a reader that is far behind; a follower keeps it as long as it is."""
+        """Suggest a follower for a reader that is far behind; one reader keeps the same follower."""
         if not self._config.follower_reads or not self._may_send_away(group):
             return None
         messages = max(1, replica.end.offset - replica.start)
@@ -33,7 +33,7 @@ class ReadReplicaSelector:
         return next((broker for broker in leading.isr if broker != leading.me), None)
 
     def _may_send_away(self, group: str) -> bool:
-        """Whether a group lets its slow readers go to followers; readers without one always."""
+        """Return True if a group lets its slow readers use followers; readers without a group may."""
         if not group:
             return True
         known = self._groups.groups.get(group)

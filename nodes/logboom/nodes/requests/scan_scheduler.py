@@ -1,7 +1,7 @@
-"""Filtered pulls at work: each goes on a little per turn, so that none holds up the loop.
+"""The scheduler of filtered pulls: each continues a little per turn, so that none stalls the loop.
 
-A scan ends when something was found, at the HW, or when its time is up; then its reader gets the
-offset that it came to. Those that are not done go to the back of the line.
+A scan ends when it has found something, at the HW, or when its time is up; its reader then gets the
+offset that it has reached. Unfinished scans go to the end of the queue.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from logboom.wire.messages import Pull, Pulled
 SLICE_UNITS: Final = 20_000
 """Units of work (`wire.filters.ScanBudget`) of one scan in one turn: some two milliseconds."""
 SLICE_BYTES: Final = 1024 * 1024
-"""Bytes of entries that one scan reads in one turn, about."""
+"""Approximate bytes of entries that one scan reads in one turn."""
 TURN_UNITS: Final = 40_000
 """Units of work of all scans in one turn."""
 TURN_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of entries that all scans read in one turn, about."""
+"""Approximate bytes of entries that all scans read in one turn."""
 LONGEST: Final = 1.0
-"""Seconds after which a scan without a match tells its reader how far it came."""
+"""Seconds after which a scan without a match reports its progress to its reader."""
 
 
 @dataclass(slots=True)
 class Scan:
-    """One filtered pull; `message.offset` goes forward with it."""
+    """One filtered pull; `message.offset` advances with it."""
 
     address: PeerAddress
     message: Pull
     key: QueueKey
     sieve: PullFilter
     deadline: float
-    """When its reader's wait ends."""
+    """When its reader stops waiting."""
     until: float
-    """When it is answered with what it came to; a batch that has matches is finished first."""
+    """When it is answered with its progress; a batch that has matches is finished first."""
     woken: bool
-    """It waited at the HW before, and goes back there if it finds nothing."""
+    """True if it waited at the HW before, and returns there if it finds nothing."""
     moved: bool = False
-    """It has passed over something."""
+    """True if it has skipped batches."""
 
 
 class ScanCost:
-    """What the scans of one turn cost."""
+    """The cost of the scans of one turn."""
 
     __slots__ = ("size", "units")
 
@@ -68,12 +68,12 @@ class ScanCost:
 
     @property
     def enough(self) -> bool:
-        """The others wait for the next turn."""
+        """True if the other scans have to wait for the next turn."""
         return self.units >= TURN_UNITS or self.size >= TURN_BYTES
 
 
 class ScanScheduler:
-    """The line of scans, and their going on."""
+    """The queue of scans in progress."""
 
     def __init__(
         self,
@@ -84,8 +84,16 @@ class ScanScheduler:
         serve: Callable[[PeerAddress, Pull, Replica, BrokerTurn], bool],
         holds: Holds[QueueKey, Pull],
     ) -> None:
-        """`readable` finds the replica that may answer, or raises why there is none; `serve`
-        answers pulls outside of what the replica holds, and says False where they have to wait."""
+        """Create the scheduler.
+
+        Args:
+            context: what all parts of the broker share.
+            damages: the damaged replicas.
+            slow: the choice of another replica for slow readers.
+            readable: finds the replica that may answer, or raises why there is none.
+            serve: answers pulls from outside the replica's log; False where they have to wait.
+            holds: where a scan waits when it has reached the HW.
+        """
         self._storage = context.storage
         self._stats = context.stats
         self._damages = damages
@@ -107,19 +115,19 @@ class ScanScheduler:
         *,
         woken: bool = False,
     ) -> None:
-        """To the back of the line; a request sent again replaces its older self."""
+        """Add a scan at the end of the queue; a repeated request replaces its earlier copy."""
         until = min(hold.deadline, turn.mono + LONGEST)
         scan = Scan(hold.address, hold.message, key, sieve, hold.deadline, until, woken, hold.moved)
         self._line[scan.address, scan.message.id] = scan
 
     def take_if(self, key: QueueKey, wanted: Callable[[Pull], bool]) -> list[Scan]:
-        """Take scans of a queue out of the line."""
+        """Remove and return the scans of a queue that are accepted."""
         line = self._line.items()
         names = [name for name, scan in line if scan.key == key and wanted(scan.message)]
         return [self._line.pop(name) for name in names]
 
     def step(self, turn: BrokerTurn) -> None:
-        """Let each go on, as far as the turn's bounds allow."""
+        """Continue each scan, as far as the turn's limits allow."""
         spent = ScanCost()
         for name in list(self._line):
             if spent.enough:
@@ -129,7 +137,7 @@ class ScanScheduler:
                 self._line[name] = scan
 
     def _go_on(self, scan: Scan, spent: ScanCost, turn: BrokerTurn) -> bool:
-        """Let a scan go on; True once it is answered, or held."""
+        """Continue a scan; True once it is answered or held."""
         address, message = scan.address, scan.message
         try:
             replica = self._readable(message)
@@ -137,7 +145,7 @@ class ScanScheduler:
             turn.refuse(address, message.id, error)
             return True
         if not replica.start <= message.offset < readable_end(replica, message).offset:
-            # Retention came past it, or the queue is led by another that knows less.
+            # Retention has passed it, or the queue is led by another broker that is behind.
             if not self._serve(address, message, replica, turn):
                 self._hold(scan, replica)
             return True
@@ -166,7 +174,7 @@ class ScanScheduler:
         self._holds.add(replica.key, scan.message.id, hold)
 
     def _sift(self, scan: Scan, replica: Replica, spent: ScanCost) -> FilteredRead:
-        """One turn's part of a scan, counted."""
+        """Run one turn's part of a scan, and count its cost."""
         sieve = scan.sieve
         granted = min(SLICE_UNITS, sieve.left)
         budget = sieve.grant(granted)
