@@ -1,1 +1,1 @@
-"""What a damaged store still holds, read from the bytes of its files, and brought back."""
+"""Salvage: reading what the files of a damaged store still hold, and restoring it."""

@@ -27,12 +27,12 @@ _PIECE: Final = 1 << 20
 
 
 def blob_rows(data: bytes) -> Iterator[StoreRow]:
-    """Every record that is whole, in its order."""
+    """Yield every intact record, in order."""
     at, end = _FILE_HEAD, len(data)
     while at + _RECORD.size <= end:
         head = _head(data, at, end)
         if head is None:
-            # Where the next one begins is known by its own checksum alone.
+            # Only the checksum of a record shows where the next one begins.
             at = _next(data, at + 1, end)
             continue
         key_size, size, crc = head
@@ -56,10 +56,10 @@ _NO_KEY_SO_LONG: Final = bytes(6)
 
 
 def _next(data: bytes, at: int, end: int) -> int:
-    """Where the next record with a sound head begins; `end` if none does."""
+    """Find where the next record with an intact head begins; `end` if there is none."""
     while at + _RECORD.size <= end:
         piece = data[at : at + _PIECE]
-        # The length of a key leaves six bytes of its eight empty.
+        # The length of a key uses only two of its eight bytes.
         place = piece.find(_NO_KEY_SO_LONG)
         while place >= 0:
             begin = at + place - 2

@@ -1,8 +1,9 @@
-"""What the files of stores hold of each queue: every entry that is whole, and where it stands.
+"""The queues found in the files of stores: every intact entry, with the position of its value.
 
-An entry is believed if its own checksums hold and the offset under which it is stored is the one
-that it says. Where two stand at one place, or two overlap, the later leader's counts: the other was
-cut. What retention removed may still lie in the files; the queue's record says where it begins.
+An entry is accepted if its checksums are right and the offset under which it is stored is its own.
+Where two entries have one position or overlap, that of the later leader counts, because the other
+one was truncated. Entries that retention removed may still be in the files; the queue's record
+names the start of the log.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ _COMPACT_KEY: Final = len(offset_key((0, 0), b"m", 0))
 _STORE_ID: Final = b"store id"
 
 Value: TypeAlias = "tuple[int, int, int] | bytes"
-"""Where a value stands: file, place and size; or the value itself."""
+"""The position of a value (file, position, size), or the value itself."""
 
 
 class FoundEntry(NamedTuple):
-    """One entry that is whole."""
+    """One intact entry."""
 
     value: Value
     """As it is stored: it may borrow its body."""
@@ -44,27 +45,27 @@ class FoundEntry(NamedTuple):
     epoch: int
     time_ms: int
     size: int
-    """Bytes of the whole entry."""
+    """Bytes of the complete entry."""
     kind: int
 
 
 class FoundQueue:
-    """What was found of one queue."""
+    """The findings of one queue."""
 
     def __init__(self) -> None:
         self.entries: dict[Position, FoundEntry] = {}
         self.record: LogState | None = None
-        """The newest that could be read."""
+        """The newest readable record."""
         self.copies: dict[int, tuple[Value, int, int]] = {}
-        """What compaction kept beyond the log: first offset → value, bytes, messages."""
+        """Copies that compaction kept beyond the log: first offset → value, bytes, messages."""
         self.survivors: dict[int, int] = {}
-        """Which messages survive, as bits: number of a block → those of its offsets."""
+        """The surviving messages, as bits: number of a block → those of its offsets."""
         self.under_way = False
-        """Whether it was being brought back, and that did not end."""
+        """True if an earlier recovery of the queue did not finish."""
         self._newest: dict[bytes, int] = {}
 
     def take(self, letter: bytes, sequence: int, value: bytes) -> None:
-        """Take in a row of family `state`, unless a newer one was seen."""
+        """Take a row of family `state`, unless a newer one was seen."""
         if sequence < self._newest.get(letter, -1):
             return
         if letter == RECORD:
@@ -77,7 +78,7 @@ class FoundQueue:
         self._newest[letter] = sequence
 
     def take_survivors(self, key: bytes, sequence: int, value: bytes) -> None:
-        """Take in a block of survivors, unless a newer one was seen."""
+        """Take a block of survivors, unless a newer one was seen."""
         if sequence < self._newest.get(key, -1):
             return
         with suppress(DataDamaged):
@@ -85,7 +86,7 @@ class FoundQueue:
             self._newest[key] = sequence
 
     def take_copy(self, base: int, value: Value, batch: bytes) -> None:
-        """Take in a copy; of several the one that left out least."""
+        """Take a copy; of several, the one that left out least is kept."""
         known = self.copies.get(base)
         if known is not None and known[1] >= len(batch):
             return
@@ -93,7 +94,7 @@ class FoundQueue:
             self.copies[base] = (value, len(batch), check_copy(base, batch).count)
 
     def surviving(self, first: int, stop: int) -> int:
-        """The survivors from `first` to before `stop`, as bits."""
+        """Return the survivors from `first` to before `stop`, as bits."""
         found = shift = 0
         for number, at, length in pieces(first, stop):
             found |= (self.survivors.get(number, 0) >> at & ((1 << length) - 1)) << shift
@@ -101,7 +102,7 @@ class FoundQueue:
         return found
 
     def copies_before(self, start: int) -> list[tuple[int, CopyInfo, Value]]:
-        """The copies of what lies before the log's start and survives."""
+        """Return the copies of surviving messages before the log's start."""
         found = []
         for base, (value, _, messages) in sorted(self.copies.items()):
             if base + messages <= start and (live := self.surviving(base, base + messages)):
@@ -109,27 +110,26 @@ class FoundQueue:
         return found
 
     def beyond(self, start: int) -> tuple[int, int]:
-        """How many messages compaction kept of what lies before the log's start: those that are
-        here, and those whose copy is gone."""
+        """Count the messages that compaction kept from before the log's start: found, and lost."""
         here = sum(copy.live for _, copy, _ in self.copies_before(start))
         return here, self.surviving(0, start).bit_count() - here
 
 
 class FoundQueues:
-    """All that is found, file by file."""
+    """All findings, file by file."""
 
     def __init__(self, read: Callable[[Value], bytes]) -> None:
-        """`read` fetches a value from the files."""
+        """Begin without findings; `read` fetches a value from the files."""
         self.queues: dict[QueueKey, FoundQueue] = {}
         self.store_ids: set[str] = set()
         self.torn = False
-        """Whether a write-ahead log could not be read in full: then queues may have been longer than
-        anything here says."""
+        """True if a write-ahead log is not readable in full: queues may have been longer than
+        found."""
         self._read = read
         self._borrowers: list[tuple[bytes, Value]] = []
 
     def take(self, file: int, rows: Iterable[StoreRow | None], content: bytes) -> None:
-        """Take in the rows of one file, whose content this is."""
+        """Take the rows of one file, with this content."""
         for row in rows:
             if row is None:
                 self.torn = True
@@ -147,13 +147,13 @@ class FoundQueues:
                 self.store_ids.add(value.decode("ascii", "replace"))
 
     def settle(self) -> None:
-        """All files are read: those that borrow their bodies find their lenders."""
+        """Resolve borrowed bodies, after all files were read."""
         borrowers, self._borrowers = self._borrowers, []
         for key, value in borrowers:
             self._take_entry(key, value, self.entry(key, value))
 
     def entry(self, key: bytes, value: Value) -> bytes:
-        """An entry as it was appended."""
+        """Return an entry as it was appended."""
         stored = self._read(value)
         lender = referenced_key(key, stored)
         if lender is None:
@@ -196,23 +196,23 @@ class FoundQueues:
 
 
 class OffsetGap(NamedTuple):
-    """Offsets whose messages are gone: from `first` to before `end`."""
+    """Offsets whose messages are lost: from `first` to before `end`."""
 
     first: int
     end: int
 
 
 class EntryChain(NamedTuple):
-    """One queue's log as it can be put together again."""
+    """One queue's log, as far as it can be reassembled."""
 
     start: int
     """Offset of its first message."""
     end: Position
     entries: list[tuple[Position, FoundEntry]]
     gaps: list[OffsetGap]
-    """In between, and before the start what is known to be gone."""
+    """Gaps in the log, and the known losses before its start."""
     controls: int
-    """Control entries that are gone, as far as is known."""
+    """Lost control entries, as far as is known."""
 
     @property
     def size(self) -> int:
@@ -221,7 +221,7 @@ class EntryChain(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """Messages that are there."""
+        """The number of messages found."""
         return sum(
             held.after.offset - at.offset
             for at, held in self.entries
@@ -230,12 +230,12 @@ class EntryChain(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """Messages that are gone."""
+        """The number of messages lost."""
         return sum(gap.end - gap.first for gap in self.gaps)
 
 
 def find_chain(find: FoundQueue) -> EntryChain:
-    """The queue's log, its gaps named."""
+    """Reassemble a queue's log, and list its gaps."""
     record = find.record
     begin = 0 if record is None else record.start
     kept: list[tuple[Position, FoundEntry]] = []
@@ -273,7 +273,7 @@ def find_chain(find: FoundQueue) -> EntryChain:
 
 
 def _joined(gaps: list[OffsetGap]) -> list[OffsetGap]:
-    """Gaps that touch each other are one."""
+    """Join gaps that touch each other."""
     found: list[OffsetGap] = []
     for gap in gaps:
         if found and found[-1].end == gap.first:

@@ -1,9 +1,10 @@
-"""A queue's log from what is left of it: the entries at their places, and what stands for the rest.
+"""The rewriting of a queue's log from its remains: entries at their positions, and placeholders.
 
-Lost messages become LOST entries, so that no offset is used twice and readers pass over them. A lost
-control entry becomes one that says nothing. Where something is lost, DECIDED entries become such too:
-part of what they release may be gone, and readers would wait for it for ever; the name servers still
-know how each transaction ended, and what waits for its decision here asks them anew.
+Lost messages become LOST entries, so that no offset is used twice and readers skip them. A lost
+control entry becomes one without effect. If anything is lost, DECIDED entries are replaced in the
+same way: part of what they release may be lost, and readers would wait for it for ever. The name
+servers still know how each transaction ended, and batches that wait here for a decision ask them
+again.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _SAYS_NOTHING: Final = encode_control(ControlKind.PRODUCER_EXPIRY, b"\x90")
 def rewrite_entries(
     chain: EntryChain, read: Callable[[Position, FoundEntry], bytes]
 ) -> Iterator[tuple[Position, bytes]]:
-    """(place, entry) of the whole log, without a hole.
+    """Yield (position, entry) of the whole log, without a hole.
 
     Raises:
-        DataDamaged: what was whole a moment ago no longer is.
+        DataDamaged: an entry that was intact a moment ago no longer is.
     """
     incomplete = bool(chain.gaps or chain.controls)
     at = Position(chain.start)
@@ -68,7 +69,7 @@ def rewrite_entries(
 def _filled(
     at: Position, until: Position, epoch: int, time_ms: int
 ) -> Iterator[tuple[Position, bytes]]:
-    """What stands for all from `at` to `until`."""
+    """Yield placeholders for everything from `at` to `until`."""
     while at.offset < until.offset:
         count = min(MAX_COUNT, until.offset - at.offset)
         yield at, stamp(encode_lost(count), at.offset, epoch, time_ms)
@@ -90,16 +91,16 @@ def _checked(entry: bytes, place: Position) -> bytes:
 
 
 class KeptCopies(NamedTuple):
-    """What compaction kept of messages before the log's start."""
+    """The copies of messages before the log's start that compaction kept."""
 
     copies: Iterable[tuple[int, CopyInfo, bytes]]
-    """First offset, what is known of it, batch."""
+    """First offset, message counts, batch."""
     survivors: Mapping[int, int]
     """Number of a block → its survivors, as bits."""
 
 
 def find_kept_copies(find: FoundQueue, start: int, read: Callable[[Value], bytes]) -> KeptCopies:
-    """What was found of it, for a log that begins at `start`."""
+    """Collect the copies found for a log that begins at `start`."""
     number, within = start >> BLOCK_BITS, start & (BLOCK - 1)
     survivors = {each: bits for each, bits in find.survivors.items() if each < number}
     if within and number in find.survivors:
@@ -114,9 +115,10 @@ def rewrite_log(
     read: Callable[[Position, FoundEntry], bytes],
     kept: KeptCopies | None = None,
 ) -> Iterator[WriteSet]:
-    """The writes that bring a queue back, in their order.
+    """Yield the writes that restore a queue, in order.
 
-    Each leaves a log that is sound; only the last says that it is all. `kept`: of a compacted topic.
+    Each of them leaves a consistent log; only the last one marks it as complete. `kept` belongs to
+    a compacted topic.
 
     Raises:
         DataDamaged: as `rewrite_entries`.
@@ -128,7 +130,7 @@ def rewrite_log(
     at, epochs, time_ms, size = start, list[tuple[int, Position]](), 0, 0
 
     def stage() -> None:
-        # What is derived from the log is derived anew, from its start on.
+        # Everything derived from the log is derived again, from its start on.
         put_record(writes, *key, LogState(start.offset, at, time_ms, at, start, size))
         put_epochs(writes, *key, epochs)
 
@@ -151,7 +153,7 @@ def rewrite_log(
                 writes = WriteSet()
         for number, bits in kept.survivors.items():
             put_block(writes, key, number, bits)
-        # From the copies on everything is derived anew.
+        # Everything is derived again, from the copies on.
         put_checkpoint(writes, key, CompactionCheckpoint(0, None))
     put_recovered(writes, key, whole=True)
     yield writes

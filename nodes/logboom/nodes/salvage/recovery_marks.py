@@ -1,8 +1,8 @@
-"""What a broker must know at its start of queues that were brought back into its stopped store.
+"""Marks of queues that were restored into a stopped broker's store.
 
-Their log is there, but the name servers hold the queue for lost with the old store: the broker asks
-them to let it lead what it holds. The mark says so until it does; while a queue is being brought
-back it says that too, and what is there then counts for nothing.
+The queue's log is there, but for the name servers it was lost with the old store. The broker asks
+them to let it lead what it holds, and keeps the mark until it leads. While a queue is being
+restored the mark says so too, and the queue's content does not count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WHOLE: Final = b"\1"
 
 
 def is_recovered(storage: Storage, key: QueueKey) -> bool:
-    """Whether a queue was brought back, and nobody leads it yet."""
+    """Return True if a queue was restored, and has no leader yet."""
     return storage.get("state", queue_key(*key, RECOVERED)) == _WHOLE
 
 
@@ -30,5 +30,5 @@ def put_recovered(writes: WriteSet, key: QueueKey, *, whole: bool) -> None:
 
 
 def drop_recovered(writes: WriteSet, key: QueueKey) -> None:
-    """Stage the end of a queue's mark."""
+    """Stage the removal of a queue's mark."""
     writes.delete("state", queue_key(*key, RECOVERED))

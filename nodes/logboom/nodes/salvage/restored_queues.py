@@ -1,8 +1,8 @@
-"""Queues that were brought back into this broker's store while it was stopped lead again.
+"""Leadership of queues that were restored into this broker's store while it was stopped.
 
-The name servers hold such a queue for lost with its old store, and give it no leader. While that is
-so, and no other replica has it, the broker asks to lead it with what it holds: that is what the
-operator who recovered it decided.
+For the name servers such a queue was lost with its old store, so they give it no leader. As long as
+this lasts, and no other replica has the queue, the broker asks to lead it with what it holds. The
+operator who ran the recovery has decided this.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from logboom.wire.commands import CommandResult, ElectLeader
 from logboom.wire.errors import DataDamaged
 
 RETRY_DELAY_S: Final = 1.0
-"""Seconds before it is asked again for what was refused."""
+"""Seconds before a refused request is repeated."""
 _log = logging.getLogger("logboom.nodes")
 
 
 class RestoredQueues(Service):
-    """What was brought back and has no leader yet."""
+    """Restored queues that have no leader yet."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._me = context.me
@@ -33,24 +33,25 @@ class RestoredQueues(Service):
         self._registration = context.registration
         self._proposals = context.proposals
         self._waiting: dict[QueueKey, float] = {}
-        """Not led yet, and when it may be asked for; infinity while it is."""
+        """Queues without a leader, and when to ask for them; infinity while a request is in flight.
+        """
         for replica in self._queues:
             try:
                 if is_recovered(context.storage, replica.key):
                     self._waiting[replica.key] = 0.0
             except DataDamaged:
-                # Its replica is damaged then, and says so.
+                # Its replica is damaged then, and reports that.
                 continue
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is due next."""
         return min(self._waiting.values(), default=float("inf"))
 
     def step(self, turn: BrokerTurn) -> None:
-        """Ask for what may be led; forget what is led, by whomever, or gone."""
+        """Ask for queues that may be led; forget those that have a leader or were deleted."""
         if not self._waiting:
             return
         known = self._registration.registered and self._routes.version >= self._registration.version
@@ -77,10 +78,10 @@ class RestoredQueues(Service):
                 self._proposals.propose(command, partial(self._decided, key), turn)
 
     def _decided(self, key: QueueKey, _result: CommandResult, turn: BrokerTurn) -> None:
-        # What came of it shows in the metadata; what was refused is asked for again.
+        # The metadata shows the outcome; a refused request is repeated.
         if key in self._waiting:
             self._waiting[key] = turn.mono + RETRY_DELAY_S
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """What was under way is forgotten."""
+        """Forget requests in flight."""
         self._waiting = dict.fromkeys(self._waiting, 0.0)

@@ -1,4 +1,4 @@
-"""The files of a store that is stopped, set aside or damaged: read, and never written."""
+"""The files of a store that is stopped, set aside or damaged; they are only read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logboom.nodes.salvage.write_ahead_logs import write_ahead_rows
 from logboom.wire.errors import StartError
 
 PIECE: Final = 1024 * 1024
-"""Bytes read at once: where the disk refuses one, no more than that is lost."""
+"""Bytes per read; where the disk refuses one, no more than that is lost."""
 _READERS: Final[dict[str, Callable[[bytes], Iterator[StoreRow] | Iterator[StoreRow | None]]]] = {
     ".sst": table_rows,
     ".blob": blob_rows,
@@ -35,7 +35,7 @@ class StoreFiles:
         """
         self._files: list[tuple[int, str]] = []
         self.size = 0
-        """Bytes of all of them."""
+        """Size of all files."""
         try:
             for folder in folders:
                 for path in sorted(folder.iterdir()):
@@ -56,20 +56,20 @@ class StoreFiles:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files. Idempotent."""
+        """Close the files. Idempotent."""
         for handle, _ in self._files:
             os.close(handle)
         self._files = []
 
     def value(self, value: Value) -> bytes:
-        """A value, from where it stands; zeros where the disk refuses to read."""
+        """Read a value from its position; zeros where the disk refuses."""
         if isinstance(value, bytes):
             return value
         file, at, size = value
         return _read(self._files[file][0], at, size)
 
     def find(self, progress: Callable[[int], None]) -> FoundQueues:
-        """Read everything; `progress` is told of the bytes of each file that was read."""
+        """Read everything; `progress` gets the bytes of each file that was read."""
         finds = FoundQueues(self.value)
         for number, (handle, suffix) in enumerate(self._files):
             size = os.fstat(handle).st_size

@@ -1,7 +1,7 @@
-"""Look into a broker's data folder, and bring back what its set-aside stores still hold.
+"""Inspection of a broker's data folder, and recovery from stores that were set aside in it.
 
-The broker is stopped meanwhile. Nothing is changed in the stores that were set aside; what comes back
-is written into the store of today, into queues that are empty there, and nowhere else.
+The broker is stopped meanwhile. The stores that were set aside are not changed. What is recovered
+is written to the current store, only to queues that are empty there.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ _IDENTITY: Final = "identity.json"
 _TODAY: Final = "db"
 SYNC_BYTES: Final = 64 * 1024 * 1024
 SPARE: Final = 64 * 1024 * 1024
-"""Bytes that are left free beside what is written."""
+"""Bytes that are left free in addition to what is written."""
 
 Progress = Callable[[int], None]
-"""Told of the bytes that are done, again and again."""
+"""A callback that gets the bytes processed, repeatedly."""
 
 
 class StoreFolder(NamedTuple):
-    """What a broker's data folder says of itself."""
+    """A broker's data folder and its stores."""
 
     path: Path
     broker: str
     cluster: str
-    """Its id; "": the broker never met one."""
+    """The cluster's id; "" if the broker never met one."""
     format: int
     today: Path
     """The store that the broker uses."""
     asides: list[Path]
-    """Those that were found damaged and are meant, the oldest first."""
+    """The selected stores that were set aside as damaged, oldest first."""
     stores: list[Path]
-    """Those to look into."""
+    """The stores to inspect."""
     given_up: bool
-    """The broker found `today` damaged while it ran; its next start sets it aside."""
+    """True if the broker found `today` damaged while it ran; its next start sets it aside."""
 
     @property
     def size(self) -> int:
-        """Bytes of these."""
+        """Size of these stores."""
         return sum(file.stat().st_size for store in self.stores for file in store.iterdir())
 
 
 def read_store_folder(path: Path) -> StoreFolder:
-    """A broker's data folder, by its own path or by that of one store in it, which is meant alone.
+    """Read a broker's data folder, given its path or that of one store in it, to be used alone.
 
     Raises:
-        StartError: it is no broker's data folder, or a newer program's.
+        StartError: it is not a broker's data folder, or that of a newer program.
     """
     home, asides = path, _asides(path)
     if not (path / _IDENTITY).exists() and (path.absolute().parent / _IDENTITY).exists():
@@ -86,23 +86,23 @@ def read_store_folder(path: Path) -> StoreFolder:
 
 
 def _asides(path: Path) -> list[Path]:
-    """The stores that were set aside, the oldest first."""
+    """List the stores that were set aside, oldest first."""
     return sorted(path.glob("damaged-*"), key=lambda aside: (len(aside.name), aside.name))
 
 
 class StoreReport(NamedTuple):
-    """One store, as its files tell."""
+    """The contents of one store."""
 
     name: str
     store_id: str
     bytes: int
     queues: dict[QueueKey, EntryChain]
     torn: bool
-    """Whether its newest writes cannot all be read."""
+    """True if its newest writes are not all readable."""
 
 
 def inspect(folder: StoreFolder, progress: Progress) -> list[StoreReport]:
-    """What each store of the folder holds, the one of today first.
+    """Return what each store of the folder holds, the current one first.
 
     Raises:
         StartError: a file cannot be opened.
@@ -128,20 +128,20 @@ def _find(files: StoreFiles, progress: Progress, done: int = 0) -> FoundQueues:
 
 
 class QueuePlan(NamedTuple):
-    """What becomes of one queue."""
+    """The plan for one queue."""
 
     key: QueueKey
     topic: str
-    """Its name; "" if the cluster has no such topic."""
+    """The topic's name; "" if the cluster has no such topic."""
     chain: EntryChain
     left: str
-    """Why it is left as it is; "": it is recovered."""
+    """Why it is not recovered; "" if it is."""
     beyond: tuple[int, int]
-    """What compaction kept before the log's start: messages that come back, and that are lost."""
+    """Messages kept by compaction before the log's start: those recovered, and those lost."""
 
 
 class RecoveryPlan:
-    """What is to be recovered. Its files are open until `close`."""
+    """The plan of a recovery. Its files are open until `close`."""
 
     def __init__(
         self, folder: StoreFolder, topics: Mapping[int, TopicView], progress: Progress
@@ -149,9 +149,9 @@ class RecoveryPlan:
         """Read everything.
 
         Args:
-            folder: whose asides are read.
-            topics: of the cluster, by id.
-            progress: told of what was read.
+            folder: the folder whose set-aside stores are read.
+            topics: the topics of the cluster, by id.
+            progress: gets the bytes that were read.
 
         Raises:
             StartError: there is nothing to recover from, or a file cannot be opened.
@@ -169,7 +169,7 @@ class RecoveryPlan:
         try:
             self._finds = _find(self._files, progress)
             today = {} if folder.given_up else _ends(folder.today)
-        # Ctrl-C too: the files are closed. It is raised on.
+        # Ctrl-C included: close the files, and let the error pass.
         except BaseException:
             self._files.close()
             raise
@@ -185,32 +185,33 @@ class RecoveryPlan:
         ]
 
     def close(self) -> None:
-        """Let go of the files. Idempotent."""
+        """Close the files. Idempotent."""
         self._files.close()
 
     @property
     def wanted(self) -> list[QueuePlan]:
-        """The queues that come back."""
+        """The queues that are recovered."""
         return [queue for queue in self.queues if not queue.left]
 
     @property
     def torn(self) -> bool:
-        """Whether the newest writes cannot all be read: queues may have been longer than is known."""
+        """True if the newest writes are not all readable: queues may have been longer than found."""
         return self._finds.torn
 
     @property
     def size(self) -> int:
-        """Bytes of all that comes back."""
+        """Size of everything that is recovered."""
         return sum(queue.chain.size for queue in self.wanted)
 
     def carry_out(self, progress: Progress) -> None:
-        """Write what comes back into the store of today, synced on return.
+        """Write what is recovered to the current store, synced on return.
 
-        Begun again after a crash it begins anew, queue by queue.
+        After a crash it starts over, queue by queue.
 
         Raises:
-            StartError: the broker runs, the disk has no room, or the store of today is damaged too.
-            DataDamaged: the disk refuses, or what was whole can no longer be read.
+            StartError: the broker is running, the disk lacks space, or the current store is damaged
+                too.
+            DataDamaged: the disk refuses, or an intact entry is no longer readable.
         """
         size = self.size
         space = os.statvfs(self.folder.path)
@@ -219,7 +220,7 @@ class RecoveryPlan:
             text = f"{size} bytes come back, but {free} are free in {self.folder.path}"
             raise StartError(f"{text}: free some first; nothing was changed")
         with closing(RocksStorage(self.folder.path, self.folder.broker)) as storage:
-            # Opening has set aside what was given up; its files are open here all the same.
+            # Opening has set aside a store that was given up; its files are open here nevertheless.
             if len(_asides(self.folder.path)) != len(self._known) + self.folder.given_up:
                 text = "the store of today was damaged too and has just been set aside"
                 raise StartError(f"{text}: run the command again, to recover from it as well")
@@ -249,8 +250,7 @@ class RecoveryPlan:
 
 
 def _ends(today: Path) -> dict[QueueKey, Position]:
-    """Where the queues of today's store end that hold anything, but for those whose recovery did
-    not end."""
+    """Return the ends of queues with content in the current store, except unfinished recoveries."""
     if not today.is_dir():
         return {}
     with StoreFiles([today]) as files:
@@ -269,7 +269,7 @@ def _judged(
     topics: Mapping[int, TopicView],
     today: Mapping[QueueKey, Position],
 ) -> tuple[str, EntryChain, str]:
-    """The topic's name, the chain, and why the queue is left alone, if it is."""
+    """Return the topic's name, the chain, and why the queue is not recovered, if it is not."""
     topic = topics.get(key[0])
     if topic is None or key[1] >= len(topic.queues):
         return "", chain, "the topic was deleted"

@@ -1,8 +1,8 @@
-"""Rows of RocksDB's files as they are found, whatever else of the store can be read.
+"""Rows found in RocksDB's files, whatever else of the store is readable.
 
-RocksDB opens a store that is whole. Here each file is read by itself: nothing of what stands in
-MANIFEST, CURRENT or another file is needed, and a damaged place costs what stands there and no more.
-Every row that is given has passed a checksum of RocksDB's; entries of logs have one of ours too.
+RocksDB opens only an intact store. Here each file is read on its own, without MANIFEST, CURRENT or
+any other file, and a damaged place loses only its own content. Every row that is returned has
+passed a checksum of RocksDB, and log entries one of ours too.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Final, NamedTuple
 
 
 class StoreRow(NamedTuple):
-    """A key and where its value stands."""
+    """A key and the position of its value."""
 
     key: bytes
     sequence: int
     """RocksDB's number of the write: the greatest is the newest; -1: unknown."""
     at: int
-    """Where the value begins in the file; -1: it is in `value`, since it does not stand in one
-    piece."""
+    """Position of the value in the file; -1: it is in `value`, because it is not contiguous there.
+    """
     size: int
     value: bytes = b""
 
 
 def masked(crc: int) -> int:
-    """A crc32c as RocksDB stores it."""
+    """Compute a crc32c as RocksDB stores it."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -32,7 +32,7 @@ _MORE: Final = 0x80
 
 
 def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A varint32 and where it ends.
+    """Decode a varint32; return it and its end.
 
     Raises:
         ValueError: it does not end before `end`, or is too long.

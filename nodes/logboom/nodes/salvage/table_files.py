@@ -1,14 +1,14 @@
 """Table files (SST): blocks of rows in the order of their keys, each with a checksum.
 
-A block is rows, the places of its restarts u32 each, their number u32, a byte for its compression
-and a checksum u32. A row is: bytes shared with the key before it, further bytes of the key, bytes
-of the value (varint32 each), then these. Each 16th row shares nothing: a restart. A key ends with
-sequence << 8 | kind, u64.
+A block consists of rows, the positions of its restarts u32 each, their number u32, a byte for its
+compression and a checksum u32. A row is: bytes shared with the previous key, further bytes of the
+key, bytes of the value (varint32 each), then these bytes. Each 16th row shares nothing: a restart.
+A key ends with sequence << 8 | kind, u64.
 
-Where a block ends is known from its rows and restarts, so neither index nor footer is needed: a
-block is whole if its checksum holds. That is XXH3 of block and compression, changed by a number of
-the file's own and by the place; the number is in the footer, and if that is damaged it is the one
-that two blocks agree on.
+The end of a block follows from its rows and restarts, so neither index nor footer is needed: a
+block is intact if its checksum is right. The checksum is XXH3 of block and compression, modified by
+a number of the file and by the position. That number is in the footer; if the footer is damaged, it
+is the number that two blocks agree on.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _RESTART_EVERY: Final = 16
 
 class _Block(NamedTuple):
     rows: list[StoreRow]
-    """Those whose value stands here: it may stand in a blob file, or be deleted."""
+    """Rows whose value is here; others are in a blob file or deleted."""
     end: int
-    """Behind the checksum."""
+    """Position after the checksum."""
     number: int
-    """The file's own number, if this block is whole."""
+    """The file's own number, if this block is intact."""
 
 
 def table_rows(data: bytes) -> Iterator[StoreRow]:
-    """The rows of every block that is whole, in their order."""
+    """Yield the rows of every intact block, in order."""
     kind, number = _footer(data)
     if number is not None:
         for block in _blocks(data, kind, number):
@@ -66,14 +66,15 @@ def _blocks(data: bytes, kind: int, number: int | None) -> Iterator[_Block]:
             yield block
             at = block.end
             continue
-        # Where the next one begins is known by its checksum alone; its first row shares nothing.
+        # Only the checksum of a block shows where the next one begins; its first row shares
+        # nothing.
         at += 1
         while at < end and data[at]:
             at += 1
 
 
 def _footer(data: bytes) -> tuple[int, int | None]:
-    """The kind of checksum and the file's own number; None: the footer is damaged."""
+    """Return the kind of checksum and the file's own number; None if the footer is damaged."""
     footer = data[-_FOOTER:]
     if len(footer) == _FOOTER and footer[-8:] == _MAGIC:
         if footer[1:5] == _EXTENDED:
@@ -89,12 +90,12 @@ def _footer(data: bytes) -> tuple[int, int | None]:
 
 
 def _place(number: int, at: int) -> int:
-    """What a block's checksum is changed by."""
+    """Return the modifier of a block's checksum."""
     return (number ^ (at + (at >> 32)) & 0xFFFFFFFF) if number else 0
 
 
 def _checksum(kind: int, block: bytes, last: int | None = None) -> int:
-    """The checksum of a block, whose last byte may be given beside it."""
+    """Compute the checksum of a block, whose last byte may be given separately."""
     if kind == _CRC32C:
         return masked(crc32c(block if last is None else block + bytes([last])))
     if last is None:
@@ -104,7 +105,7 @@ def _checksum(kind: int, block: bytes, last: int | None = None) -> int:
 
 
 def _block(data: bytes, at: int, end: int, kind: int, number: int | None) -> _Block | None:
-    """The block that begins at `at`, if one does and it is whole."""
+    """Return the block that begins at `at`, if there is one and it is intact."""
     rows: list[StoreRow] = []
     count = 0
     restarts: list[int] = []

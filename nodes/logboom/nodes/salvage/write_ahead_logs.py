@@ -1,7 +1,7 @@
 """Write-ahead logs: blocks of 32 KiB with fragments of records; a record is a batch of writes.
 
 A fragment is: masked crc32c of type and bytes u32, length u16, type u8 (whole, first, middle,
-last), bytes. A record is: sequence u64, count u32, then the writes. All little endian.
+last), bytes. A record is: sequence u64, count u32, then the writes. All are little endian.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DELETION, _VALUE, _NOTE, _FAMILY_DELETION, _FAMILY_VALUE, _FAMILY_RANGE, _RANGE
 
 
 def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
-    """What was put by every record that is whole, in its order; None where something cannot be read."""
+    """Yield the puts of every intact record, in order; None where something is not readable."""
     record: list[bytes] | None = None
     at, end = 0, len(data)
     while at + _FRAGMENT.size <= end:
@@ -35,11 +35,11 @@ def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
         crc, size, kind = _FRAGMENT.unpack_from(data, at)
         behind = at + _FRAGMENT.size + size
         if kind == size == crc == 0:
-            # Room that was reserved and not written.
+            # Space that was reserved and not written.
             at += left
             continue
         if behind > min(end, at + left) or masked(crc32c(data[at + 6 : behind])) != crc:
-            # Nothing says where the next fragment begins but the next block.
+            # Only the next block shows where the next fragment begins.
             yield None
             record = None
             at += left
@@ -56,7 +56,7 @@ def write_ahead_rows(data: bytes) -> Iterator[StoreRow | None]:
 
 
 def _puts(record: bytes) -> Iterator[StoreRow]:
-    """What one batch of writes put; what it deleted is of no interest here."""
+    """Yield the puts of one batch of writes; deletions do not matter here."""
     if len(record) < _RECORD.size:
         return
     sequence, _ = _RECORD.unpack_from(record)
