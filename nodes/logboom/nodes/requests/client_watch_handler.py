@@ -24,7 +24,7 @@ REMEMBERED: Final = 20_000
 LONGEST_HOLD_MS: Final = 60_000
 
 
-class Told(Service):
+class ClientWatchHandler(Service):
     """The handler of clients' WATCH: it answers immediately, or on the next change.
 
     A broker that the name servers do not hear may have been replaced long ago, and would not learn
