@@ -1,1 +1,1 @@
-"""The broker: replicas of queues on its disk, and everything that clients ask of them."""
+"""The broker: replicas of queues on disk, and everything that clients and other brokers request."""

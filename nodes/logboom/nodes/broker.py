@@ -1,8 +1,8 @@
-"""The broker: a state machine over events, composed of the pure parts beside it.
+"""The broker: a state machine over events, composed of pure parts (`broker_parts`).
 
-One turn takes the events in order, lets every service do what is due, and then settles what that
-brought about, once per queue. All writes of a turn go out as one write set under one token; what
-must follow their sync waits for `Synced`.
+One turn takes the events in order, lets every service do what is due, and then settles the
+consequences, once per queue. All writes of a turn form one write set with one token. Whatever must
+follow their sync waits for `Synced`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Broker:
     """One broker node; a skin or the simulation drives it (`wire.actor.Core`)."""
 
     stores_set_aside = 0
-    """Damaged stores kept in the data folder. The skin sets this and the following, for STATS."""
+    """Damaged stores kept in the data folder. The skin sets this figure and the following ones."""
     sends_dropped = 0
-    """Messages for peers that do not read, or are gone."""
+    """Messages that were not sent, since their peers do not read or are gone."""
     sends_waiting_bytes = 0
     """Bytes that wait for peers that do not read."""
     connections_closed = 0
-    """Connections closed for the unfinished messages that they sent."""
+    """Connections closed because of unfinished messages."""
 
     def __init__(
         self,
@@ -43,10 +43,12 @@ class Broker:
         cluster_key: bytes = b"",
         plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
-        """Open all queues that `storage` holds; `config.advertise` must be filled in.
+        """Open all queues that `storage` holds, whose content counts as on disk.
 
-        `incarnation` is random per process. The storage's content counts as on disk. `plug_ins`:
-        those that `config.dispatch_filters` names.
+        Args:
+            config: its `advertise` must be set.
+            incarnation: random per process.
+            plug_ins: the functions that `config.dispatch_filters` names.
         """
         parts = BrokerParts(config, storage, rng, incarnation, cluster_key, plug_ins)
         context = parts.context
@@ -60,23 +62,29 @@ class Broker:
         for service in parts.services:
             self._handlers.update(service.handlers())
         self._syncing: deque[tuple[int, float]] = deque()
-        """(token, when) of turns that are not on disk yet."""
+        """Tokens of the turns that are not on disk yet, with the times of the turns."""
 
     @property
     def cluster_id(self) -> str:
-        """The cluster whose metadata this broker follows; empty until it knows. The skin compares
-        it with the data folder's before anything of the turn takes effect."""
+        """The cluster whose metadata this broker follows; empty until it is known.
+
+        The skin compares it with that of the data folder before the effects of a turn are carried
+        out.
+        """
         return self.routes.cluster_id
 
     @property
     def registered(self) -> bool:
-        """Whether the name server knows this process: a suspect store has been reported."""
+        """True if the name servers know this process, and of its store if that is suspect."""
         return self.registration.registered
 
     # ── the turn ────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, events: Sequence[Event], now: Instant) -> Effects:
-        """Take a turn's events; `Call("stop")` begins a graceful stop, ended by `stop=""`."""
+        """Take a turn's events, and return its effects.
+
+        `Call("stop")` begins a controlled shutdown, which ends with the effect `stop=""`.
+        """
         turn = BrokerTurn(now)
         self.queues.begin()
         self.parts.upkeep.returned(turn.mono)
@@ -89,7 +97,8 @@ class Broker:
             elif isinstance(event, Call):
                 self.parts.stopping.begin(turn)
             else:
-                # A sync is never retried (Q14).
+                # A failed sync is never retried, since the disk may then claim what it has lost
+                # (Q14).
                 turn.out.stop = f"the disk refused a sync ({event.reason}): check the disk"
         for step in self._steps:
             step(turn)
@@ -105,12 +114,15 @@ class Broker:
         return turn.out
 
     def deadline(self) -> float | None:
-        """Monotonic time of the next turn that is wanted without events; ≤ now: at once."""
+        """Return the monotonic time of the next turn without events; `now` or earlier: at once."""
         return min(deadline() for deadline in self._deadlines)
 
     def _turned_away(self) -> str | None:
-        """Why every name server refuses this broker (cluster key, protocol version): trying again
-        is of no use. Once it was let in, one wrong name server must not end it."""
+        """Return why every name server refuses this broker (key, protocol version), or None.
+
+        Trying again would be of no use then. Once the broker was accepted, a single wrong name
+        server must not end it.
+        """
         refusals = [
             self.context.links.refusal(endpoint) for endpoint in self.context.servers.endpoints
         ]

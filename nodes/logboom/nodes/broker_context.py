@@ -1,4 +1,4 @@
-"""What all parts of a broker are given: its settings, its tables and its ways to other nodes."""
+"""The objects that all parts of a broker share: settings, tables and connections."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class BrokerContext:
         """Return a queue of commands beside `proposals`, so that neither delays the other.
 
         Args:
-            name: distinguishes it from others of this process.
-            window: commands that may be under way at once.
+            name: distinguishes it from the other queues of this process.
+            window: number of commands that may be in flight.
         """
         proposer = f"{self.me}/{self.incarnation}/{name}"
         return ProposalQueue(proposer, self.links, self.servers, window)
@@ -75,7 +75,7 @@ def make_context(
     cluster_key: bytes,
     host: RegistrationHost,
 ) -> BrokerContext:
-    """Open all queues that `storage` holds, and return the context of a broker that has them."""
+    """Open all queues that `storage` holds, and return the context of their broker."""
     queues = ReplicaTable(storage, config.cache_bytes)
     links = PeerConnections(Identity(config.id, "broker", 0, cluster_key), rng)
     servers = NameServers(config.name_servers)

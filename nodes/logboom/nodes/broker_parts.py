@@ -1,4 +1,4 @@
-"""The parts of a broker, what they are given of each other, and the orders in which they work."""
+"""The parts of a broker, their dependencies, and the orders in which they work."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.acceptor import Acceptor
 
 DECISIONS_AT_ONCE: Final = 32
-"""Commands about transactions that are under way at the raft leader."""
+"""Commands about transactions that are in flight to the Raft leader."""
 
 
 class BrokerParts:
-    """All parts of one broker; the host of its registration."""
+    """All parts of one broker. It is the host of the broker's registration."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BrokerParts:
         cluster_key: bytes,
         plug_ins: Sequence[DispatchFilter],
     ) -> None:
-        """See `logboom.nodes.broker.Broker`."""
+        """Create all parts; see `logboom.nodes.broker.Broker`."""
         self.gate = Acceptor(config.id, cluster_key, rng)
         context = make_context(config, storage, rng, incarnation, cluster_key, self)
         self.context = context
@@ -124,19 +124,19 @@ class BrokerParts:
         refusal = self.damages.refusal
         access = SubscriptionLookup(context, self.desk, refusal)
         return (
-            # Requests whose time is over end before anything is asked again.
+            # Requests that have timed out end before anything new is requested.
             context.links,
             context.registration,
             self.watcher,
-            # Leaderships end and begin before anything that belongs to them.
+            # Leaderships end and begin before everything that belongs to them.
             self.roles,
             context.proposals,
             self.room,
             self.damages,
             self.returning,
             self.upkeep,
-            # What is due is released before the turn applies anything: what it releases cannot have
-            # ended in the same turn.
+            # Batches are released before the turn applies anything, so none of them can have ended
+            # in the same turn.
             self.releasing,
             self.decisions,
             self.deciding,
@@ -147,9 +147,9 @@ class BrokerParts:
             ClientWatchHandler(context.routes, context.lease.holds),
             self.coordinator,
             self.desk,
-            # A stop closes what all others have left open.
+            # A shutdown closes what all others have left open.
             self.stopping,
-            # These do nothing by the clock, or do it when the turn settles.
+            # These do nothing by the clock, or do it when the turn is settled.
             self.watermarks,
             self.applier,
             self.isr,
@@ -167,33 +167,33 @@ class BrokerParts:
         )
 
     def _order_settling(self) -> tuple[Callable[[BrokerTurn], None], ...]:
-        """Return the steps that settle a turn. Their order carries safety, as each of them says."""
+        """Return the steps that settle a turn. Their order carries safety; see the comments."""
         return (
-            # First: all reports and syncs of the turn are in, so each HW is counted once, and acks,
-            # reads and followers go by it.
+            # First, when all reports and syncs of the turn are known: each HW is counted once, and
+            # acks, reads and followers go by it.
             self.watermarks.settle,
-            # After the HWs, by which dispatchers deliver. All changes of a queue's cursors become
-            # one entry, before followers are answered, so that they get it at once.
+            # After the HWs, which let dispatchers deliver more. All changes of a queue's cursors
+            # become one entry, before followers are answered, so that they get it at once.
             self.desk.flush,
-            # After the HWs: only what is below them is applied (Q12). Once per turn, since what it
-            # stages can be read in the next one only.
+            # After the HWs, since only entries below them are applied (Q12). Once per turn, since
+            # staged rows can be read only in the next one.
             self.applier.apply,
             # After `apply`, which ends releases: readers see all of a transaction or nothing (T1).
             self.pulling.serve,
             # After all reports of the turn, which share one AlterIsr.
             self.isr.propose,
-            # After all that appends: each follower gets one answer, with every entry of the turn
-            # and the HWs that were counted.
+            # After everything that appends: each follower gets one answer, with every entry of the
+            # turn and the HWs that were counted.
             self.feeder.answer,
-            # After all that appends to followed logs or cuts them: a position that is sent is on
-            # disk, and of the log as it is now (Q5).
+            # After everything that appends to followed logs or truncates them: a position that is
+            # sent is on disk, and belongs to the log as it is now (Q5).
             self.fetching.ask,
-            # After `apply`, which makes decisions done. The commits of the turn share one command,
+            # After `apply`, which completes decisions. The commits of the turn share one command,
             # and so do its reports.
             self.coordinator.requests.flush,
             self.reports.flush,
-            # Last, off the path of every answer. Compaction stages nothing for a queue whose rows
-            # this turn has changed already.
+            # Last, after every answer. Compaction stages nothing for a queue whose rows this turn
+            # has already changed.
             self.indexer.advance,
             self.compacting.advance,
             self.scrub.check,
@@ -228,7 +228,7 @@ class BrokerParts:
     def _learned(self, topics: list[str], groups: list[str], turn: BrokerTurn) -> None:
         """Follow the broker's copy of the metadata, which went forward."""
         self.gate.cluster_id = self.context.routes.cluster_id
-        # Roles go by the lease, so it comes first.
+        # Roles depend on the lease, so it comes first.
         self.context.lease.learned(self.context.routes.version)
         for service in self.services:
             service.learned(topics, groups, turn)

@@ -1,4 +1,4 @@
-"""Settings of one broker, as its configuration file or `logboom.deploy` gives them."""
+"""Settings of one broker, from its configuration file or from `logboom.deploy`."""
 
 from __future__ import annotations
 
@@ -11,81 +11,84 @@ from msgspec import Struct
 from logboom.wire.errors import StartError
 
 HEARTBEAT: Final = 1.0
-"""Seconds between heartbeats to the raft leader."""
+"""Seconds between heartbeats to the Raft leader."""
 
 _ID: Final = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class BrokerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that one broker must know before it starts."""
+    """The settings of one broker."""
 
     id: str
-    """Its own id, e.g. "broker-1"."""
+    """Id of this broker, for example "broker-1"."""
     name_servers: list[str]
-    """Endpoints (host:port) of the name servers to begin with; WATCH tells of others."""
+    """Endpoints (host:port) of the first name servers to ask. Others are learned from them."""
     data: str = ""
     """Folder of the store. (Only the skin reads it.)"""
     listen: str = "127.0.0.1:7711"
     """host:port to bind; port 0 takes a free one."""
     advertise: str = ""
-    """host:port that clients and other brokers dial; empty: `listen` as bound. (The skin fills it
-    in before it makes the core.)"""
+    """host:port that clients and other brokers connect to. Empty: `listen` as bound. (The skin sets
+    it before it creates the core.)"""
     zone: str = ""
-    """Where the machine stands; replicas of a queue are spread over zones."""
+    """Location of the machine. The replicas of a queue are spread over zones."""
     cluster_key_file: str = ""
     """File with the key that all nodes share. (Only the skin reads it.)"""
     memory_bytes: int = 1024 * 1024 * 1024
-    """Memory that this broker may count on; a reader further behind than 40 % of it is slow."""
+    """Memory that this broker may use. A reader that is behind by more than 40 % of it is slow."""
     cache_bytes: int = 32 * 1024 * 1024
-    """Most recent entries kept in memory, so that reads at the tail need no store."""
+    """Size of the most recent entries kept in memory, so that reads at the tail need no store."""
     follower_reads: bool = False
-    """Whether followers answer pulls below the HW they know, and slow readers are sent to them."""
+    """If true, followers answer pulls below the HW that they know, and slow readers are sent to
+    them."""
     max_unsynced_bytes: int = 64 * 1024 * 1024
-    """Written and not yet on disk; past it the node stops reading. (Only the skin reads it.)"""
+    """Bytes written and not yet on disk above which the node stops reading. (Only the skin reads
+    it.)"""
     disk_reserve_bytes: int = 1024 * 1024 * 1024
-    """Free bytes of the file system below which writes are refused (DISK_FULL); 0: the share alone
-    holds."""
+    """Free bytes of the file system below which writes are refused (DISK_FULL). 0: only the
+    percentage counts."""
     disk_reserve_percent: float = 5.0
-    """The same as a share of the file system, in percent; the smaller of the two holds. 0: the bytes
-    alone hold."""
+    """The same limit in percent of the file system; the smaller limit counts. 0: only the bytes
+    count."""
     fetch_bytes: int = 4 * 1024 * 1024
-    """Most bytes of entries in one answer to a follower."""
+    """Maximum bytes of entries in one answer to a follower."""
     fetch_wait_ms: int = 500
-    """How long a leader holds a follower's REPLICATE without news, in milliseconds."""
+    """Milliseconds that a leader holds a follower's REPLICATE if there is nothing new."""
     hw_news_ms: float = 2.0
-    """How long news of the HW alone may wait for company before it goes to followers, in ms."""
+    """Milliseconds that a mere HW update may wait for other news before it is sent to followers."""
     out_of_sync_ms: int = 3_000
-    """Milliseconds without being caught up after which a follower leaves the ISR; who joins was caught
-    up within half of it."""
+    """Milliseconds after which a follower that is not caught up leaves the ISR. To join, it must
+    have been caught up within half of this time."""
     retention_check_ms: int = 5_000
-    """Milliseconds between two looks for what retention may delete."""
+    """Milliseconds between two checks of what retention may remove."""
     scrub_bytes_per_s: int = 8 * 1024 * 1024
-    """Bytes per second of stored entries that are read and checked, all the time; 0: none."""
+    """Bytes of stored entries that are continuously read and checked per second. 0: none."""
     scrub_every_s: float = 3_600.0
-    """Seconds from the beginning of one pass over everything to the next, at least."""
+    """Minimum seconds from the start of one pass over everything to the start of the next."""
     compaction_messages_per_s: int = 25_000
-    """Messages per second that the passes of compaction take in, all queues together."""
+    """Messages per second that compaction processes, over all queues."""
     dispatch_filters: list[str] = []
-    """Plug-ins, as package.module:function, that judge batches before they are delivered to
+    """Plug-ins, as package.module:function, that decide about batches before they are delivered to
     subscriptions (`logboom.nodes.subscriptions.entry_filter`). (Only the skin reads it.)"""
     producer_expiry_ms: int = 7 * 86_400_000
     """Milliseconds after which an idle idempotent producer is forgotten."""
     transaction_timeout_ms: int = 15 * 60_000
-    """Milliseconds that a batch waits for its transaction, until an abort is proposed. Long, since
-    readers do not wait for it meanwhile, and a Spark write may: for executors that were lost."""
+    """Milliseconds that a batch may wait for its transaction before an abort is proposed. It is
+    long, since readers do not wait meanwhile, while a Spark write may have to wait for lost
+    executors."""
     half_check_after_ms: int = 6_000
-    """Milliseconds after which the producer group of a half message is first asked for it."""
+    """Milliseconds after which the producer group of a half message is first asked about it."""
     half_check_every_ms: int = 30_000
-    """Milliseconds between two such questions."""
+    """Milliseconds between two of these checks."""
     half_checks: int = 15
-    """Questions after which a half message waits for a person."""
+    """Number of checks after which a half message waits for an operator."""
 
 
 def check_config(config: BrokerConfig) -> None:
-    """Check what the types alone do not.
+    """Check what the types alone cannot.
 
     Raises:
-        StartError: BAD_CONFIG, one line.
+        StartError: BAD_CONFIG, with a text of one line.
     """
     if not _ID.fullmatch(config.id):
         raise StartError(f"id {config.id!r}: a broker's id matches {_ID.pattern}, e.g. broker-1")
@@ -112,5 +115,5 @@ def check_config(config: BrokerConfig) -> None:
 
 
 def fill_advertised(config: BrokerConfig, endpoint: str) -> BrokerConfig:
-    """The settings with `advertise` filled in from the bound endpoint."""
+    """Return the settings with `advertise` set from the bound endpoint, if it is empty."""
     return config if config.advertise else msgspec.structs.replace(config, advertise=endpoint)

@@ -1,4 +1,4 @@
-"""A graceful stop: hand leaderships and groups over, write down what is known, then end."""
+"""The controlled shutdown of a broker, which hands over leaderships and groups first."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from logboom.nodes.turn import BrokerTurn, Service
 from logboom.wire.commands import CommandResult, StepDown
 
 PATIENCE: Final = 3.0
-"""Seconds that handing over may take; after that the node ends all the same."""
+"""Seconds that the handover may take. After that the node ends anyway."""
 
 
 class ControlledShutdown(Service):
-    """Follows a stop from the wish to the end."""
+    """One shutdown, from its request to its end."""
 
     def __init__(
         self, context: BrokerContext, roles: ReplicaRoles, coordinating: Callable[[], int]
     ) -> None:
-        """`coordinating` says how many groups this broker coordinates."""
+        """Create an idle shutdown; `coordinating` returns the number of coordinated groups."""
         self.wanted = False
         self._me = context.me
         self._queues = context.queues
@@ -36,13 +36,13 @@ class ControlledShutdown(Service):
         self._last_token: int | None = None
 
     def begin(self, turn: BrokerTurn) -> None:
-        """The process is to end."""
+        """Start the shutdown."""
         if not self.wanted:
             self.wanted = True
             self._until = turn.mono + PATIENCE
 
     def step(self, turn: BrokerTurn) -> None:
-        """Do what is next, if a stop is under way."""
+        """Continue with a shutdown that has started."""
         if not self.wanted or self._last_token is not None:
             return
         if (self._queues.led or self._coordinating()) and turn.mono < self._until:
@@ -66,11 +66,11 @@ class ControlledShutdown(Service):
         self.step(turn)
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """The instance epoch is over, and the wish to step down with it."""
+        """Forget the request to step down, which ended with the instance epoch."""
         self._asking = False
 
     def _close(self, turn: BrokerTurn) -> None:
-        """Write down HWs and producer windows, so that the next opening is short."""
+        """Write the HWs and producer windows, so that the next start is fast."""
         self._roles.closed = True
         self._roles.resign(turn)
         for replica in self._queues:
@@ -79,14 +79,14 @@ class ControlledShutdown(Service):
                 self._queues.touch(replica)
         self._last_token = self._queues.token + 1
         if all(replica.damage is not None for replica in self._queues):
-            # Nothing to write, so no sync to wait for.
+            # There is nothing to write, so there is no sync to wait for.
             turn.out.stop = ""
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
-        """What was written last is on disk."""
+        """End the process once the last writes are on disk."""
         if self._last_token is not None and token >= self._last_token:
             turn.out.stop = ""
 
     def deadline(self) -> float:
-        """When `step` is wanted."""
+        """Return when `step` is wanted."""
         return self._until if self.wanted and self._last_token is None else float("inf")

@@ -1,4 +1,4 @@
-"""What is done from time to time: ISR shrinks, retention, idle producers, forgotten requests."""
+"""Periodic work: ISR shrinks, retention, idle producers, and requests that have timed out."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from logboom.wire.head import ControlKind
 ROUND_INTERVAL_S: Final = 0.5
 """Seconds between two rounds."""
 STALL_S: Final = 1.5
-"""Seconds without a turn after which this loop was away itself: nobody is blamed for it."""
+"""Seconds without a turn that count as a stall of this loop, for which nobody else is blamed."""
 SHARE: Final = 256
-"""Queues that one round looks through for retention."""
+"""Queues that one round checks for retention."""
 PRODUCERS_EVERY: Final = 600.0
-"""Seconds between two looks for idle producers."""
+"""Seconds between two scans for idle producers."""
 EXPIRED_AT_ONCE: Final = 10_000
-"""Producers of a queue that one look forgets."""
+"""Producers of a queue that one scan forgets."""
 SURELY_IDLE: Final = 3_600.0
-"""Seconds that a producer is found idle before it is forgotten: by the wall clock all of them are idle
-once that is set ahead, and whoever sends a batch again does so sooner."""
+"""Seconds for which a producer must be found idle before it is forgotten. If the wall clock is set
+forward, all producers look idle, and active ones send again within this time."""
 
 
 class Maintenance(Service):
-    """Rounds over the queues."""
+    """The periodic rounds over the queues that this broker leads."""
 
     def __init__(
         self,
@@ -67,12 +67,14 @@ class Maintenance(Service):
         self._last_turn = float("inf")
         self._producers_at = float("inf")
         self._idle: dict[tuple[QueueKey, int, Position], float] = {}
-        """Idle producers of a queue, with where their last batch is → since when they were found so."""
+        """Idle producers of a queue, with the end of their last batch, and since when they have
+        been idle."""
 
     def returned(self, now: float) -> None:
-        """Called first in each turn: an absence of this loop is counted as nobody's silence.
+        """Grant everybody the time for which this loop was stalled. Call this first in each turn.
 
-        The absence and no more: who was silent before it has that much less time left.
+        Only the stall itself is granted: a peer that was silent before has that much less time
+        left.
         """
         away = now - self._last_turn
         if away > STALL_S:
@@ -85,11 +87,11 @@ class Maintenance(Service):
         self._last_turn = now
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         return self.next_at
 
     def step(self, turn: BrokerTurn) -> None:
-        """One round, if it is time."""
+        """Run one round, if it is time."""
         if turn.mono < self.next_at:
             return
         self.next_at = turn.mono + ROUND_INTERVAL_S
@@ -117,8 +119,10 @@ class Maintenance(Service):
         now: float,
         period: float,
     ) -> None:
-        """A follower that has all and says nothing new: a wish to add it was refused before, or
-        came while another change was under way."""
+        """Ask again to add followers that are caught up and have nothing new to report.
+
+        An earlier request was rejected, or another change was in progress.
+        """
         for broker in leading.followers:
             alive = now - heard.get(broker, float("-inf")) < period
             if alive and leading.may_join(broker, replica.hw, replica.end, now, period, heard):
@@ -167,7 +171,7 @@ class LogTrimmer:
         compacting: Compactor,
         retell: Callable[[Replica, BrokerTurn], None],
     ) -> None:
-        """`retell` tells cursors anew that are in the way of retention."""
+        """Create a trimmer; `retell` writes complete cursors where older ones block retention."""
         self._config = context.config
         self._queues = context.queues
         self._routes = context.routes
@@ -178,11 +182,11 @@ class LogTrimmer:
         self._carrying = ParkedRelocator(context, feeder.appended)
         self._retell = retell
         self._at = float("-inf")
-        """When the next look begins."""
+        """When the next check begins."""
         self._to_trim: list[QueueKey] = []
 
     def step(self, turn: BrokerTurn) -> None:
-        """Look through the next queues, if it is time."""
+        """Check the next queues, if it is time."""
         if not self._to_trim and turn.mono >= self._at:
             self._at = turn.mono + self._config.retention_check_ms / 1000
             self._to_trim = list(self._queues.replicas)
@@ -193,7 +197,7 @@ class LogTrimmer:
                 self._to_trim.append(key)
 
     def _trim(self, replica: Replica, turn: BrokerTurn) -> bool:
-        """Leaders go by the topic's retention, followers by their leader's log start."""
+        """Trim a log by the topic's retention, or a follower's by its leader's log start."""
         topic = self._routes.topics.get(replica.topic)
         limit = min(replica.readable, replica.applied).offset
         if topic is None or replica.role == "none" or limit <= replica.start:
@@ -241,7 +245,7 @@ class LogTrimmer:
     def _expire(
         self, replica: Replica, keep: RetentionPolicy, limit: int, uncertain: int, turn: BrokerTurn
     ) -> LogState | None:
-        """Remove what has expired, once compaction has its copies of it."""
+        """Remove what has expired, once compaction has copied what it keeps."""
 
         def reckon(limit: int) -> LogState | None:
             return plan_removal(
@@ -271,5 +275,5 @@ class LogTrimmer:
 
 
 def may_append(replica: Replica, leading: Leadership) -> bool:
-    """Whether the leader may append entries of its own."""
+    """True if the leader may append entries of its own."""
     return replica.damage is None and leading.enough_in_sync

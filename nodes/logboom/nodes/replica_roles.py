@@ -1,7 +1,8 @@
-"""From metadata to roles: what this broker leads, follows, holds no longer.
+"""The roles of this broker's replicas, derived from the metadata: leader, follower, or none.
 
-Leadership is acted upon only while registered, from metadata at least as new as the registration
-(Q2), and only in a newer epoch than any before.
+The broker acts as a leader only while it is registered, by metadata that is at least as new as its
+registration, and only in a newer epoch than any before. Otherwise it could act on leaderships of an
+earlier process (Q2).
 """
 
 from __future__ import annotations
@@ -44,22 +45,22 @@ class ReplicaRoles(Service):
         self._damages = damages
         self._swept = False
         self.closed = False
-        """The node is about to end: nothing is led any more."""
+        """The node is about to end and leads nothing any longer."""
 
     @property
     def _may_follow(self) -> bool:
-        """Whether the metadata at hand is as new as this process.
+        """True if the metadata is at least as new as this process.
 
-        What its name server has not heard of yet, an earlier process of this broker may have: that
-        it led, or followed another. An old leader whom it followed anew would count it, and
-        acknowledge what the new one never had.
+        Older metadata may still show the roles of an earlier process of this broker. If the broker
+        followed an old leader by it, that leader would count its position and acknowledge messages
+        that the new leader never had.
         """
         registration = self._registration
         return registration.registered and self._routes.version >= registration.version
 
     @property
     def _may_lead(self) -> bool:
-        """Whether the metadata at hand knows of this process (Q2)."""
+        """True if the metadata contains the registration of this process (Q2)."""
         if not self._may_follow or self.closed:
             return False
         registration, routes = self._registration, self._routes
@@ -67,13 +68,13 @@ class ReplicaRoles(Service):
         return known is not None and known.instance_epoch == registration.instance_epoch
 
     def resign(self, turn: BrokerTurn) -> None:
-        """The instance epoch is over: nothing is led any more."""
+        """Lead nothing any longer, since the instance epoch is over."""
         self._swept = False
         for replica in list(self._queues.led.values()):
             self._none(replica, turn)
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """Lead nothing any more."""
+        """Lead nothing any longer."""
         self.resign(turn)
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
@@ -81,7 +82,7 @@ class ReplicaRoles(Service):
         self.apply(topics, turn)
 
     def figures(self, now: float) -> Figures:
-        """Return how many replicas there are here, and how many lead."""
+        """Return how many replicas there are here, and how many of them lead."""
         led = self._queues.led.values()
         return {
             "replicas": len(self._queues.replicas),
@@ -92,11 +93,11 @@ class ReplicaRoles(Service):
         }
 
     def apply_all(self, turn: BrokerTurn) -> None:
-        """Give every queue its role anew."""
+        """Give every queue its role again."""
         self.apply(list(self._routes.topics), turn)
 
     def apply(self, names: Iterable[str], turn: BrokerTurn) -> None:
-        """Topics of these names changed or went."""
+        """Give the queues of changed or removed topics their roles."""
         if not self._swept and self._may_lead:
             self._swept = True
             self._sweep(turn)
@@ -110,7 +111,10 @@ class ReplicaRoles(Service):
                 self._drop(replica, turn)
 
     def _sweep(self, turn: BrokerTurn) -> None:
-        """Once per registration: queues of which metadata knows nothing were deleted meanwhile."""
+        """Remove the queues that the metadata does not contain: they were deleted in the meantime.
+
+        This is done once per registration.
+        """
         for replica in self._queues:
             if replica.topic_id not in self._routes.names:
                 self._drop(replica, turn)
@@ -118,7 +122,8 @@ class ReplicaRoles(Service):
     def _apply_topic(self, topic: TopicView, turn: BrokerTurn) -> None:
         for older in self._queues.held(topic.name):
             if older.topic_id != topic.id:
-                # Deleted and made again under the same name, maybe with fewer queues.
+                # The topic was deleted and created again under the same name, possibly with fewer
+                # queues.
                 self._drop(older, turn)
         for number, view in enumerate(topic.queues):
             replica = self._queues.replicas.get((topic.id, number))
@@ -166,7 +171,7 @@ class ReplicaRoles(Service):
             leading = Leadership(self._me, view.leader_epoch, replica.end, turn.mono)
             replica.role, replica.leader, replica.leading = "leader", self._me, leading
             replica.leader_epoch = view.leader_epoch
-            # After an unclean election the windows may know of more than the log holds.
+            # After an unclean election the windows may contain more than the log.
             replica.windows.cut(replica.end)
             replica.parked.rewind()
             self._queues.led[replica.key] = replica
@@ -192,7 +197,7 @@ class ReplicaRoles(Service):
         self._pulling.role_changed(replica, turn)
 
     def refetch(self, replica: Replica, turn: BrokerTurn) -> None:
-        """A damaged replica was cut: it may follow again."""
+        """Let a damaged replica follow again, after it was truncated."""
         leader = self._routes.brokers.get(replica.leader) if replica.leader is not None else None
         if replica.role == "follower" and leader is not None:
             self._fetching.follow(replica, leader.id, leader.endpoint, turn)

@@ -1,12 +1,13 @@
 """The broker's skin: sockets, disk, clocks and signals around the core.
 
-Each turn: poll, `handle`, write, begin the sync, redial, send, hang up (`wire.actor`). The committer
-thread syncs meanwhile and wakes the loop. While too much is unsynced, or the disk is behind with
-full write buffers, only the connections that this broker dialled are read: its heartbeats and its
-view of the cluster live on, while whoever sends us data waits in the sockets.
+Each turn it polls, calls `handle`, writes, starts the sync, redials, sends, and closes connections
+(`wire.actor`). The committer thread syncs in parallel and wakes the loop. While too much is
+unsynced, or the disk is behind with full write buffers, only the connections that this broker
+opened are read. Its heartbeats and its view of the cluster therefore stay alive, while the data of
+others waits in the sockets.
 
-A file system that is full to the last byte ends the store, not the process: what the core took to be
-written is not, so both are put down, and made anew as by a restart once there is room.
+If the file system is completely full, the store ends and not the process. The core has counted on
+writes that failed, so both are discarded, and created again as by a restart once there is room.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from logboom.wire.errors import DataDamaged, StartError
 from logboom.wire.sockets import Sockets
 
 BUSY_POLL: Final = 0.05
-"""Seconds between two looks while nothing is read from those who dialled us."""
+"""Seconds between two checks while accepted connections are not read."""
 RECLAIM_S: Final = 10.0
-"""Seconds between two compactions of what retention removed."""
+"""Seconds between two compactions of ranges that retention has removed."""
 ROOM_POLL: Final = 0.5
-"""Seconds between two looks for room, while the file system is full to the last byte."""
+"""Seconds between two checks for room while the file system is completely full."""
 LAST_WORDS_MS: Final = 500
-"""How long the last answers may take to leave."""
+"""Milliseconds that the last answers may take to be sent."""
 _log = logging.getLogger("logboom.nodes")
 
 
@@ -48,7 +49,8 @@ class BrokerProcess:
         """Bind the port and open the data folder.
 
         Raises:
-            StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG; one line.
+            StartError: PORT_IN_USE, WRONG_DATA_FOLDER, NEWER_FORMAT or BAD_CONFIG, with a text of
+                one line.
         """
         check_config(config)
         self._plug_ins = load(config.dispatch_filters)
@@ -60,7 +62,7 @@ class BrokerProcess:
         self._take_up(config.listen)
 
     def _take_up(self, listen: str) -> None:
-        """Bind the port, open the store and make a core on it.
+        """Bind the port, open the store and create a core on it.
 
         Raises:
             StartError: see `__init__`.
@@ -71,7 +73,7 @@ class BrokerProcess:
             self._storage = RocksStorage(Path(self._config.data), self._config.id)
             self._config = fill_advertised(self._config, self._endpoint)
             self._core = self._make_core()
-        # Ctrl-C too: the port is given back. It is raised on.
+        # This covers Ctrl-C too: the port is released, and the exception continues.
         except BaseException:
             self._sockets.close()
             raise
@@ -81,7 +83,7 @@ class BrokerProcess:
         self._done = threading.Event()
 
     def _make_core(self) -> Broker:
-        """The core on the store; on a new one if of the old not even the queues can be told."""
+        """Create a core on the store, or on a new one if the old one cannot be read at all."""
 
         def core() -> Broker:
             rng = random.Random(secrets.randbits(128))
@@ -96,7 +98,7 @@ class BrokerProcess:
         except DataDamaged as error:
             self._storage.condemn(error.text)
         if made is None:
-            # Iterators in what is left of the first try would keep the old database open.
+            # Iterators that the first attempt has left would keep the old database open.
             gc.collect()
             self._storage.close()
             self._storage = RocksStorage(Path(self._config.data), self._config.id)
@@ -106,15 +108,15 @@ class BrokerProcess:
 
     @property
     def endpoint(self) -> str:
-        """The host:port bound for clients and other brokers."""
+        """The host:port that is bound for clients and other brokers."""
         return self._endpoint
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
-        """Serve until `stop`; `ready` is called once the port is served.
+        """Serve until `stop`. `ready` is called once the port is served.
 
         Raises:
-            LogboomError: the node had to end: the disk refused, the data is of another cluster, or
-                every name server turns this broker away.
+            LogboomError: the node had to end, since the disk failed, the data belongs to another
+                cluster, or every name server refuses this broker.
         """
         while self._run(ready):
             ready = None
@@ -122,7 +124,7 @@ class BrokerProcess:
                 return
 
     def _run(self, ready: Callable[[], None] | None) -> bool:
-        """Serve until the node ends; True: only until its file system has room again."""
+        """Serve until the node ends. Return True if it ends only until its file system has room."""
         committer = Committer(self._storage, self._sockets.wake)
         janitor = threading.Thread(target=self._reclaim, name="logboom-reclaim", daemon=True)
         janitor.start()
@@ -143,18 +145,18 @@ class BrokerProcess:
         return self._storage.out_of_room
 
     def _await_room(self) -> bool:
-        """Take all up anew once the file system has room; False: the wish to stop came first."""
+        """Start again once the file system has room. Return False if `stop` was called first."""
         folder = self._storage.folder.path
         _log.error(
             "the file system of %s is full to the last byte: this broker serves nothing until there is "
             "room again, others take over what they hold of its queues; free some space",
             folder,
         )
-        # Iterators in what is left of the core would keep the old database open.
+        # Iterators that the core has left would keep the old database open.
         del self._core
         gc.collect()
         while not self._stopping:
-            # Nothing tells of room.
+            # Nothing reports free space, so it has to be polled.
             time.sleep(ROOM_POLL)
             if not has_room(folder):
                 continue
@@ -168,7 +170,10 @@ class BrokerProcess:
         return False
 
     def stop(self) -> None:
-        """End `run` in good order; callable from any thread and from signal handlers."""
+        """End `run` in an orderly way.
+
+        This may be called from any thread and from signal handlers.
+        """
         self._stopping = True
         self._sockets.wake()
 
@@ -185,12 +190,12 @@ class BrokerProcess:
         try:
             return self._core.handle(events, _instant())
         except DataDamaged as error:
-            # What no queue's own mending can mend would end every start in the same way (Q14).
+            # Damage that no queue can repair would end every start in the same way (Q14).
             self._storage.condemn(error.text)
             raise
 
     def _wait(self, committer: Committer) -> list[Event]:
-        """The events of the next turn: messages, syncs that ended, the wish to stop."""
+        """Return the events of the next turn: messages, completed syncs, a request to stop."""
         deadline = self._core.deadline()
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         behind = committer.unsynced > self._config.max_unsynced_bytes or self._storage.congested()
@@ -204,7 +209,7 @@ class BrokerProcess:
         return events
 
     def _carry_out(self, effects: Effects, committer: Committer) -> bool:
-        """Do what a turn asked for; True: the node ends."""
+        """Carry out the effects of a turn. Return True if the node ends."""
         sockets = self._sockets
         self._check_cluster()
         size = 0
@@ -226,13 +231,13 @@ class BrokerProcess:
         if effects.stop:
             raise StartError(effects.stop)
         if self._suspect and self._core.registered:
-            # The name servers know it now, and took this broker out of the ISRs.
+            # The name servers know of it now, and have taken this broker out of the ISRs.
             self._suspect = False
             self._storage.absolve()
         return effects.stop is not None
 
     def _check_cluster(self) -> None:
-        """Before anything of a turn takes effect: is this data of the cluster that we joined?"""
+        """Check that the data belongs to this cluster, before a turn takes effect."""
         cluster_id = self._core.cluster_id
         if cluster_id and self._storage.folder.cluster_id != cluster_id:
             self._storage.folder.bind(cluster_id)

@@ -1,6 +1,6 @@
-"""What the events of a turn bring about in the queues: high watermarks, derived rows, the index.
+"""The consequences of a turn's events for the queues: HWs, derived rows, and the index.
 
-Each of these is done once per queue and turn, however many events touched the queue.
+Each of them is settled once per queue and turn, however many events concerned the queue.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from logboom.wire.errors import DamagedBatch, DataDamaged
 INDEXED_AT_ONCE: Final = 4
 """Queues whose index advances in one turn."""
 MAX_INDEX_CHECKS: Final = 512
-"""Queues of which one turn checks whether their index is behind at all."""
+"""Queues that one turn checks for an index that is behind."""
 
 Follow: TypeAlias = Callable[[Replica, BrokerTurn], None]
-"""Takes note of more that can be read of a queue."""
+"""Follows a queue of which more can be read."""
 
 
 class LogApplier(Service):
-    """Derives from each log what its entries below the HW say: parked batches and cursors.
+    """Applies the entries below the HW of each log to the derived rows: parked batches and cursors.
 
-    What it stages cannot be read before the next turn, so it applies to a queue once per turn.
+    Staged rows cannot be read before the next turn, so entries are applied once per queue and turn.
     """
 
     def __init__(
@@ -43,14 +43,18 @@ class LogApplier(Service):
         reports: DecisionReports,
         followers: Sequence[Follow],
     ) -> None:
-        """`followers` are called when a decision was carried out, which lets readers see more."""
+        """Create an applier.
+
+        Args:
+            followers: are called when a decision was carried out, since readers may then see more.
+        """
         self._queues = context.queues
         self._damages = damages
         self._releasing = releasing
         self._reports = reports
         self._followers = followers
         self._to_apply: dict[QueueKey, Replica] = {replica.key: replica for replica in self._queues}
-        """Queues with entries below the HW that the derived families lack (Q12)."""
+        """Queues with entries below the HW that the derived rows lack (Q12)."""
 
     def hw_moved(self, replica: Replica, _turn: BrokerTurn) -> None:
         """Note that there is more to apply."""
@@ -61,7 +65,7 @@ class LogApplier(Service):
         return float("-inf") if self._to_apply else float("inf")
 
     def apply(self, turn: BrokerTurn) -> None:
-        """Apply what is noted."""
+        """Apply the entries of the queues that were noted."""
         queues, self._to_apply = self._to_apply, {}
         for key, replica in queues.items():
             if self._queues.replicas.get(key) is not replica or replica.damage is not None:
@@ -131,7 +135,7 @@ class LogIndexer(Service):
 
 
 class HighWatermarks(Service):
-    """Raises the high watermarks of the queues that this broker leads, once per queue and turn."""
+    """Raises the HWs of the queues that this broker leads, once per queue and turn."""
 
     def __init__(
         self,
@@ -142,7 +146,11 @@ class HighWatermarks(Service):
         reports: DecisionReports,
         followers: Sequence[Follow],
     ) -> None:
-        """`followers` are called, in their order, for each queue whose HW moved."""
+        """Create the counter.
+
+        Args:
+            followers: are called, in their order, for each queue whose HW moved.
+        """
         self._queues = context.queues
         self._producing = producing
         self._applier = applier
@@ -151,14 +159,14 @@ class HighWatermarks(Service):
         self._followers = followers
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
-        """Answer what waits for the leader's disk alone, and count the HWs that may rise."""
+        """Answer what waits only for the leader's disk, and count the HWs that may rise."""
         for replica in self._queues.synced(token):
             if replica.leading is not None:
                 self._producing.end_moved(replica, turn)
                 self._queues.recount(replica)
 
     def settle(self, turn: BrokerTurn) -> None:
-        """Count the HWs that may have risen, and follow those that moved."""
+        """Count the HWs that may rise, and inform the followers of those that moved."""
         for replica in self._queues.take_recounts():
             leading = replica.leading
             hw = leading.high_watermark(replica.synced) if leading is not None else None

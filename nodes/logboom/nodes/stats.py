@@ -1,4 +1,4 @@
-"""Counters and histograms of a node, flat, for STATS."""
+"""Counters and histograms of a node, as a flat table for STATS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BOUNDS_MS: Final[tuple[float, ...]] = tuple(0.01 * float(1 << n) for n in range(
 
 
 class Histogram:
-    """Counts of durations in buckets that double; quantiles are upper bounds of buckets."""
+    """Counts of durations in buckets of doubling size. Quantiles are upper bounds of buckets."""
 
     __slots__ = ("buckets", "count")
 
@@ -25,7 +25,7 @@ class Histogram:
         self.count += 1
 
     def quantile(self, share: float) -> float:
-        """The bound in ms below which `share` of all durations lie; 0 of none."""
+        """Return the bound in ms below which `share` of all durations lie; 0 if there are none."""
         wanted = share * self.count
         seen = 0
         for at, count in enumerate(self.buckets):
@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Statistics:
-    """What a node counts."""
+    """The counters and histograms of a node."""
 
     def __init__(self) -> None:
         self.counters: defaultdict[str, int] = defaultdict(int)
@@ -47,7 +47,7 @@ class Statistics:
         self.counters[name] += by
 
     def flat(self) -> dict[str, int | float | str]:
-        """Everything as one flat table: `<name>`, `<name>_ms.p50`, `<name>_ms.p99`."""
+        """Return everything as one flat table: `<name>`, `<name>_ms.p50`, `<name>_ms.p99`."""
         table: dict[str, int | float | str] = dict(self.counters)
         for name, histogram in self.histograms.items():
             table[f"{name}.count"] = histogram.count

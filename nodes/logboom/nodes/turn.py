@@ -1,4 +1,4 @@
-"""One turn of the broker: its time, its effects and its writes, and what takes part in it."""
+"""One turn of the broker: its time, effects and writes, and the services that take part in it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class BrokerTurn:
         self.read = 0
         """Bytes of batches read for pulls."""
         self.untaken: dict[PeerAddress, int] = {}
-        """Bytes that peers heard in this turn have not taken yet, where there are any."""
+        """Bytes that peers heard in this turn have not taken yet, if there are any."""
 
     def answer(
         self, address: PeerAddress, message: WireMessage, batches: Sequence[Frame] = ()
     ) -> None:
-        """Send a message to a peer that dialled us."""
+        """Send a message to a peer that has connected to this broker."""
         self.out.sends.append(Send(address, encode(message, batches)))
 
     def refuse(self, address: PeerAddress, number: int, error: LogboomError) -> None:
-        """Answer request `number` with an error; 0 wants no answer."""
+        """Answer request `number` with an error. Number 0 wants no answer."""
         if number:
             self.out.sends.append(Send(address, error_frames(number, error)))
 
@@ -59,7 +59,7 @@ class Service(Protocol):
         return {}
 
     def step(self, turn: BrokerTurn) -> None:
-        """Do what the clock says is due; called in every turn, after its events."""
+        """Do what is due by the clock. This is called in every turn, after its events."""
         return
 
     def deadline(self) -> float:
@@ -67,7 +67,7 @@ class Service(Protocol):
         return float("inf")
 
     def fenced(self, turn: BrokerTurn) -> None:
-        """Drop everything that was under way under the instance epoch, which has ended."""
+        """Drop everything that was in progress under the instance epoch, which has ended."""
         return
 
     def learned(self, topics: Sequence[str], groups: Sequence[str], turn: BrokerTurn) -> None:
@@ -75,9 +75,9 @@ class Service(Protocol):
         return
 
     def synced(self, token: int, turn: BrokerTurn) -> None:
-        """Continue what waits for the disk: all turns up to `token` are on it."""
+        """Continue what waits for the disk, which has all turns up to `token`."""
         return
 
     def figures(self, now: float) -> Figures:
-        """Return this part's figures for STATS, at a monotonic time."""
+        """Return the figures of this part for STATS, at a monotonic time."""
         return {}

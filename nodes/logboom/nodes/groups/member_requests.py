@@ -82,8 +82,7 @@ class MemberRequests:
         self._commits.flush(turn)
 
     def drop_all(self, turn: BrokerTurn) -> None:
-        """Refuse all requests in progress: the instance epoch is over, and their outcome
-        unknown."""
+        """Refuse all requests in progress, whose outcome the end of the epoch leaves unknown."""
         askers, self._open = list(self._open), {}
         self._commits.drop_all()
         for address, number in askers:

@@ -1,7 +1,4 @@
-"""One subscription that this broker serves: its dispatcher, and who sits where.
-
-Makes the dispatcher of a subscription's type.
-"""
+"""One subscription that this broker serves: its dispatcher, and its attached consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ from logboom.wire.subscription_messages import ConsumerState, SubscriptionState
 
 
 class HeldReceive(NamedTuple):
-    """A Receive that waits."""
+    """A RECEIVE that waits for messages."""
 
     address: PeerAddress
     number: int
@@ -40,18 +37,18 @@ class HeldReceive(NamedTuple):
 
 
 class ConsumerSession:
-    """One attached consumer, as its messages know it."""
+    """One attached consumer, as its requests describe it."""
 
     __slots__ = ("active", "heard", "held", "number", "session")
 
     def __init__(self, session: int, now: float) -> None:
         self.session = session
         self.number = 0
-        """Of the last Receive that was taken."""
+        """Number of the last RECEIVE that was accepted."""
         self.held: HeldReceive | None = None
         self.heard = now
         self.active = True
-        """It is not one that waits for another's end (exclusive, failover)."""
+        """False while the consumer waits for another to end (exclusive, failover)."""
 
 
 class ActiveSubscription:
@@ -72,22 +69,22 @@ class ActiveSubscription:
         self.dispatcher = dispatcher
         self.seats: dict[str, ConsumerSession] = {}
         self.acked = OffsetSet()
-        """To be written down with the next delta."""
+        """Acknowledged offsets that the next delta will contain."""
         self.counts: dict[int, int] = {}
-        """The same: offset → deliveries that came to nothing."""
+        """Counts of failed deliveries by offset, for the same delta."""
 
     @property
     def stale(self) -> bool:
-        """Whether another leadership has begun, or none is here."""
+        """True if this leadership is over."""
         return self.replica.leading is not self.leading
 
     @property
     def changed(self) -> bool:
-        """Whether there is anything to be written down."""
+        """True if there is something for the next delta."""
         return bool(self.acked.count or self.counts)
 
     def take(self, effects: DispatchEffects) -> list[Delivery]:
-        """Note what follows; what is to be sent."""
+        """Note the effects of an event, and return the deliveries to send."""
         for start, bits in effects.done:
             self.acked.add_bits(start, bits)
         self.counts.update(effects.counts)
@@ -97,7 +94,7 @@ class ActiveSubscription:
         return effects.deliveries
 
     def deadline(self) -> float:
-        """When it wants a turn."""
+        """Return when it wants a turn."""
         when = self.dispatcher.deadline()
         session = self.settings.session_ms / 1000
         for seat in self.seats.values():
@@ -107,7 +104,7 @@ class ActiveSubscription:
         return when
 
     def state(self, now: float) -> SubscriptionState:
-        """What is told of it."""
+        """Return the state that operators see."""
         dispatcher = self.dispatcher
         keys = dispatcher if isinstance(dispatcher, KeySharedDispatcher) else None
         consumers_of = dispatcher.consumers.items()
@@ -154,10 +151,10 @@ def make_dispatcher(
     entry_filter: EntryFilter | None = None,
     rates: Sequence[DispatchRateLimiter] = (),
 ) -> Dispatcher:
-    """The dispatcher that these settings ask for.
+    """Return the dispatcher for a subscription's settings.
 
     Raises:
-        InvalidRequest: no such type, or a setting that cannot be.
+        InvalidRequest: an unknown type, or an invalid setting.
     """
     check_settings(settings)
     given = (settings, source, acks, counts, entry_filter, rates)
@@ -169,9 +166,10 @@ def make_dispatcher(
 
 
 def check_settings(settings: SubscriptionConfig) -> None:
-    """
+    """Check the settings of a subscription.
+
     Raises:
-        InvalidRequest: what cannot be.
+        InvalidRequest: a setting is invalid.
     """
     if settings.kind not in KINDS:
         text = f"no subscription type is called {settings.kind!r}: there are {', '.join(KINDS)}"

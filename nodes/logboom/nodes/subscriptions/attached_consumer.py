@@ -1,11 +1,8 @@
-"""What a dispatcher knows of one attached consumer.
+"""One attached consumer, its permits, and the rates at which subscriptions are served.
 
-What a consumer is ready to take, and how fast a subscription may be served.
-
-Permits are additive, in messages and in bytes. A batch is never split, so either may go below zero;
-nothing is sent to a consumer before both are above it again. At every step granted = delivered + left.
-
-How fast the subscriptions of a queue may be served in all, as its topic says.
+Permits are additive, in messages and in bytes. A batch is never split, so either may fall below
+zero, and nothing is sent to a consumer before both are above zero again. At any time, granted =
+delivered + left.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from logboom.wire.routes import Routes
 
 
 class PendingAck(NamedTuple):
-    """Messages of one batch that were sent, until they are due back."""
+    """Messages of one delivered batch, and the deadline of their acknowledgement."""
 
     deadline: float
     base: int
@@ -54,25 +51,28 @@ class AttachedConsumer:
         self.ranges = ranges
         self.permits = Permits()
         self.held = OffsetSet()
-        """Sent and not acknowledged."""
+        """Delivered and not acknowledged."""
         self.ready = False
-        """The last delivery has arrived: the next may be sent."""
+        """The last delivery has arrived, so the next one may be sent."""
         self.blocked = False
-        """Its socket is slow: it gets one batch at a time."""
+        """The consumer's socket is slow, so it gets one batch at a time."""
         self.full = False
-        """It holds too much: nothing until it is down to half."""
+        """The consumer holds too much, and gets nothing before it holds half as much."""
         self.lent: deque[PendingAck] = deque()
-        """Deliveries in the order of their deadlines, with an ack time-out."""
+        """Deliveries in the order of their deadlines, if there is an acknowledgement timeout."""
         self.later: dict[int, list[PendingAck]] = {}
-        """The same by the base of their batch."""
+        """The same, by the base offset of their batch."""
 
     def lend(self, lent: PendingAck) -> None:
-        """Remember when a delivery is due back."""
+        """Remember the deadline of a delivery."""
         self.lent.append(lent)
         self.later.setdefault(lent.base, []).append(lent)
 
     def overdue(self, now: float) -> list[tuple[int, int]]:
-        """(base, bits) of what is held and was due; what was sent anew meanwhile is not."""
+        """Return the overdue messages that are still held, as base offset and bits.
+
+        Messages that were delivered again in the meantime are left out.
+        """
         found = []
         while self.lent and self.lent[0].deadline <= now:
             lent = self.lent.popleft()
@@ -89,11 +89,14 @@ class AttachedConsumer:
 
 
 MAX_GRANT: Final = 1 << 40
-"""Permits that one grant may give, in messages or bytes."""
+"""Permits that one grant may give, in messages or in bytes."""
 
 
 class Permits:
-    """One consumer's, in one session: a reconnect begins at nothing, so none ever leak."""
+    """The permits of one consumer in one session.
+
+    A new session starts with none, so permits never leak.
+    """
 
     __slots__ = ("delivered", "delivered_bytes", "granted", "granted_bytes")
 
@@ -103,7 +106,7 @@ class Permits:
 
     @property
     def left(self) -> int:
-        """Messages that may still be sent; below 0 after a batch that was larger."""
+        """Messages that may still be sent; below 0 after a batch that exceeded the permits."""
         return self.granted - self.delivered
 
     @property
@@ -113,14 +116,14 @@ class Permits:
 
     @property
     def open(self) -> bool:
-        """Whether anything may be sent."""
+        """True if anything may be sent."""
         return self.left > 0 and self.left_bytes > 0
 
     def grant(self, messages: int, size: int) -> None:
-        """Add what the consumer freed.
+        """Add the permits that the consumer grants.
 
         Raises:
-            InvalidRequest: below 0, or more than anybody can mean.
+            InvalidRequest: a value is below 0 or unreasonably large.
         """
         if not (0 <= messages <= MAX_GRANT and 0 <= size <= MAX_GRANT):
             text = f"permits for {messages} messages of {size} bytes: give 0 to {MAX_GRANT} of each"
@@ -129,22 +132,25 @@ class Permits:
         self.granted_bytes += size
 
     def spend(self, messages: int, size: int) -> None:
-        """Note what was sent."""
+        """Deduct what was sent."""
         self.delivered += messages
         self.delivered_bytes += size
 
 
 class DispatchRateLimiter:
-    """Messages and bytes per second, charged after the send: one batch may overdraw, and the next
-    waits until that is paid. At most one second's worth is saved up."""
+    """A limit of messages and bytes per second, charged after each delivery.
+
+    One batch may overdraw it, and the next one waits until that is paid. Unused capacity of at most
+    one second is saved.
+    """
 
     __slots__ = ("_at", "_bytes", "_messages", "bytes_per_s", "messages_per_s")
 
     def __init__(self, messages_per_s: int = 0, bytes_per_s: int = 0) -> None:
-        """0: no limit.
+        """Create a limiter; 0 means no limit.
 
         Raises:
-            InvalidRequest: below 0.
+            InvalidRequest: a rate is below 0.
         """
         if messages_per_s < 0 or bytes_per_s < 0:
             raise InvalidRequest("a dispatch rate is 0 (no limit) or more per second")
@@ -155,10 +161,10 @@ class DispatchRateLimiter:
         self._at = 0.0
 
     def change(self, messages_per_s: int, bytes_per_s: int) -> None:
-        """Another rate from now on; nothing is owed of the old one.
+        """Change the rates, and cancel what is still owed under the old ones.
 
         Raises:
-            InvalidRequest: below 0.
+            InvalidRequest: a rate is below 0.
         """
         fresh = DispatchRateLimiter(messages_per_s, bytes_per_s)
         self.messages_per_s, self.bytes_per_s = messages_per_s, bytes_per_s
@@ -169,12 +175,16 @@ class DispatchRateLimiter:
         if passed <= 0:
             return
         self._at = now
-        # All of the time counts, or what was overdrawn would be paid only as often as one looks.
+        # All of the elapsed time counts. Otherwise an overdraft would be paid only as often as
+        # somebody looks.
         self._messages = min(self.messages_per_s, self._messages + passed * self.messages_per_s)
         self._bytes = min(self.bytes_per_s, self._bytes + passed * self.bytes_per_s)
 
     def room(self, now: float) -> tuple[int, int]:
-        """Messages and bytes that may be read now; 0 of either: nothing."""
+        """Return the messages and bytes that may be read now.
+
+        Nothing may be read if either is 0.
+        """
         if not self.messages_per_s and not self.bytes_per_s:
             return MAX_GRANT, MAX_GRANT
         self._fill(now)
@@ -183,12 +193,12 @@ class DispatchRateLimiter:
         return max(0, messages), max(0, size)
 
     def charge(self, messages: int, size: int) -> None:
-        """Pay for what was sent."""
+        """Charge what was sent."""
         self._messages -= messages
         self._bytes -= size
 
     def next_at(self, now: float) -> float:
-        """When there is room again; `now` or before if there is."""
+        """Return when there is capacity again: `now` or earlier if there is some."""
         if min(self.room(now)) > 0:
             return now
         waits = [0.001]
@@ -200,25 +210,25 @@ class DispatchRateLimiter:
 
 
 class TopicRateLimiters:
-    """One rate for each queue, shared by its subscriptions."""
+    """The rate limiters of queues, each shared by all subscriptions of its queue."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._rates: dict[QueueKey, DispatchRateLimiter] = {}
 
     def of(self, replica: Replica) -> DispatchRateLimiter:
-        """A queue's rate, as its topic has it now."""
+        """Return the limiter of a queue, with the rate that its topic has now."""
         rate = self._rates.setdefault(replica.key, DispatchRateLimiter())
         self._adopt(replica, rate)
         return rate
 
     def changed(self, replica: Replica) -> bool:
-        """Whether the topic has another rate by now; that is taken over."""
+        """Follow the topic's rate, and return whether it has changed."""
         rate = self._rates.get(replica.key)
         return rate is not None and self._adopt(replica, rate)
 
     def forget(self, key: QueueKey) -> None:
-        """No subscription of a queue is served any more."""
+        """Forget a queue of which no subscription is served any longer."""
         self._rates.pop(key, None)
 
     def _adopt(self, replica: Replica, rate: DispatchRateLimiter) -> bool:

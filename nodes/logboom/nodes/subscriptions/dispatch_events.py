@@ -1,7 +1,7 @@
-"""What a dispatcher takes and gives: events, effects, and where it reads.
+"""The events and effects of a dispatcher, and the entries that it reads.
 
 A dispatcher serves one subscription of one queue, at the queue's leader (`dispatcher.py`). It has
-no clock and no socket: `handle(event, now)` returns what is to be sent and written down.
+no clock and no socket: `handle(event, now)` returns what is to be sent and written.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from logboom.wire.subscription_messages import KINDS, Hashing, SubscriptionConfi
 
 
 class Entry(NamedTuple):
-    """One entry of the log, as it is read for delivery."""
+    """One entry of the log, as read for delivery."""
 
     head: BatchHead
     frame: Frame
 
     def columns(self) -> Columns:
-        """Its messages; any look at them raises DamagedBatch if they do not hold together."""
+        """Return its messages. Accessing them raises DamagedBatch if the body is damaged."""
         return open_batch(self.frame, self.head)
 
     @property
@@ -36,24 +36,26 @@ class Entry(NamedTuple):
 
     @property
     def next(self) -> int:
-        """The offset behind its last message; the same as `base` for a control entry."""
+        """Offset after its last message; equal to `base` for a control entry."""
         return self.head.base_offset + self.head.count
 
     @property
     def size(self) -> int:
-        """Bytes of the whole entry."""
+        """Size of the whole entry in bytes."""
         return len(self.frame)
 
 
 class EntrySource(Protocol):
-    """Where a dispatcher reads: one queue's log below the HW."""
+    """Source of a dispatcher's entries: one queue's log below the HW."""
 
     queue: int
-    """The queue's number, by which queues spread over the consumers of failover."""
+    """The queue's number, by which queues are distributed over the consumers of failover."""
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
-        """Whole entries from the one that holds `offset` on, until one of the bounds is reached; at
-        least one batch if there is any. Nothing where nothing can be read now."""
+        """Return whole entries from the one that holds `offset` on, up to one of the limits.
+
+        At least one batch is returned if there is any, and nothing if nothing can be read now.
+        """
         ...
 
 
@@ -61,42 +63,43 @@ class EntrySource(Protocol):
 
 
 class AttachConsumer(NamedTuple):
-    """A consumer comes. One that is here under the same name is replaced: what it held is
-    delivered again, and its permits are gone.
+    """Attaches a consumer, and replaces one of the same name.
 
-    Raises (from `handle`): InvalidRequest for ranges that cannot be, Refused CONSUMER_BUSY for a
-    second exclusive consumer.
+    The messages that the replaced consumer held are delivered again, and its permits are void.
+
+    Raises (from `handle`): InvalidRequest for invalid ranges, Refused CONSUMER_BUSY for a second
+    exclusive consumer.
     """
 
     consumer: str
     session: int
-    """Of this attaching; events of another are ignored or refused."""
+    """Number of this attachment. Events of another one are ignored or refused."""
     priority: int = 0
-    """0 is the best."""
+    """0 is the highest."""
     ranges: tuple[Range, ...] | None = None
-    """Of key_shared with sticky hashing."""
+    """For key_shared with sticky hashing."""
 
 
 class DetachConsumer(NamedTuple):
-    """A consumer goes, or its session ended: what it holds is delivered again."""
+    """Detaches a consumer, or ends its session. The messages that it holds are delivered again."""
 
     consumer: str
     session: int
 
 
 class GrantPermits(NamedTuple):
-    """Permits, and with them the word that the last delivery has arrived."""
+    """Grants permits, and confirms that the last delivery has arrived."""
 
     consumer: str
     session: int
     messages: int
     size: int
     blocked: bool = False
-    """Its socket has not taken what was sent before: the next read is one batch."""
+    """The socket has not taken what was sent before, so the next read returns one batch."""
 
 
 class Ack(NamedTuple):
-    """Messages are done."""
+    """Acknowledges messages."""
 
     consumer: str
     session: int
@@ -104,7 +107,7 @@ class Ack(NamedTuple):
 
 
 class AckCumulative(NamedTuple):
-    """All messages up to and with this offset are done (exclusive and failover)."""
+    """Acknowledges all messages up to and including an offset (exclusive and failover)."""
 
     consumer: str
     session: int
@@ -112,7 +115,7 @@ class AckCumulative(NamedTuple):
 
 
 class Nack(NamedTuple):
-    """Messages are to be delivered again, in `delay_s` seconds."""
+    """Returns messages for redelivery in `delay_s` seconds."""
 
     consumer: str
     session: int
@@ -121,7 +124,7 @@ class Nack(NamedTuple):
 
 
 class LogAdvanced(NamedTuple):
-    """Messages below `end` can be read; those before `start` are gone."""
+    """Messages below `end` can be read, and those below `start` no longer exist."""
 
     start: int
     end: int
@@ -140,17 +143,17 @@ DispatchEvent: TypeAlias = (
 
 
 class DispatchedBatch(NamedTuple):
-    """A batch for a consumer, whole, and which of its messages are meant."""
+    """A whole batch for a consumer, and which of its messages are delivered."""
 
     entry: Entry
     bits: int
-    """Bit n: the message at base + n."""
+    """Bit n stands for the message at base + n."""
     attempts: tuple[tuple[int, int], ...] = ()
-    """(offset, deliveries before this one) of messages that were delivered before."""
+    """Number of earlier deliveries, by offset, of messages that were delivered before."""
 
 
 class Delivery(NamedTuple):
-    """Parcels to send to a consumer, in order."""
+    """Batches to send to a consumer, in order."""
 
     consumer: str
     session: int
@@ -161,17 +164,19 @@ class Delivery(NamedTuple):
 
 @dataclass(slots=True)
 class DispatchEffects:
-    """What follows from an event."""
+    """Effects of an event."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     done: list[tuple[int, int]] = field(default_factory=list)
-    """To be written down: acknowledged now and not before; bit n of the second: the first + n."""
+    """Newly acknowledged messages, to be written: a base offset, and bits for the messages from
+    there on."""
     counts: dict[int, int] = field(default_factory=dict)
-    """To be written down: offset → deliveries that came to nothing."""
+    """Numbers of failed deliveries by offset, to be written."""
     refused: list[Span] = field(default_factory=list)
-    """Not acknowledged, or not taken back: the consumer does not hold them."""
+    """Messages that were neither acknowledged nor taken back, since the consumer does not hold
+    them."""
     active: list[tuple[str, bool]] = field(default_factory=list)
-    """(consumer, whether it is the active one now), of exclusive and failover."""
+    """Consumers of exclusive and failover that became active (True) or inactive (False)."""
 
     @property
     def acked(self) -> list[Span]:

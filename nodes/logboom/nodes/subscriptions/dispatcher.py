@@ -1,9 +1,10 @@
-"""A dispatcher: decides which consumer of a subscription gets what of one queue.
+"""The dispatcher of a subscription, which decides which consumer gets which messages of one queue.
 
-Pure: `handle(event, now)` returns what to send and what to write down. What is here is the same for
-all types of subscription: who is attached, permits, what is sent, and what consumers hold until it is
-acknowledged or delivered again. The types are in `single_active_dispatcher`, `shared_dispatcher` and
-`key_shared_dispatcher`; `active_subscription.make_dispatcher` makes one.
+It is pure: `handle(event, now)` returns what to send and what to write. This class contains what
+all types of subscription share: attached consumers, permits, sending, and the messages that
+consumers hold until they acknowledge them or they are delivered again. The types are in
+`single_active_dispatcher`, `shared_dispatcher` and `key_shared_dispatcher`;
+`active_subscription.make_dispatcher` creates one.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from logboom.nodes.subscriptions.entry_filter import EntryFilter
 from logboom.wire.errors import GroupError, InvalidRequest
 
 LONGEST_SPAN: Final = 1 << 20
-"""Offsets that one span of an ack may cover."""
+"""Offsets that one span of an acknowledgement may cover."""
 READ_BATCHES: Final = 100
 """Batches of one read."""
 READ_BYTES: Final = 5 * 1024 * 1024
-"""Bytes of one read; one batch always goes."""
+"""Bytes of one read. At least one batch is read."""
 RESCHEDULED_S: Final = 1.0
-"""Seconds until a batch is asked about again that a plug-in did not want yet."""
+"""Seconds until a plug-in is asked again about a batch that it has deferred."""
 
 
 class Dispatcher(ABC):
@@ -70,11 +71,15 @@ class Dispatcher(ABC):
         entry_filter: EntryFilter | None = None,
         rates: Sequence[DispatchRateLimiter] = (),
     ) -> None:
-        """Begin where `acks` and `counts` (offset → earlier deliveries) say. `rates`: those of the
-        topic, shared with its other subscriptions; the subscription's own is made here.
+        """Create a dispatcher for the acknowledged messages `acks`.
+
+        Args:
+            counts: numbers of failed deliveries by offset.
+            rates: limits of the topic, shared with its other subscriptions. The subscription's own
+                limit is created here.
 
         Raises:
-            InvalidFilter, InvalidRequest: a setting that cannot be.
+            InvalidFilter, InvalidRequest: a setting is invalid.
         """
         judge = EntryFilter(settings.filter) if entry_filter is None else entry_filter
         self.settings = settings
@@ -87,18 +92,18 @@ class Dispatcher(ABC):
         self.unacked = 0
         """Messages that consumers hold."""
         self.read_at = acks.floor
-        """What was never read for delivery begins here."""
+        """Messages from here on were never read for delivery."""
         self.end = acks.floor
         """Messages below can be read."""
         self.halted = False
-        """Somebody else may serve this by now: nothing is sent."""
+        """Another broker may serve this subscription by now, so nothing is sent."""
         self._filter = judge
         self._stats = judge.stats
         self._rates = [DispatchRateLimiter(settings.messages_per_s, settings.bytes_per_s), *rates]
         self._waiting: list[tuple[float, int, int]] = []
-        """(due, start, stop): what comes again later."""
+        """Spans that are delivered again later: (due, start, stop)."""
         self.postponed = OffsetSet()
-        """The offsets of these."""
+        """The offsets of these spans."""
         self._out = DispatchEffects()
         self._now = float("-inf")
 
@@ -106,11 +111,11 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def _attached(self, consumer: AttachedConsumer) -> None:
-        """A consumer came; raises what refuses it, and then has changed nothing."""
+        """Add a consumer, or raise an error and change nothing."""
 
     @abstractmethod
     def _detached(self, consumer: AttachedConsumer) -> None:
-        """A consumer went; what it held was handed to `_again` before."""
+        """Remove a consumer. The messages that it held have been passed to `_again` before."""
 
     @abstractmethod
     def _pump(self) -> None:
@@ -118,28 +123,32 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def waiting(self) -> int:
-        """Messages that were read and wait: for a consumer, or to come again at once."""
+        """Return the number of messages that were read and wait for a consumer or redelivery."""
 
     @abstractmethod
     def _again(self, base: int, bits: int) -> None:
-        """Messages are to be delivered again now."""
+        """Make messages available for redelivery."""
 
     @abstractmethod
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
-        """A consumer holds these no longer; called before `_again` for those that come again."""
+        """Release messages that a consumer held.
+
+        This comes before `_again` for those that are redelivered.
+        """
 
     @abstractmethod
     def _forget_below(self, offset: int) -> None:
-        """Messages below are gone for good."""
+        """Forget the messages below an offset."""
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def handle(self, event: DispatchEvent, now: float) -> DispatchEffects:
-        """Take an event; what follows from it, and from time having come to `now`.
+        """Take an event, and return its effects and those of the time having come to `now`.
 
         Raises:
             LogboomError: the event is refused and has changed nothing: InvalidRequest, Refused
-                (CONSUMER_BUSY), GroupError (UNKNOWN_CONSUMER: attach again).
+                (CONSUMER_BUSY) or GroupError (UNKNOWN_CONSUMER, which asks the consumer to attach
+                again).
         """
         self._now = now
         self._out = DispatchEffects()
@@ -171,7 +180,7 @@ class Dispatcher(ABC):
         return self._out
 
     def deadline(self) -> float:
-        """When `Tick` is wanted next."""
+        """Return when `Tick` is wanted next."""
         when = self._waiting[0][0] if self._waiting else float("inf")
         if self.settings.ack_timeout_s:
             for consumer in self.consumers.values():
@@ -184,7 +193,7 @@ class Dispatcher(ABC):
         return when
 
     def unready(self, name: str) -> None:
-        """A consumer waits no longer: send it nothing before its next `GrantPermits`."""
+        """Send nothing to a consumer before its next `GrantPermits`, since it no longer waits."""
         consumer = self.consumers.get(name)
         if consumer is not None:
             consumer.ready = False
@@ -215,13 +224,13 @@ class Dispatcher(ABC):
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     def may_take(self, consumer: AttachedConsumer) -> bool:
-        """Whether anything may be sent to a consumer now."""
+        """True if anything may be sent to a consumer now."""
         if self.halted or self.full or consumer.full:
             return False
         return consumer.ready and consumer.permits.open
 
     def _room(self) -> tuple[int, int]:
-        """Messages and bytes that the rates allow now."""
+        """Return the messages and bytes that the rates allow now."""
         messages = size = MAX_GRANT
         for rate in self._rates:
             allowed = rate.room(self._now)
@@ -229,7 +238,7 @@ class Dispatcher(ABC):
         return messages, size
 
     def _budget(self, consumer: AttachedConsumer) -> tuple[int, int, int] | None:
-        """(messages, bytes, batches) to read for a consumer; None: nothing now."""
+        """Return the messages, bytes and batches to read for a consumer, or None."""
         if not self.may_take(consumer):
             return None
         messages, size = self._room()
@@ -241,8 +250,7 @@ class Dispatcher(ABC):
         return max(1, messages), min(size, permits.left_bytes, READ_BYTES), batches
 
     def _judge(self, entry: Entry, only: int = -1, *, damaged: bool = False) -> int:
-        """Which messages of an entry (of `only` these bits) are to be delivered, of those not
-        acknowledged."""
+        """Return which unacknowledged messages of an entry (of `only` these) are delivered."""
         missing = self.acks.missing(entry.base, entry.next) & only
         verdict = self._filter.judge(entry, missing, damaged=damaged)
         if verdict.acked:
@@ -252,7 +260,7 @@ class Dispatcher(ABC):
         return verdict.deliver
 
     def _send(self, consumer: AttachedConsumer, chosen: Sequence[tuple[Entry, int]]) -> None:
-        """Send messages of batches to a consumer: one delivery."""
+        """Send messages to a consumer in one delivery."""
         parcels, messages, size = [], 0, 0
         timeout = self.settings.ack_timeout_s
         for entry, bits in chosen:
@@ -290,8 +298,11 @@ class Dispatcher(ABC):
     def _held(
         self, consumer: AttachedConsumer, spans: Sequence[Span], *, again: bool = False
     ) -> list[tuple[int, int]]:
-        """(start, bits) of what the consumer holds of spans; the rest is refused, unless it is
-        acknowledged already and not to come `again`."""
+        """Return the messages of the given spans that the consumer holds, as start and bits.
+
+        All others are refused, except those that are already acknowledged and not returned for
+        redelivery (`again`).
+        """
         found = []
         for start, stop in spans:
             if not 0 <= start < stop or stop - start > LONGEST_SPAN:
@@ -320,7 +331,8 @@ class Dispatcher(ABC):
         if offset < self.acks.floor:
             return
         if offset not in consumer.held:
-            # Even if it is acknowledged: a message before it is not, and may be another's.
+            # Even if it is acknowledged: a message before it is not, and may be held by another
+            # consumer.
             self._out.refused.append((offset, offset + 1))
             return
         for start, stop in [s for s in consumer.held.spans() if s[0] <= offset]:
@@ -337,7 +349,7 @@ class Dispatcher(ABC):
                 self.counts.pop(offset, None)
 
     def _returned(self, consumer: AttachedConsumer, start: int, bits: int) -> None:
-        """A consumer holds these no longer."""
+        """Release messages that a consumer held."""
         consumer.held.discard_bits(start, bits)
         self.unacked -= bits.bit_count()
         if consumer.full and consumer.held.count <= self.settings.most_unacked // 2:
@@ -357,7 +369,7 @@ class Dispatcher(ABC):
             self._take_back(consumer, held, delay_s)
 
     def _take_back(self, consumer: AttachedConsumer, spans: Sequence[Span], delay_s: float) -> None:
-        """What a consumer held goes to somebody again; one more delivery came to nothing."""
+        """Take messages back from a consumer for redelivery, and count a failed delivery."""
         for start, stop in spans:
             self._count(start, stop)
         for start, stop in spans:
@@ -392,23 +404,23 @@ class Dispatcher(ABC):
                     self._overdue(consumer, list(spans_of(bits, base)))
 
     def _due(self, start: int, bits: int) -> None:
-        """What was postponed is to be delivered now."""
+        """Make postponed messages available for redelivery."""
         self._again(start, bits)
 
     def _overdue(self, consumer: AttachedConsumer, spans: Sequence[Span]) -> None:
-        """A consumer held these for too long."""
+        """Take back messages that a consumer held for too long."""
         self._take_back(consumer, spans, 0.0)
 
     def _trim(self, start: int) -> None:
-        """Retention removed everything below `start`, acknowledged or not."""
+        """Forget everything below `start`, which retention has removed, acknowledged or not."""
         for consumer in self.consumers.values():
             for first, stop in [s for s in consumer.held.spans() if s[0] < start]:
                 bits = (1 << (min(stop, start) - first)) - 1
                 self._returned(consumer, first, bits)
         self._forget_below(start)
         self.postponed.discard(self.acks.floor, start)
-        # Written down like any other: whoever acknowledges it now is told that this is safe, and
-        # the next leader may have these messages still.
+        # It is written as acknowledged, so that acknowledging it now is answered as safe, and since
+        # the next leader may still have these messages.
         for number, at, length in pieces(self.acks.floor, start):
             first = (number << BLOCK_BITS) + at
             if missing := self.acks.missing(first, first + length):

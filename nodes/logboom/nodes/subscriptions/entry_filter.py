@@ -1,19 +1,19 @@
-"""What a subscription delivers of an entry, decided in Pulsar's order; each decision is counted.
+"""The filter of a subscription, and the operator's dispatch plug-ins.
 
-damaged → control → not due → acknowledged already → plug-ins → tags and properties. What is
-damaged (stored as its producer sent it, and no reader can open it) or rejected counts as
-acknowledged, so that it never holds a subscription's floor back.
+Messages are filtered in Pulsar's order, and each decision is counted: damaged → control → not due →
+already acknowledged → plug-ins → tags and properties. A damaged message (stored as its producer
+sent it, and unreadable for everyone) and a rejected one count as acknowledged, so that neither
+holds back the subscription's floor.
 
-Dispatch plug-ins: functions of the operator's that judge batches before they are delivered.
-
-A broker's setting `dispatch_filters` names them as `package.module:function`. They are loaded when
-the broker starts, from where Python finds modules, and are called in this order with the topic, the
-subscription and the batch:
+The broker's setting `dispatch_filters` names the plug-ins as `package.module:function`. They are
+loaded from Python's module path when the broker starts, and called in this order with the topic,
+the subscription and the batch:
 
     def judge(topic: str, subscription: str, entry: Entry) -> Said: ...
 
-"accept" delivers it, "reject" counts it as acknowledged, "reschedule" asks again a second later. One
-that raises, or says anything else, is counted (`dispatch_plug_in_errors`), and is asked again too.
+"accept" delivers the batch, "reject" counts it as acknowledged, and "reschedule" asks again a
+second later. A plug-in that raises an exception or returns anything else is counted
+(`dispatch_plug_in_errors`) and asked again too.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ LOG = logging.getLogger("logboom.nodes")
 
 Said: TypeAlias = Literal["accept", "reject", "reschedule"]
 PlugIn: TypeAlias = Callable[[Entry], Said]
-"""Judges a whole batch: deliver it, count it as acknowledged, or ask again later."""
+"""Decides about a whole batch: deliver it, count it as acknowledged, or ask again later."""
 
 
 class FilterResult(NamedTuple):
-    """Bits of one batch, each in at most one of them."""
+    """The decisions on the messages of one batch, as disjoint sets of bits."""
 
     deliver: int = 0
     acked: int = 0
@@ -54,9 +54,10 @@ class EntryFilter:
     def __init__(
         self, text: str = "", plug_ins: Sequence[PlugIn] = (), stats: Statistics | None = None
     ) -> None:
-        """
+        """Create a filter.
+
         Raises:
-            InvalidFilter, InvalidRequest: `text` cannot be read.
+            InvalidFilter, InvalidRequest: `text` cannot be parsed.
         """
         wanted = Filter.read(text) if text else Filter()
         self._matcher = None if wanted.takes_all else wanted.matcher()
@@ -64,9 +65,9 @@ class EntryFilter:
         self.stats = Statistics() if stats is None else stats
 
     def judge(self, entry: Entry, missing: int, *, damaged: bool = False) -> FilterResult:
-        """What to do with the messages of an entry that are not acknowledged (`missing`, bits).
+        """Decide about the unacknowledged messages (`missing`, as bits) of an entry.
 
-        `damaged`: the dispatcher needs the columns, and they do not hold together.
+        `damaged` says that the dispatcher needs the columns and cannot read them.
         """
         head = entry.head
         if damaged or head.kind == ControlKind.LOST:
@@ -127,10 +128,10 @@ _SETTING: Final = "dispatch_filters"
 
 
 def load(names: Sequence[str]) -> tuple[DispatchFilter, ...]:
-    """The functions that these names mean.
+    """Load the plug-ins of these names.
 
     Raises:
-        StartError: BAD_CONFIG: one is not there, or cannot be imported.
+        StartError: BAD_CONFIG, a plug-in does not exist or cannot be imported.
     """
     return tuple(_load(name) for name in names)
 
@@ -141,7 +142,7 @@ def _load(name: str) -> DispatchFilter:
         raise _bad(name, "write package.module:function")
     try:
         module = importlib.import_module(module_name)
-    # A module of somebody else's: whatever it raises is said in one line, and the node ends.
+    # Foreign code may raise anything. It is reported in one line, and the node ends.
     except Exception as error:
         raise _bad(name, f"module {module_name!r} cannot be imported: {error!r}") from error
     found: Any = getattr(module, function, None)

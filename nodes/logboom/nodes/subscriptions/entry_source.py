@@ -1,7 +1,4 @@
-"""Where the dispatchers of a queue read: its log below the HW (`dispatch_events.Source`).
-
-Batches that were read for delivery, kept a while: each goes to several consumers.
-"""
+"""The entries that dispatchers read: a queue's log below the HW, and a cache of recent batches."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from logboom.wire.batch import peek
 from logboom.wire.errors import DamagedBatch, DataDamaged
 
 CONTROLS: Final = 64
-"""Control entries in a row after which a reading ends: the next one begins behind them."""
+"""Consecutive control entries after which a read ends. The next one starts after them."""
 
 
 class LogEntrySource:
@@ -35,7 +32,7 @@ class LogEntrySource:
         self._on_damage = on_damage
 
     def read(self, offset: int, messages: int, size: int, batches: int) -> Sequence[Entry]:
-        """As `dispatch_events.Source.read` says."""
+        """Read entries as `EntrySource.read` requires."""
         replica = self._replica
         offset = max(offset, replica.start)
         found: list[Entry] = []
@@ -66,9 +63,9 @@ class LogEntrySource:
         return found
 
     def _position(self, offset: int) -> Position:
-        """Where the batch that holds an offset begins.
+        """Return the position of the batch that holds an offset.
 
-        Before it may stand very many control entries, which are not walked over.
+        There may be very many control entries before it, which are not read.
         """
         replica, whole = self._replica, Position(offset)
         held = replica.tail.get(whole)
@@ -83,7 +80,7 @@ class LogEntrySource:
                     return at
                 break
         except (DamagedBatch, DataDamaged):
-            pass  # `find_batch_start` finds its way past what cannot be read, or says where it begins
+            pass  # `find_batch_start` skips damaged entries, or reports where the damage begins
         return find_batch_start(replica, self._storage, offset)
 
 
@@ -92,7 +89,10 @@ SHELF_BYTES: Final = 8 * 1024 * 1024
 
 
 class EntryCache:
-    """Recent batches by their offsets; those put in longest ago go first."""
+    """Recent batches by their offsets, each of which goes to several consumers.
+
+    The oldest are evicted first.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
@@ -119,7 +119,10 @@ class EntryCache:
         del self._bases[bisect_right(self._bases, base) - 1]
 
     def holding(self, offset: int, source: EntrySource) -> Entry | None:
-        """The batch that holds an offset, read if it is not here; None: it cannot be read now."""
+        """Return the batch that holds an offset, reading it if necessary.
+
+        None if it cannot be read now.
+        """
         at = bisect_right(self._bases, offset) - 1
         if at >= 0:
             entry = self._entries[self._bases[at]]
@@ -133,7 +136,7 @@ class EntryCache:
         return None
 
     def clear(self) -> None:
-        """Keep nothing: the log may have changed."""
+        """Keep nothing, since the log may have changed."""
         self._entries.clear()
         self._bases.clear()
         self._order.clear()

@@ -27,12 +27,16 @@ RING: Final = 1 << 31
 
 
 class AutoSplitSelector(Generic[C]):
-    """Ranges by their upper bounds, up to and with `size`; each newcomer halves the largest."""
+    """Ranges by their inclusive upper bounds, up to `size`.
+
+    Each new consumer halves the largest one.
+    """
 
     def __init__(self, size: int = SLOTS) -> None:
-        """
+        """Create a selector.
+
         Raises:
-            InvalidRequest: `size` is no power of two, or below 2.
+            InvalidRequest: `size` is not a power of two, or below 2.
         """
         if size < 2 or size & (size - 1):
             raise InvalidRequest(f"{size} slots cannot be halved: give a power of two from 2 on")
@@ -41,10 +45,11 @@ class AutoSplitSelector(Generic[C]):
         self._owners: list[C] = []
 
     def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
-        """Give a consumer the lower half of the largest range; of equal ones, of the lowest.
+        """Give a consumer the lower half of the largest range; of equal ranges, of the lowest.
 
         Raises:
-            InvalidRequest: it names ranges, has one already, or the largest cannot be halved.
+            InvalidRequest: the consumer names ranges or has one already, or the largest cannot be
+                halved.
         """
         if ranges is not None:
             raise InvalidRequest("ranges are given out here: name none, or use sticky ranges")
@@ -65,37 +70,41 @@ class AutoSplitSelector(Generic[C]):
         self._owners.insert(at, consumer)
 
     def remove(self, consumer: C) -> None:
-        """Its range goes to the one above, the topmost to the one below; unknown ones are ignored."""
+        """Give a consumer's range to the next higher one, or from the top to the next lower one.
+
+        Unknown consumers are ignored.
+        """
         if consumer not in self._owners:
             return
         at = self._owners.index(consumer)
         del self._owners[at]
-        # Without the top the next one below takes its bound.
+        # The next lower range takes over the bound of the topmost one.
         del self._uppers[at - 1 if at and at == len(self._owners) else at]
 
     def select(self, slot: int) -> C | None:
-        """Who has a slot; None: nobody is there, or there is no such slot."""
+        """Return the owner of a slot, or None."""
         at = bisect_left(self._uppers, slot)
         return self._owners[at] if slot >= 0 and at < len(self._uppers) else None
 
     def ranges(self) -> dict[C, list[Range]]:
-        """The slots of each consumer."""
+        """Return the slots of each consumer."""
         lowers = [0, *(upper + 1 for upper in self._uppers[:-1])]
         rows = zip(lowers, self._uppers, self._owners, strict=False)
         return {owner: [(lower, upper)] for lower, upper, owner in rows}
 
     def uncovered(self) -> list[Range]:
-        """Slots of nobody: all, without consumers."""
+        """Return the slots without an owner: all of them if there are no consumers."""
         return [] if self._uppers else [(0, self.size - 1)]
 
 
 class StickySelector(Generic[C]):
-    """The ranges that consumers name themselves; holes are legal."""
+    """The ranges that consumers name themselves. Gaps are allowed."""
 
     def __init__(self, size: int = SLOTS) -> None:
-        """
+        """Create a selector.
+
         Raises:
-            InvalidRequest: there is no slot.
+            InvalidRequest: there are no slots.
         """
         if size < 1:
             raise InvalidRequest(f"sticky ranges need at least one slot, not {size}")
@@ -103,10 +112,11 @@ class StickySelector(Generic[C]):
         self._held: list[tuple[int, int, C]] = []
 
     def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
-        """Give a consumer its ranges: all of them, or an error and none.
+        """Give a consumer all of its ranges, or raise an error and change nothing.
 
         Raises:
-            InvalidRequest: none is named, one is reversed or beyond the slots, or overlaps another.
+            InvalidRequest: no range is named, or one is reversed, out of bounds or overlaps
+                another.
         """
         if any(owner == consumer for _, _, owner in self._held):
             raise _present(consumer)
@@ -125,11 +135,11 @@ class StickySelector(Generic[C]):
         self._held = held
 
     def remove(self, consumer: C) -> None:
-        """Its slots are nobody's; unknown ones are ignored."""
+        """Take a consumer's slots away. Unknown consumers are ignored."""
         self._held = [row for row in self._held if row[2] != consumer]
 
     def select(self, slot: int) -> C | None:
-        """Who has a slot; None: nobody."""
+        """Return the owner of a slot, or None."""
         at = bisect_right(self._held, slot, key=_first) - 1
         if at < 0:
             return None
@@ -137,14 +147,14 @@ class StickySelector(Generic[C]):
         return owner if slot <= last else None
 
     def ranges(self) -> dict[C, list[Range]]:
-        """The slots of each consumer."""
+        """Return the slots of each consumer."""
         table: dict[C, list[Range]] = {}
         for first, last, owner in self._held:
             table.setdefault(owner, []).append((first, last))
         return table
 
     def uncovered(self) -> list[Range]:
-        """Slots of nobody."""
+        """Return the slots without an owner."""
         holes, at = [], 0
         for first, last, _ in [*self._held, (self.size, self.size, None)]:
             if first > at:
@@ -154,28 +164,31 @@ class StickySelector(Generic[C]):
 
 
 class ConsistentHashSelector(Generic[C]):
-    """A ring of hashes with some points of each consumer; the next point from a hash on has it."""
+    """A ring of hashes with several points of each consumer. A hash belongs to the next point."""
 
     def __init__(self, points: int = POINTS) -> None:
-        """
+        """Create a selector.
+
         Raises:
-            InvalidRequest: no points.
+            InvalidRequest: `points` is below 1.
         """
         if points < 1:
             raise InvalidRequest(f"a consumer needs at least one point on the ring, not {points}")
         self.points = points
         self._ring: list[int] = []
         self._at: dict[int, list[C]] = {}
-        """Who is at a point; the first has it."""
+        """The consumers at each point; the first one owns it."""
         self._selected: dict[C, int] = {}
-        """How many points each consumer has."""
+        """The number of points of each consumer."""
 
     def add(self, consumer: C, ranges: Sequence[Range] | None = None) -> None:
-        """Put a consumer's points on the ring. At a point that is taken it waits behind, unless
-        its priority is better, or one of the same name has more points.
+        """Put a consumer's points on the ring.
+
+        At an occupied point it waits behind the owner, unless it has a better priority, or a
+        consumer of the same name has more points.
 
         Raises:
-            InvalidRequest: it names ranges, or is here already.
+            InvalidRequest: the consumer names ranges, or is on the ring already.
         """
         if ranges is not None:
             raise InvalidRequest("ranges are given out here: name none, or use sticky ranges")
@@ -198,7 +211,7 @@ class ConsistentHashSelector(Generic[C]):
         self._ring.sort()
 
     def remove(self, consumer: C) -> None:
-        """Its points go to who waits there, or vanish; unknown ones are ignored."""
+        """Give a consumer's points to those that wait there. Unknown consumers are ignored."""
         if consumer not in self._selected:
             return
         for point in set(self._points_of(consumer)):
@@ -216,14 +229,14 @@ class ConsistentHashSelector(Generic[C]):
         self._ring = sorted(self._at)
 
     def select(self, digest: int) -> C | None:
-        """Who has a hash (31 bits); None: nobody is there."""
+        """Return the owner of a 31-bit hash, or None."""
         if not self._ring:
             return None
         at = bisect_left(self._ring, digest)
         return self._at[self._ring[at if at < len(self._ring) else 0]][0]
 
     def ranges(self) -> dict[C, list[Range]]:
-        """The hashes of each consumer, neighbouring ones joined."""
+        """Return the hashes of each consumer, with adjacent ranges joined."""
         table: dict[C, list[Range]] = {consumer: [] for consumer in self._selected}
         if not self._ring:
             return table
@@ -242,15 +255,15 @@ class ConsistentHashSelector(Generic[C]):
         return table
 
     def uncovered(self) -> list[Range]:
-        """Hashes of nobody: all, without consumers."""
+        """Return the hashes without an owner: all of them if there are no consumers."""
         return [] if self._ring else [(0, RING - 1)]
 
     def held(self) -> dict[C, int]:
-        """How many points each consumer has, of those that it put."""
+        """Return how many of its points each consumer owns."""
         return dict(self._selected)
 
     def _points_of(self, consumer: C) -> list[int]:
-        # Without the zero byte "a1" + "1" and "a" + "11" would share a point.
+        # Without the zero byte, "a1" + "1" and "a" + "11" would be the same point.
         name = _name(consumer)
         return [murmur3(f"{name}\0{i}".encode()) for i in range(self.points)]
 

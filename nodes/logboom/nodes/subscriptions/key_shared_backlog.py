@@ -1,11 +1,12 @@
-"""What waits in a key-shared subscription, for whom, and for what.
+"""The messages of a key-shared subscription that were read and wait for a consumer.
 
-A message that was read stands in the line of its slot's owner, or is *blocked* by its slot: that is
-*draining* (its old owner still holds messages of it), or something before it was postponed. Messages
-of slots that are nobody's are kept as bits alone. Batches are cut by the owners of their slots at
-once; single messages are looked at only where a slot of theirs is blocked, draining or postponed.
+A message that was read is either in the backlog of its slot's owner, or *blocked* by its slot. A
+slot blocks messages while it is *draining* (its old owner still holds messages of it), and while an
+earlier message of it is postponed. Messages of slots without an owner are kept as bits only.
+Batches are split by the owners of their slots at once. Single messages are examined only if a slot
+of theirs is blocked, draining or postponed.
 
-The slots of messages that were read for delivery and are not settled, kept batch by batch.
+The slots of messages that were read and are not acknowledged are kept batch by batch.
 """
 
 from __future__ import annotations
@@ -27,29 +28,31 @@ class KeySharedBacklog:
     """The messages of one dispatcher that were read and wait."""
 
     def __init__(self, hashing: Hashing) -> None:
-        """
+        """Create a backlog.
+
         Raises:
-            InvalidRequest: no such hashing.
+            InvalidRequest: the hashing is unknown.
         """
         self.table = SlotTable(hashing)
         self.live = SlotIndex()
-        """Slots of all that waits, is postponed, or is held."""
+        """Slots of all messages that wait, are postponed, or are held."""
         self.of: dict[AttachedConsumer, OffsetSet] = {}
-        """What waits for a consumer's permits."""
+        """Messages that wait for a consumer's permits."""
         self.blocked: dict[int, set[int]] = {}
-        """Slot → offsets that wait for it to be drained, or for what is postponed before them."""
+        """Offsets that wait for their slot to be drained, or for an earlier postponed message, by
+        slot."""
         self.later: Counter[int] = Counter()
-        """Slot → how many of its messages are postponed."""
+        """Number of postponed messages, by slot."""
         self.draining: Counter[int] = Counter()
-        """Slot → messages of it that its old owner holds."""
+        """Number of messages that the old owner holds, by slot."""
         self.uncovered = OffsetSet()
-        """Messages of slots that are nobody's."""
+        """Messages of slots without an owner."""
         self.waiting = 0
-        """Messages in lines and blocked."""
+        """Messages that wait for permits or are blocked."""
         self.blocked_attempts = 0
         """How often a message had to wait for its slot."""
         self._freed: list[int] = []
-        """Slots that nothing holds up any more, since they were settled last."""
+        """Slots that became free since the last call of `settle`."""
 
     # ── dealing out ─────────────────────────────────────────────────────────────────────────────
 
@@ -70,7 +73,7 @@ class KeySharedBacklog:
                 self.waiting += part.bit_count()
 
     def _hold_back(self, batch: SlotBatch, bits: int) -> int:
-        """Block what has to wait for its slot; which messages these are."""
+        """Block the messages that must wait for their slot, and return them."""
         owners, slots, base = self.table.owners, batch.slots, batch.base
         places = []
         for place in offsets_of(bits):
@@ -84,19 +87,19 @@ class KeySharedBacklog:
         return bits_of(places)
 
     def take(self, consumer: AttachedConsumer, base: int, bits: int) -> int:
-        """Take messages of a batch out of a line to send them; which of them may be sent."""
+        """Take messages of a batch to send them, and return those that may be sent."""
         self.of[consumer].discard_bits(base, bits)
         self.waiting -= bits.bit_count()
         if not (self.later or self.blocked):
             return bits
-        # Something before it was postponed meanwhile.
+        # An earlier message was postponed in the meantime.
         kept = 0
         for batch, own in self.live.within(base, bits):
             kept |= self._hold_back(batch, own) << (batch.base - base)
         return bits ^ kept
 
     def settle(self) -> None:
-        """Slots that were freed: what waited for them is dealt out."""
+        """Deal out the messages that waited for slots that became free."""
         freed, self._freed = self._freed, []
         found = OffsetSet()
         for slot in freed:
@@ -112,7 +115,7 @@ class KeySharedBacklog:
     # ── slots that are held up ──────────────────────────────────────────────────────────────────
 
     def returned(self, start: int, bits: int) -> None:
-        """A consumer holds these no longer."""
+        """Follow messages that a consumer no longer holds."""
         if not self.draining:
             return
         for slot in self.live.slots(start, bits):
@@ -120,11 +123,11 @@ class KeySharedBacklog:
                 self._less(self.draining, slot)
 
     def postponed(self, start: int, bits: int) -> None:
-        """These come again later: what follows them waits."""
+        """Follow messages that are postponed, so that later ones of their slots wait."""
         self.later.update(self.live.slots(start, bits))
 
     def due(self, start: int, bits: int) -> None:
-        """These are postponed no longer."""
+        """Follow messages that are no longer postponed."""
         for slot in self.live.slots(start, bits):
             self._less(self.later, slot)
 
@@ -138,22 +141,22 @@ class KeySharedBacklog:
     # ── consumers, and the log's start ──────────────────────────────────────────────────────────
 
     def add(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
-        """A consumer comes; the uncovered messages, which are to be read again.
+        """Add a consumer, and return the messages without an owner, which must be read again.
 
         Raises:
-            InvalidRequest: its ranges cannot be; nothing has changed.
+            InvalidRequest: its ranges are invalid, and nothing has changed.
         """
         self.table.add(consumer)
         self.of[consumer] = OffsetSet()
         return self._moved(others, [])
 
     def remove(self, consumer: AttachedConsumer, others: Iterable[AttachedConsumer]) -> OffsetSet:
-        """A consumer goes that holds nothing; the uncovered messages, as above."""
+        """Remove a consumer that holds nothing, and return the messages without an owner."""
         self.table.remove(consumer)
         return self._moved(others, [self.of.pop(consumer)])
 
     def _moved(self, holders: Iterable[AttachedConsumer], waiting: list[OffsetSet]) -> OffsetSet:
-        """Slots moved: everything that waits is dealt out anew, in its order."""
+        """Deal out all waiting messages again, in their order, since slots have moved."""
         self.draining.clear()
         for consumer in holders:
             self._drain(consumer)
@@ -171,7 +174,7 @@ class KeySharedBacklog:
         return uncovered
 
     def _drain(self, consumer: AttachedConsumer) -> None:
-        """Count what a consumer holds of slots that are not its own any more."""
+        """Count the messages that a consumer holds of slots that it no longer owns."""
         held: Counter[int] = Counter()
         for start, bits in consumer.held.shifted():
             held.update(self.live.slots(start, bits))
@@ -179,8 +182,10 @@ class KeySharedBacklog:
         self.draining.update({s: n for s, n in held.items() if owners[s] is not consumer})
 
     def forget_below(self, start: int, stop: int) -> None:
-        """Messages from `start` to before `stop` are gone; those of them that are held, and those
-        that were postponed, were named before."""
+        """Forget the messages from `start` to before `stop`.
+
+        Those that were held or postponed have been reported before.
+        """
         for line in self.of.values():
             self.waiting -= line.discard(start, stop)
         for slot, offsets in list(self.blocked.items()):
@@ -195,7 +200,7 @@ class KeySharedBacklog:
 
 
 SPARSE: Final = 8
-"""Messages of a batch for each one that is left, from which on only the slots of these are kept."""
+"""If fewer than one in this many messages of a batch remain, only their slots are kept."""
 
 
 class SlotBatch:
@@ -210,11 +215,11 @@ class SlotBatch:
         self.bits = 0
 
     def of(self, bits: int) -> Iterator[int]:
-        """The slots of these messages, in their order."""
+        """Yield the slots of these messages, in their order."""
         return map(self.slots.__getitem__, offsets_of(bits))
 
     def drop(self, bits: int) -> bool:
-        """These are live no longer; False: none is any more."""
+        """Remove messages. Return False if none is left."""
         self.bits &= ~bits
         if self.bits.bit_count() * SPARSE < len(self.slots):
             self.slots = {place: self.slots[place] for place in offsets_of(self.bits)}
@@ -229,7 +234,7 @@ class SlotIndex:
         self._bases: list[int] = []
 
     def put(self, base: int, slots: Sequence[int], bits: int) -> SlotBatch:
-        """These messages of a batch are live, too."""
+        """Add live messages of a batch."""
         batch = self._batches.get(base)
         if batch is None or isinstance(batch.slots, Mapping):
             kept = 0 if batch is None else batch.bits
@@ -251,8 +256,7 @@ class SlotIndex:
         return batch.slots[offset - batch.base]
 
     def within(self, start: int, bits: int) -> Iterator[tuple[SlotBatch, int]]:
-        """The batches of offsets (bit 0 is `start`), and which of their messages these are; what
-        is not live is left out."""
+        """Yield the batches of live offsets (bit 0 is `start`), and the bits of these messages."""
         stop = start + bits.bit_length()
         for base in self._touched(start, stop):
             batch = self._batches[base]
@@ -262,23 +266,23 @@ class SlotIndex:
                 yield batch, asked
 
     def slots(self, start: int, bits: int) -> Iterator[int]:
-        """The slots of offsets that are live, in their order."""
+        """Yield the slots of live offsets, in their order."""
         return chain.from_iterable(batch.of(asked) for batch, asked in self.within(start, bits))
 
     def discard(self, start: int, bits: int) -> None:
-        """These are live no longer."""
+        """Remove messages."""
         for batch, asked in self.within(start, bits):
             if not batch.drop(asked):
                 del self._batches[batch.base]
                 del self._bases[bisect_right(self._bases, batch.base) - 1]
 
     def forget_below(self, offset: int) -> None:
-        """All below are gone."""
+        """Remove all messages below an offset."""
         for base in self._touched(0, offset):
             batch = self._batches[base]
             self.discard(base, (1 << min(batch.count, offset - base)) - 1)
 
     def _touched(self, start: int, stop: int) -> list[int]:
-        """Bases of the batches that may reach into a span."""
+        """Return the base offsets of the batches that may overlap a span."""
         first = max(0, bisect_right(self._bases, start) - 1)
         return self._bases[first : bisect_right(self._bases, stop - 1)]

@@ -1,11 +1,11 @@
-"""Key-shared: the messages of a key go to one consumer at a time, in their order.
+"""Key-shared subscriptions: the messages of a key go to one consumer at a time, in their order.
 
-Keys are told apart by their slot (65,536 of them); `key_ranges` says whose a slot is. A slot that
-moves while its old owner holds messages of it is *draining*: what follows waits until all of these
-are acknowledged or came back. What waits is counted (`look_ahead`), so that one consumer that is
-stuck does not stop the others before that much of its own has piled up. Messages of slots that
-nobody's sticky range covers wait uncounted, as bits: they hold nobody up. All of that is in
-`key_shared_backlog`; here is what is read and sent.
+Keys are distinguished by their slot, of which there are 65,536, and `key_ranges` assigns the slots.
+A slot that moves while its old owner holds messages of it is *draining*: later messages wait until
+all of these are acknowledged or returned. Waiting messages are counted (`look_ahead`), so a stuck
+consumer stops the others only after that many of its own messages have accumulated. Messages of
+slots that no sticky range covers wait uncounted, as bits, and hold nobody up. All of this is in
+`key_shared_backlog`; this module reads and sends.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from logboom.nodes.subscriptions.slot_table import SlotTable, slots_of
 from logboom.wire.errors import DamagedBatch
 
 READ_ON: Final = 20_000
-"""Messages that one event reads ahead at most; then the next turn goes on."""
+"""Messages that one event may read ahead. The next turn continues."""
 
 
 class KeySharedDispatcher(Dispatcher):
-    """Any number of consumers, each with its slots."""
+    """Delivers the messages of a key to one consumer at a time; each consumer has its slots."""
 
     def __init__(
         self,
@@ -43,19 +43,20 @@ class KeySharedDispatcher(Dispatcher):
         super().__init__(settings, source, acks, counts, entry_filter, rates)
         self.lines = KeySharedBacklog(settings.hashing)
         self._rescan = OffsetSet()
-        """Uncovered before ranges moved: to be read again, before anything behind is sent."""
+        """Messages without an owner before ranges moved. They are read again before any later ones
+        are sent."""
         self._shelf = EntryCache()
         self._more = False
-        """There is more to read for who is ready."""
+        """There is more to read for consumers that are ready."""
 
     @property
     def table(self) -> SlotTable:
-        """Whose each slot is."""
+        """The owners of all slots."""
         return self.lines.table
 
     @property
     def uncovered(self) -> OffsetSet:
-        """Messages of slots that are nobody's."""
+        """Messages of slots without an owner."""
         return self.lines.uncovered
 
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
@@ -99,16 +100,16 @@ class KeySharedDispatcher(Dispatcher):
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     def waiting(self) -> int:
-        """Messages that were read and wait for permits, or for their slot."""
+        """Return the number of messages that were read and wait for permits or for their slot."""
         return self.lines.waiting
 
     def draining(self) -> dict[int, int]:
-        """Slot → messages that its old owner still holds, of slots that others wait for."""
+        """Return how many messages old owners still hold, by slot, if others wait for the slot."""
         draining, blocked = self.lines.draining, self.lines.blocked
         return {slot: count for slot, count in draining.items() if slot in blocked}
 
     def deadline(self) -> float:
-        """When `Tick` is wanted next."""
+        """Return when `Tick` is wanted next."""
         return self._now if self._more else super().deadline()
 
     def _pump(self) -> None:
@@ -131,7 +132,10 @@ class KeySharedDispatcher(Dispatcher):
             left -= read
 
     def _serve(self, consumer: AttachedConsumer) -> bool:
-        """Send what a consumer may take of what waits for it; False: nothing does."""
+        """Send a consumer what it may take of its waiting messages.
+
+        Return False if there are none.
+        """
         budget = self._budget(consumer)
         if budget is None:
             return True
@@ -156,8 +160,10 @@ class KeySharedDispatcher(Dispatcher):
         return bool(chosen)
 
     def _read_on(self, wanted: int) -> int:
-        """Read and deal out some more, for consumers that want so many messages; how many were
-        read, 0: none can be now."""
+        """Read and deal out more messages, for consumers that want `wanted` of them.
+
+        Return how many were read.
+        """
         first = self._rescan.first()
         if first is not None:
             entry = self._shelf.holding(first, self.source)
@@ -179,7 +185,7 @@ class KeySharedDispatcher(Dispatcher):
         return read
 
     def _deal_entry(self, entry: Entry, only: int) -> None:
-        """Judge a batch and deal out its messages (of `only` these bits)."""
+        """Filter a batch and deal out its messages (of `only` these bits)."""
         if not entry.head.count:
             self._judge(entry, only)
             return

@@ -1,4 +1,4 @@
-"""Answers that wait until what was written down for them is below the HW."""
+"""Answers that wait until the entries written for them are committed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logboom.wire.messages import WireMessage
 
 
 class _PendingAnswer(NamedTuple):
-    """A message that leaves once the HW is at `after`."""
+    """A message that is sent once the HW is at `after`."""
 
     leading: Leadership
     after: Position
@@ -25,24 +25,24 @@ class _PendingAnswer(NamedTuple):
 
 
 class PendingAnswers:
-    """Those of all queues that this broker leads."""
+    """The waiting answers of all queues that this broker leads."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
         self._unwritten: list[tuple[Replica, Leadership, PeerAddress, WireMessage]] = []
-        """Those that wait for what this turn writes."""
+        """Answers that wait for the entries of this turn."""
         self._waiting: dict[QueueKey, deque[_PendingAnswer]] = {}
 
     def add(
         self, replica: Replica, leading: Leadership, address: PeerAddress, message: WireMessage
     ) -> None:
-        """Answer once all that this turn writes is below the HW."""
+        """Send an answer once everything that this turn writes is committed."""
         self._unwritten.append((replica, leading, address, message))
 
     def written(self, turn: BrokerTurn) -> None:
-        """All of this turn is in the log."""
+        """Take note of where the entries of this turn end."""
         unwritten, self._unwritten = self._unwritten, []
         for replica, leading, address, message in unwritten:
             if replica.hw >= replica.end:
@@ -52,7 +52,7 @@ class PendingAnswers:
             self._waiting.setdefault(replica.key, deque()).append(answer)
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """More is safe."""
+        """Send the answers that the HW has passed."""
         waiting = self._waiting.get(replica.key)
         while waiting and waiting[0].after <= replica.hw:
             answer = waiting.popleft()
@@ -64,7 +64,7 @@ class PendingAnswers:
             del self._waiting[replica.key]
 
     def step(self, turn: BrokerTurn) -> None:
-        """Refuse what belongs to leaderships that ended."""
+        """Refuse the answers of leaderships that have ended."""
         for key, waiting in list(self._waiting.items()):
             known = self._queues.replicas.get(key)
             if known is not None and waiting[0].leading is known.leading:

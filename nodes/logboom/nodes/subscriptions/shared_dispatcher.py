@@ -1,7 +1,7 @@
-"""Shared: batches go round the consumers that have permits, whole, and in no order.
+"""Shared subscriptions: whole batches go to the consumers with permits in turn, without an order.
 
-Consumers of the best priority come first; the next get something when none of these has permits.
-What comes again goes before what is new.
+Consumers with the best priority come first. The others get messages only when none of these has
+permits. Redelivered messages go before new ones.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from logboom.nodes.subscriptions.dispatcher import Dispatcher
 from logboom.nodes.subscriptions.entry_filter import EntryFilter
 
 ROUND: Final = 20
-"""Batches that a consumer gets before it is the next one's turn."""
+"""Batches that a consumer gets before the next one's turn."""
 
 
 class SharedDispatcher(Dispatcher):
-    """Any number of consumers; a message goes to one of them."""
+    """Any number of consumers, each message going to one of them."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class SharedDispatcher(Dispatcher):
     ) -> None:
         super().__init__(settings, source, acks, counts, entry_filter, rates)
         self._replay = OffsetSet()
-        """Sent before, and to be sent again."""
+        """Messages to deliver again."""
         self._order: list[AttachedConsumer] = []
-        """Whose turn it is: the first that may take anything, of the best priority."""
+        """The consumers in the order of their turns, by priority."""
 
     def _attached(self, consumer: AttachedConsumer) -> None:
         self._order.append(consumer)
@@ -52,14 +52,14 @@ class SharedDispatcher(Dispatcher):
         self._replay.discard(self.acks.floor, offset)
 
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
-        """Nothing else is kept of what is held."""
+        """Do nothing: nothing else is stored of held messages."""
 
     def waiting(self) -> int:
-        """Messages that are to be sent again."""
+        """Return the number of messages to deliver again."""
         return self._replay.count
 
     def _next(self) -> AttachedConsumer | None:
-        """Whose turn it is; it goes behind the others of its priority."""
+        """Return the consumer whose turn it is, and move it behind the others of its priority."""
         for at, consumer in enumerate(self._order):
             if self.may_take(consumer):
                 del self._order[at]
@@ -84,7 +84,7 @@ class SharedDispatcher(Dispatcher):
                 self._send(consumer, chosen)
 
     def _replayed(self, messages: int, size: int, batches: int) -> list[tuple[Entry, int]]:
-        """What goes again, within these bounds but at least one batch; empty: nothing does."""
+        """Return messages to deliver again: within the limits, but at least one batch."""
         chosen: list[tuple[Entry, int]] = []
         while len(chosen) < batches and messages > 0 and size > 0:
             first = self._replay.first()
@@ -101,13 +101,15 @@ class SharedDispatcher(Dispatcher):
         return chosen
 
     def _holding(self, offset: int) -> Entry | None:
-        """The batch that holds an offset; None: it cannot be read now."""
+        """Return the batch that holds an offset, or None if it cannot be read now."""
         read = self.source.read(offset, 1, 1, 1)
         return next((entry for entry in read if entry.base <= offset < entry.next), None)
 
     def _fresh(self, messages: int, size: int, batches: int) -> list[tuple[Entry, int]] | None:
-        """What was never sent, within these bounds but at least one batch; None: nothing can be
-        read now. Empty: nothing of what was read is to be sent."""
+        """Return new messages: at least one batch, within the limits.
+
+        None if nothing can be read now, and an empty list if nothing that was read is to be sent.
+        """
         if self.read_at >= self.end:
             return None
         before = self.read_at

@@ -1,10 +1,11 @@
-"""Exclusive and failover: one active consumer gets everything, in order.
+"""Exclusive and failover subscriptions: one active consumer gets everything, in order.
 
-What comes again comes by going back to the first message that is not acknowledged, never alone, so
-that the order holds. Of failover, consumers stand in the order of (priority, name); queues spread
-over those of the best priority. When another becomes active, the one before has
-`failover_delay_s` to acknowledge what it holds. The consumer of an exclusive subscription may name
-ranges of key slots: what lies outside them counts as acknowledged, like what a filter leaves out.
+To deliver a message again, the dispatcher returns to the first message that is not acknowledged, so
+that the order is kept. The consumers of failover are ordered by priority and name, and queues are
+distributed over those with the best priority. When another consumer becomes active, the previous
+one has `failover_delay_s` to acknowledge what it holds. The consumer of an exclusive subscription
+may name ranges of key slots. Messages outside of them count as acknowledged, like those that a
+filter rejects.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from logboom.wire.errors import DamagedBatch, InvalidRequest, Refused
 
 
 class SingleActiveDispatcher(Dispatcher):
-    """One active consumer."""
+    """Delivers everything, in order, to one active consumer."""
 
     def __init__(
         self,
@@ -35,15 +36,15 @@ class SingleActiveDispatcher(Dispatcher):
     ) -> None:
         super().__init__(settings, source, acks, counts, entry_filter, rates)
         self.active: AttachedConsumer | None = None
-        """Who gets everything, or will as soon as the delay is over."""
+        """The consumer that gets everything, or will when the delay is over."""
         self._before: AttachedConsumer | None = None
-        """Who was active, as long as the delay runs."""
+        """The previously active consumer, while the delay runs."""
         self._begins_at = float("-inf")
-        """When the active one may be served."""
+        """When the active consumer may be served."""
         self._slots: SlotTable | None = None
-        """Which slots it wants; None: all."""
+        """The slots that it wants; None means all."""
         self._held_up_at: int | None = None
-        """Where a plug-in did not want to go on yet, in the reading under way."""
+        """Where a plug-in deferred a batch during the current read."""
 
     def _attached(self, consumer: AttachedConsumer) -> None:
         if self.settings.kind == "exclusive" and self.consumers:
@@ -69,7 +70,7 @@ class SingleActiveDispatcher(Dispatcher):
     def _choose(
         self, newcomer: AttachedConsumer | None, was: AttachedConsumer | None = None
     ) -> None:
-        """Who is active now, with a newcomer that is not yet among the consumers."""
+        """Choose the active consumer; `newcomer` is not among the consumers yet."""
         everyone = [*self.consumers.values(), *([] if newcomer is None else [newcomer])]
         chosen = None
         if everyone:
@@ -115,7 +116,7 @@ class SingleActiveDispatcher(Dispatcher):
         self._rewind()
 
     def _rewind(self) -> None:
-        """Go back to the first message that is not acknowledged."""
+        """Return to the first message that is not acknowledged."""
         for consumer in self.consumers.values():
             for start, stop in list(consumer.held.spans()):
                 self._returned(consumer, start, (1 << (stop - start)) - 1)
@@ -130,22 +131,22 @@ class SingleActiveDispatcher(Dispatcher):
             self._begins_at = max(self._begins_at, self._now + delay_s)
 
     def _postpone(self, start: int, stop: int, delay_s: float) -> None:
-        # A batch that is not wanted yet holds up all that follow: they keep their order.
+        # A deferred batch holds up all later ones, so that their order is kept.
         self._begins_at = max(self._begins_at, self._now + delay_s)
         self._held_up_at = start
 
     def _done(self, consumer: AttachedConsumer, base: int, bits: int) -> None:
-        """Nothing else is kept of what is held."""
+        """Do nothing: nothing else is stored of held messages."""
 
     def _forget_below(self, offset: int) -> None:
-        """Nothing waits here."""
+        """Do nothing: no messages wait here."""
 
     def waiting(self) -> int:
-        """Nothing waits here: it is read when it can be sent."""
+        """Return 0: messages are read only when they can be sent."""
         return 0
 
     def deadline(self) -> float:
-        """When `Tick` is wanted next."""
+        """Return when `Tick` is wanted next."""
         when = super().deadline()
         return min(when, self._begins_at) if self._begins_at > self._now else when
 

@@ -1,4 +1,4 @@
-"""Whose a key's slot is, as a table; and the slots of a batch's messages."""
+"""A table of the owners of key slots, and the slots of a batch's messages."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from logboom.wire.errors import InvalidRequest
 from logboom.wire.hashing import SLOTS, murmur3, slots_for
 
 _SCALE = RING // SLOTS
-"""Hashes of a ring for each slot: a slot as a whole is one consumer's."""
+"""Hashes of a ring per slot, since a whole slot belongs to one consumer."""
 _OTHERS: Final = 255
-"""Instead of a consumer's own letter, where there are more consumers than letters."""
+"""Code of consumers beyond the number of codes."""
 _ZEROS: Final = b"0" * 256
 _FEW: Final = 16
-"""Messages up to which they are looked at one by one."""
+"""Up to this number, messages are examined one by one."""
 
 Slots: TypeAlias = Sequence[int] | Mapping[int, int]
-"""Place in the batch → slot; at least of the messages that are live."""
+"""Index in the batch → slot, at least for the live messages."""
 
 
 class SlotTable:
-    """Slots and their owners, by the hashing of a subscription."""
+    """The slots and their owners, by the hashing of a subscription."""
 
     def __init__(self, hashing: Hashing) -> None:
-        """
+        """Create a table.
+
         Raises:
-            InvalidRequest: no such hashing.
+            InvalidRequest: the hashing is unknown.
         """
         self._ranges: (
             AutoSplitSelector[AttachedConsumer]
@@ -56,25 +57,25 @@ class SlotTable:
         self.owners: list[AttachedConsumer | None] = [None] * SLOTS
         """By slot."""
         self._owner_codes = bytes(SLOTS)
-        """The same as one byte each: 0 for nobody."""
+        """One byte per slot that stands for its owner; 0 if there is none."""
         self._owner_of_code: list[AttachedConsumer | None] = [None]
 
     def add(self, consumer: AttachedConsumer) -> None:
-        """A consumer comes.
+        """Add a consumer.
 
         Raises:
-            InvalidRequest: its ranges cannot be; nothing has changed.
+            InvalidRequest: its ranges are invalid, and nothing has changed.
         """
         self._ranges.add(consumer, consumer.ranges)
         self._fill()
 
     def remove(self, consumer: AttachedConsumer) -> None:
-        """A consumer goes."""
+        """Remove a consumer."""
         self._ranges.remove(consumer)
         self._fill()
 
     def ranges(self) -> dict[str, list[Range]]:
-        """The slots of each consumer, by name."""
+        """Return the slots of each consumer, by name."""
         table = {}
         for consumer, ranges in self._ranges.ranges().items():
             if isinstance(self._ranges, ConsistentHashSelector):
@@ -83,7 +84,7 @@ class SlotTable:
         return table
 
     def uncovered(self) -> list[Range]:
-        """Slots of nobody, though there are consumers."""
+        """Return the slots without an owner, if there are any consumers."""
         return self._ranges.uncovered() if isinstance(self._ranges, StickySelector) else []
 
     def _fill(self) -> None:
@@ -101,10 +102,10 @@ class SlotTable:
         self._owner_codes = bytes(map(letters.__getitem__, owners))
 
     def split(self, slots: Slots, bits: int) -> Iterator[tuple[AttachedConsumer | None, int]]:
-        """Messages of a batch by the owners of their slots.
+        """Yield the messages of a batch by the owners of their slots.
 
-        A large batch costs some 50 ns a message: each is a letter, and the letters of one owner
-        become bits at once.
+        A large batch costs some 50 ns per message: each becomes one byte, and the bytes of one
+        owner are turned into bits at once.
         """
         if bits.bit_count() <= _FEW or isinstance(slots, Mapping):
             yield from self._split_singly(slots, bits)
@@ -129,11 +130,13 @@ class SlotTable:
 
 
 def slots_of(entry: Entry) -> list[int]:
-    """The slot of each message of a batch. Messages without a key have no order to keep: those of
-    one batch share a slot that its offset gives.
+    """Return the slot of each message of a batch.
+
+    Messages without a key have no order to keep. Those of one batch share a slot, which its offset
+    determines.
 
     Raises:
-        DamagedBatch: the body does not hold together.
+        DamagedBatch: the body is damaged.
     """
     keyless = murmur3(b"%d" % entry.base) % SLOTS
     return slots_for(open_batch(entry.frame, entry.head).keys(), keyless)

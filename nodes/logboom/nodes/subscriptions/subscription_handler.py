@@ -1,9 +1,4 @@
-"""What consumers of subscriptions ask the leader of a queue (`wire.subscription_messages`).
-
-How the leader of a queue finds what is asked of its subscriptions, or says why it cannot.
-
-What operators ask of subscriptions: to see them, move them, and end them.
-"""
+"""Requests of consumers and operators about subscriptions, served by the leader of their queue."""
 
 from __future__ import annotations
 
@@ -62,7 +57,7 @@ from logboom.wire.subscription_messages import (
 
 
 class SubscriptionRequest(Protocol):
-    """What all requests have."""
+    """The fields that all of these requests have."""
 
     topic: str
     queue: int
@@ -71,7 +66,7 @@ class SubscriptionRequest(Protocol):
 
 
 class SubscriptionLookup:
-    """The way to the subscriptions that this broker serves."""
+    """Finds the subscription that a request names."""
 
     def __init__(
         self,
@@ -79,7 +74,7 @@ class SubscriptionLookup:
         desk: SubscriptionService,
         refusal: Callable[[Replica], LogboomError],
     ) -> None:
-        """`refusal`: what is told of a damaged queue."""
+        """Create a lookup; `refusal` makes the error for a damaged queue."""
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -87,10 +82,12 @@ class SubscriptionLookup:
         self._refusal = refusal
 
     def led(self, message: SubscriptionRequest) -> tuple[Replica, Leadership]:
-        """The queue, if this broker leads it and knows all that earlier leaders wrote down.
+        """Return the replica of a queue that this broker leads.
+
+        It has applied everything written by earlier leaders.
 
         Raises:
-            LogboomError: it does not.
+            LogboomError: this broker does not lead the queue, or has not applied it yet.
         """
         replica = self._queues.by_name.get((message.topic, message.queue))
         leading = replica.leading if replica is not None else None
@@ -114,16 +111,16 @@ class SubscriptionLookup:
         """Serve a subscription of which this leadership has only the cursor.
 
         Raises:
-            Unavailable: the cursor is not whole here yet.
+            Unavailable: the cursor is not complete here yet.
         """
         acks, counts = self.known(replica, name)
         return self._desk.serve(replica, leading, name, settings, acks, counts, turn.mono)
 
     def known(self, replica: Replica, name: str) -> tuple[AckSet, dict[int, int]]:
-        """What is acknowledged of a subscription that exists, and what came to nothing.
+        """Return the acknowledged messages of a subscription, and its numbers of failed deliveries.
 
         Raises:
-            Unavailable: its cursor is not whole here yet.
+            Unavailable: its cursor is not complete here yet.
         """
         served = self._desk.served.get((replica.key, name))
         if served is not None:
@@ -135,9 +132,10 @@ class SubscriptionLookup:
 
 
 def check_replicas(leading: Leadership) -> None:
-    """
+    """Check that enough replicas are in sync to commit a write.
+
     Raises:
-        NotEnoughReplicas: what is written down now could not be made safe.
+        NotEnoughReplicas: the ISR is smaller than min_in_sync.
     """
     if not leading.enough_in_sync:
         raise NotEnoughReplicas(
@@ -157,21 +155,21 @@ LEAST_SESSION_MS: Final = 1_000
 LONGEST_SESSION_MS: Final = 3_600_000
 LONGEST_DELAY_MS: Final = 40 * 86_400_000
 UNTAKEN_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that a peer has not taken, for all consumers of its connection, from which on it is slow."""
+"""A peer that has not taken this many bytes, for all consumers of its connection, is slow."""
 
 OffsetAt = Callable[[str, int, int, int, BrokerTurn], int]
 """(topic, queue, topic id, message time in ms, turn) → offset; raises LogboomError."""
 
 
 class _ConsumerRequest(SubscriptionRequest, Protocol):
-    """What a consumer that is attached says of itself."""
+    """The fields that identify an attached consumer."""
 
     consumer: str
     session: int
 
 
 class SubscriptionHandler(Service):
-    """Takes the requests of consumers."""
+    """Serves the requests of consumers."""
 
     def __init__(
         self,
@@ -197,7 +195,7 @@ class SubscriptionHandler(Service):
     # ── consumers ───────────────────────────────────────────────────────────────────────────────
 
     def subscribe(self, peer: PeerSession, message: Subscribe, turn: BrokerTurn) -> None:
-        """Attach a consumer; answered once its subscription is replicated."""
+        """Attach a consumer, and answer once its subscription is replicated."""
         address = peer.address
         try:
             replica, leading = self._access.led(message)
@@ -225,19 +223,21 @@ class SubscriptionHandler(Service):
             turn.refuse(address, message.id, error)
 
     def receive(self, peer: PeerSession, message: Receive, turn: BrokerTurn) -> None:
-        """Take permits, and hold the request until there is something."""
+        """Take permits, and hold the request until there are messages."""
         address = peer.address
         try:
             served, seat = self._seated(message, turn)
-            # Well before its session ends: whoever is alive asks again.
+            # The hold ends well before the session does, and the consumer's next request keeps it
+            # alive.
             longest = served.settings.session_ms // 2
             deadline = turn.mono + min(max(0, message.wait_ms), longest) / 1000
             if message.number == seat.number and seat.held is not None:
-                # Sent again, as it was not answered: its permits count once.
+                # The request was repeated, since it was not answered. Its permits count once.
                 seat.held = HeldReceive(address, message.id, deadline)
                 return
             if message.number != seat.number + 1:
-                # What it should have received is lost: it begins anew, and gets it again.
+                # The consumer has lost a delivery. It must attach again, and receives the messages
+                # again.
                 lost = unknown_consumer(message.consumer)
                 self._desk.detach(served, message.consumer, turn, lost)
                 raise lost
@@ -252,7 +252,7 @@ class SubscriptionHandler(Service):
             turn.refuse(address, message.id, error)
 
     def settle(self, peer: PeerSession, message: SettleMessages, turn: BrokerTurn) -> None:
-        """Acknowledge, or take back; answered once that is replicated."""
+        """Acknowledge messages or take them back, and answer once that is replicated."""
         address = peer.address
         try:
             served, _ = self._seated(message, turn)
@@ -275,14 +275,14 @@ class SubscriptionHandler(Service):
             turn.refuse(address, message.id, error)
 
     def detach(self, peer: PeerSession, message: Detach, turn: BrokerTurn) -> None:
-        """A consumer goes."""
+        """Detach a consumer."""
         address = peer.address
         try:
             served, _ = self._seated(message, turn)
             error = unknown_consumer(message.consumer)
             self._desk.detach(served, message.consumer, turn, error)
         except GroupError:
-            pass  # it is not attached: all is as it wishes
+            pass  # it is not attached, so there is nothing to do
         except LogboomError as error:
             turn.refuse(address, message.id, error)
             return
@@ -293,10 +293,10 @@ class SubscriptionHandler(Service):
     def _seated(
         self, message: _ConsumerRequest, turn: BrokerTurn
     ) -> tuple[ActiveSubscription, ConsumerSession]:
-        """The subscription and the seat of a consumer that is attached in this session.
+        """Return the subscription and the session of an attached consumer.
 
         Raises:
-            LogboomError: not this one, or not here.
+            LogboomError: the consumer is not attached in this session, or not here.
         """
         replica, _ = self._access.led(message)
         served = self._desk.served.get((replica.key, message.subscription))
@@ -309,7 +309,7 @@ class SubscriptionHandler(Service):
     def _found(
         self, replica: Replica, leading: Leadership, message: Subscribe, turn: BrokerTurn
     ) -> ActiveSubscription:
-        """The subscription that a consumer wants, with its settings; made if there is none."""
+        """Return the subscription that a consumer names, and create it if it does not exist."""
         desk, name, settings = self._desk, message.subscription, message.config
         served = desk.served.get((replica.key, name))
         if served is not None and not served.stale:
@@ -362,7 +362,7 @@ def _mismatch(name: str, asked: SubscriptionConfig, there: SubscriptionConfig) -
 
 
 class SubscriptionAdminHandler(Service):
-    """Takes their requests."""
+    """Serves the requests of operators: to describe, move and end subscriptions."""
 
     def __init__(
         self, access: SubscriptionLookup, desk: SubscriptionService, stats: Statistics
@@ -376,7 +376,7 @@ class SubscriptionAdminHandler(Service):
         return {AlterSubscription: self.alter, DescribeSubscriptions: self.describe}
 
     def alter(self, peer: PeerSession, message: AlterSubscription, turn: BrokerTurn) -> None:
-        """End a subscription, or set where it goes on."""
+        """End a subscription, or set its position."""
         try:
             replica, leading = self._access.led(message)
             name = message.subscription
@@ -411,7 +411,7 @@ class SubscriptionAdminHandler(Service):
             turn.refuse(peer.address, message.id, error)
 
     def describe(self, peer: PeerSession, message: DescribeSubscriptions, turn: BrokerTurn) -> None:
-        """What there is, by name."""
+        """Describe the subscriptions, by name."""
         try:
             replica, leading = self._access.led(message)
             names = self._desk.names(replica)

@@ -1,9 +1,10 @@
-"""The subscriptions that this broker serves: their dispatchers, what is written down, who is told.
+"""The subscriptions that this broker serves: their dispatchers, cursors and answers.
 
-What dispatchers say is to be written down goes into the queue's log once a turn, as one CURSOR_DELTA
-entry, and whoever waits for it is answered when that lies below the HW. All of it ends with the
-leadership: the next leader begins with the cursors that it has derived (Q12). Past its lease a
-leader delivers nothing (Q11): what it holds for unacknowledged may be acknowledged elsewhere.
+The changes of all dispatchers of a queue are written to its log once a turn, as one CURSOR_DELTA
+entry, and the requests that caused them are answered when it is committed. All of this ends with
+the leadership. The next leader starts with the cursors that it has derived from the log (Q12). A
+leader without a lease delivers nothing, since another may have taken over, and the messages that it
+considers unacknowledged may be acknowledged there (Q11).
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from logboom.wire.head import ControlKind
 from logboom.wire.subscription_messages import Delivered
 
 WHOLE_EVERY: Final = 60.0
-"""Seconds between two whole tellings of a cursor, at least."""
+"""Minimum seconds between two complete writings of a cursor."""
 
 STALL_S: Final = 1.0
-"""Seconds between two turns from which on they are an absence of this loop."""
+"""Seconds between two turns that count as a stall of this loop."""
 
 SubscriptionKey = tuple[QueueKey, str]
 """A queue, and the name of a subscription."""
@@ -66,7 +67,13 @@ class SubscriptionService(Service):
         on_damage: Callable[[Replica, DamagedEntry], None],
         plug_ins: Sequence[DispatchFilter] = (),
     ) -> None:
-        """`appended`: a log grew. `plug_ins` judge every batch before it is delivered."""
+        """Create the service.
+
+        Args:
+            appended: is called when a queue's log grew.
+            on_damage: is called when an entry cannot be read.
+            plug_ins: decide about every batch before it is delivered.
+        """
         self._me = context.me
         self._queues = context.queues
         self._routes = context.routes
@@ -78,15 +85,15 @@ class SubscriptionService(Service):
         self._rates = TopicRateLimiters(context.routes)
         self.served: dict[SubscriptionKey, ActiveSubscription] = {}
         self._of: dict[QueueKey, dict[str, ActiveSubscription]] = {}
-        """The same by queue."""
+        """The same, by queue."""
         self._ended: dict[SubscriptionKey, Position] = {}
-        """Subscriptions that were ended, and where their entry ends."""
+        """Subscriptions that were ended, and the end of the entry that says so."""
         self._touched: dict[SubscriptionKey, ActiveSubscription] = {}
-        """Those of which something is to be written down."""
+        """Subscriptions with changes to write."""
         self.answers = PendingAnswers(context)
         self._told_whole: dict[SubscriptionKey, float] = {}
         self._stepped = float("inf")
-        """When time passed here last."""
+        """When `step` was called last."""
 
     def figures(self, now: float) -> Figures:
         """Return how many subscriptions and consumers are served."""
@@ -98,7 +105,7 @@ class SubscriptionService(Service):
     # ── which there are ─────────────────────────────────────────────────────────────────────────
 
     def exists(self, replica: Replica, name: str) -> bool:
-        """Whether a queue has a subscription of this name, as far as its log says here."""
+        """True if the log here says that a queue has a subscription of this name."""
         place = (replica.key, name)
         if place in self.served:
             return True
@@ -110,7 +117,7 @@ class SubscriptionService(Service):
         return name in replica.cursors.cursors
 
     def names(self, replica: Replica) -> list[str]:
-        """All subscriptions of a queue."""
+        """Return the names of all subscriptions of a queue."""
         names = set(self._of.get(replica.key, ()))
         names |= {name for name in replica.cursors.cursors if self.exists(replica, name)}
         return sorted(names)
@@ -118,13 +125,13 @@ class SubscriptionService(Service):
     def begin(
         self, replica: Replica, name: str, acks: AckSet, counts: dict[int, int], turn: BrokerTurn
     ) -> None:
-        """Write down all of a subscription: it begins, or goes on elsewhere."""
+        """Write a complete cursor: the subscription is created, or moved."""
         self._ended.pop((replica.key, name), None)
         self._told_whole[replica.key, name] = turn.mono
         self._append(replica, [whole_delta(name, acks, counts)], turn)
 
     def end(self, replica: Replica, name: str, turn: BrokerTurn) -> None:
-        """Write down that a subscription is no more."""
+        """Write the end of a subscription."""
         after = self._append(replica, [CursorDelta(name, "ended")], turn)
         self._ended[replica.key, name] = after
 
@@ -138,10 +145,10 @@ class SubscriptionService(Service):
         counts: dict[int, int],
         now: float,
     ) -> ActiveSubscription:
-        """Serve a subscription from where its cursor is; also with other settings than before.
+        """Serve a subscription from its cursor on, or with new settings.
 
         Raises:
-            LogboomError: settings that cannot be.
+            LogboomError: a setting is invalid.
         """
         source = LogEntrySource(replica, self._queues.storage, self._on_damage)
         plug_ins = [partial(each, replica.topic, name) for each in self._plug_ins]
@@ -164,7 +171,9 @@ class SubscriptionService(Service):
     def tell(
         self, served: ActiveSubscription, event: DispatchEvent, turn: BrokerTurn
     ) -> list[Span]:
-        """Let a dispatcher take an event, and do what follows; the spans that it refused.
+        """Pass an event to a dispatcher and carry out the effects.
+
+        Return the spans that it refused.
 
         Raises:
             LogboomError: the event was refused.
@@ -195,7 +204,7 @@ class SubscriptionService(Service):
         seat.held = None
 
     def send_nothing(self, served: ActiveSubscription, name: str, turn: BrokerTurn) -> None:
-        """A hold's time is over."""
+        """Answer a held request without messages, since its time is over."""
         seat = served.seats[name]
         if seat.held is not None:
             served.dispatcher.unready(name)
@@ -205,7 +214,7 @@ class SubscriptionService(Service):
     def detach(
         self, served: ActiveSubscription, name: str, turn: BrokerTurn, error: LogboomError
     ) -> None:
-        """A consumer goes: what it holds is delivered to others."""
+        """Detach a consumer, and deliver the messages that it holds to others."""
         seat = served.seats.pop(name, None)
         if seat is None:
             return
@@ -214,7 +223,7 @@ class SubscriptionService(Service):
         self.tell(served, DetachConsumer(name, seat.session), turn)
 
     def close(self, served: ActiveSubscription, error: LogboomError, turn: BrokerTurn) -> None:
-        """Serve a subscription no longer; its consumers are told why."""
+        """Stop serving a subscription, and send the error to its consumers."""
         place = (served.replica.key, served.name)
         if self.served.get(place) is served:
             del self.served[place]
@@ -232,7 +241,7 @@ class SubscriptionService(Service):
     # ── the log ─────────────────────────────────────────────────────────────────────────────────
 
     def flush(self, turn: BrokerTurn) -> None:
-        """Write down what changed in this turn."""
+        """Write the changes of this turn."""
         touched, self._touched = self._touched, {}
         deltas: dict[QueueKey, list[ActiveSubscription]] = {}
         for place, served in touched.items():
@@ -258,7 +267,7 @@ class SubscriptionService(Service):
         return after
 
     def hw_moved(self, replica: Replica, turn: BrokerTurn) -> None:
-        """More can be read, and more is safe."""
+        """Let dispatchers deliver more, and send the answers that are committed."""
         self.answers.hw_moved(replica, turn)
         for served in list(self._of.get(replica.key, {}).values()):
             if not served.stale:
@@ -267,10 +276,10 @@ class SubscriptionService(Service):
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, turn: BrokerTurn) -> None:
-        """End what has ended: leaderships, holds, sessions; let time pass for dispatchers."""
+        """End sessions, holds and leaderships that are over, and step the dispatchers."""
         away, self._stepped = turn.mono - self._stepped, turn.mono
         if away > STALL_S:
-            # What nobody could hear is nobody's silence (R13).
+            # Nobody could be heard during the stall, so it counts as nobody's silence (R13).
             for served in self.served.values():
                 for seat in served.seats.values():
                     seat.heard += away
@@ -302,8 +311,11 @@ class SubscriptionService(Service):
         self.tell(served, Tick(), turn)
 
     def refresh(self, replica: Replica, turn: BrokerTurn) -> None:
-        """Let dispatchers know of what retention removed, and tell cursors as a whole where the
-        log's start has come to their last such telling, so that it can go on."""
+        """Inform dispatchers of what retention removed, and write complete cursors where needed.
+
+        A complete cursor is written if the log start has reached the last one, so that retention
+        can go on.
+        """
         for each in list(self._of.get(replica.key, {}).values()):
             if each.dispatcher.acks.floor < replica.start and not each.stale:
                 self.tell(each, LogAdvanced(replica.start, replica.readable.offset), turn)
@@ -328,12 +340,12 @@ class SubscriptionService(Service):
             self._append(replica, deltas, turn)
 
     def deadline(self) -> float:
-        """When `step` is wanted next."""
+        """Return when `step` is wanted next."""
         return min((served.deadline() for served in self.served.values()), default=float("inf"))
 
 
 def _delta(served: ActiveSubscription) -> CursorDelta:
-    """What is to be written down of a subscription; it is not any more."""
+    """Return the delta with the changes of a subscription, and clear them."""
     spans, counts = served.acked.spans(), served.counts
     served.acked, served.counts = OffsetSet(), {}
     left = {offset: n for offset, n in counts.items() if offset not in served.dispatcher.acks}
@@ -341,6 +353,6 @@ def _delta(served: ActiveSubscription) -> CursorDelta:
 
 
 def unknown_consumer(name: str) -> GroupError:
-    """UNKNOWN_CONSUMER: it has to subscribe again."""
+    """UNKNOWN_CONSUMER: the consumer has to subscribe again."""
     text = f"consumer {name!r} is not attached in this session: subscribe again"
     return GroupError(text, "UNKNOWN_CONSUMER")

@@ -169,8 +169,7 @@ class UndecidedHandler(Service):
         return found
 
     def _places(self, replica: Replica, message: ListUndecided) -> Iterator[Position]:
-        """Yield the positions of undecided batches in the requested order, after
-        `message.after`."""
+        """Yield the positions of undecided batches, in the requested order."""
         storage, ids, after = self._queues.storage, replica.parked.ids, message.after
         if message.app_id:
             whose = None if after is None else after.transaction
