@@ -97,8 +97,7 @@ class Broker:
             elif isinstance(event, Call):
                 self.parts.stopping.begin(turn)
             else:
-                # A failed sync is never retried, since the disk may then claim what it has lost
-                # (Q14).
+                # A sync that failed is never retried: its success would prove nothing (Q14).
                 turn.out.stop = f"the disk refused a sync ({event.reason}): check the disk"
         for step in self._steps:
             step(turn)
