@@ -252,8 +252,10 @@ class AssignedQueue:
         return False
 
     def tried_until(self) -> float:
-        """The time until which the queue waits for the message being tried; 0.0 if none is tried,
-        or its end is committed."""
+        """The time until which the queue waits for the message being tried.
+
+        It is 0.0 if no message is being tried, or if the trial's end is committed.
+        """
         trial = self.trial
         if trial is None or self.state != "reading" or self.committed[0] > trial.offset:
             return 0.0
@@ -290,8 +292,10 @@ class AssignedQueue:
         return ""
 
     def unsaid(self, *, early: bool) -> bool:
-        """True if the group has to be told now that a message is being tried, or (`early`) that
-        everything handed out is done."""
+        """True if the group has to be told now that a message is being tried.
+
+        With `early`, also if it has to be told that everything handed out is done.
+        """
         trial = self.trial
         if trial is None or self.progress.floor == UNPLACED:
             return False
@@ -300,8 +304,10 @@ class AssignedQueue:
         return early and self.committed[0] < trial.limit <= self.progress.floor
 
     def asks_to_tell(self, *, early: bool) -> bool:
-        """True if the core has to be woken to tell the group, or for the queue whose turn it is;
-        once for each."""
+        """True if the core has to be woken, once for each reason.
+
+        It has to tell the group of a trial, or it is the turn of another queue.
+        """
         other = self.turns.holding
         if other is not None and other is not self and other.tried_until():
             return other.asks_to_tell(early=early)
@@ -318,8 +324,7 @@ class AssignedQueue:
             self.trial.said = trying_of(commit.ranges)
 
     def encoded(self) -> bytes:
-        """Encode what is finished above the commit point, and whether a message is being tried
-        there."""
+        """Encode what is finished above the commit point, and the trial at it."""
         trial = self.trial
         if trial is None or self.progress.floor != trial.offset:
             return self.progress.encode()
@@ -335,8 +340,10 @@ class AssignedQueue:
         self.progress.finish(at, stop)
 
     def pass_to(self, offset: int) -> None:
-        """Count everything before `offset` that did not arrive as finished: it was filtered out, or
-        removed."""
+        """Count everything before `offset` that did not arrive as finished.
+
+        It was filtered out or removed.
+        """
         if self.progress.floor == UNPLACED:
             self.progress = OffsetTracker(offset)
             self.arrived = self.handed = offset
@@ -385,8 +392,7 @@ class AssignedQueue:
         )
 
     def status(self, now: float, asked_at: float) -> QueueStatus | None:
-        """Return why the queue makes no progress, for the coordinator; None if it is simply being
-        read.
+        """Return why the queue makes no progress, for the coordinator; None if it is being read.
 
         Args:
             now: monotonic seconds.

@@ -1,7 +1,7 @@
-"""A member that reads every queue and keeps its offsets itself (broadcasting).
+"""A member that reads every queue and keeps its own offsets (broadcasting).
 
-It needs no coordinator: nobody shares anything. Where it is goes to a store of its own, by the same
-rhythm as commits; queues that come later are read from their first message.
+It needs no coordinator, because members share nothing. It saves its offsets to its own store as
+often as others commit. Queues that are added later are read from their first message.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TICK_S: Final = 0.2
 
 
 class BroadcastMember:
-    """The core's side of one member that reads everything."""
+    """The core's side of a broadcasting member."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class BroadcastMember:
         self._turn = turn
         self._saved: Saved = {}
         self._known: dict[str, int] = {}
-        """Topic → how many of its queues are read."""
+        """Topic → number of its queues that are read."""
         self._opening: OpenMember | None = None
         self._closing: CloseMember | None = None
         self._deadline = 0.0
@@ -60,7 +60,7 @@ class BroadcastMember:
         self._ended = False
 
     def open(self, call: OpenMember) -> None:
-        """Begin to read; the topics are known already."""
+        """Start reading; the topics are known already."""
         try:
             self._saved = self._store.load()
         except LogboomError as error:
@@ -98,7 +98,7 @@ class BroadcastMember:
         self._tick()
 
     def rerouted(self) -> None:
-        """The metadata changed: topics may have grown, gone or been made anew."""
+        """Follow a metadata change: topics may have grown, gone or been recreated."""
         if self._member.epoch >= 0 and not self._ended and self._closing is None:
             self._read_new()
 
@@ -126,7 +126,7 @@ class BroadcastMember:
                 if holding.fetch is not None:
                     holding.fetch.share_bytes = share
                     self._reads.curb(holding.fetch)
-            # Each asks when all are known that share a bound with it.
+            # Queues share a prefetch bound, so each starts once all of them are known.
             for fetch in begun:
                 self._reads.open(fetch)
         member.changed()
@@ -156,7 +156,7 @@ class BroadcastMember:
     # Offsets.
 
     def commit(self, call: CommitMember) -> None:
-        """Save now."""
+        """Save the offsets now."""
         try:
             self._save()
         except LogboomError as error:
@@ -203,7 +203,7 @@ class BroadcastMember:
     # The end.
 
     def close(self, call: CloseMember) -> None:
-        """Finish what is out, save, end."""
+        """Finish what is handed out, save, and end."""
         if self._ended or self._closing is not None:
             call.outcome.resolve(None)
             return
@@ -217,7 +217,7 @@ class BroadcastMember:
         self.wake()
 
     def wake(self) -> None:
-        """Something was finished, or time has passed."""
+        """Check whether the member can end: a message was finished, or time has passed."""
         if self._closing is None or self._ended:
             return
         member = self._member

@@ -27,8 +27,7 @@ SEND_BACK_S: Final = 5.0
 
 
 class RedeliverySink(Protocol):
-    """The collector that hands out messages and gets failed ones back; called under the member's
-    lock."""
+    """The collector that hands out messages and receives failed ones; called under the lock."""
 
     def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
         """Hand out a message again at the time `when`."""

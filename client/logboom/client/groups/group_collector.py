@@ -1,9 +1,7 @@
-"""The reader's side of a member that hands messages to its caller, who acknowledges them.
+"""The reader's side of a member whose application polls and acknowledges.
 
-Pure: time comes as a parameter, the lock with the member. What is handed out and neither
-acknowledged nor given back is what a queue waits for before it goes to another member.
-
-Where the reader of a member is in its queues: positions, seeks, pauses, commits by offset.
+It is pure: time is a parameter, and the lock comes with the member. A queue that is to be released
+waits for the messages that were handed out and neither acknowledged nor given back.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from logboom.wire.errors import GroupError, InvalidRequest, LogboomError, Unknow
 
 
 class MemberQueues(ABC):
-    """The queues of one member, for its caller."""
+    """Positions, seeks, pauses and commits by offset of a member's queues."""
 
     def __init__(self, member: MemberState, call: Callable[[CoreCall], None]) -> None:
         self._member = member
@@ -36,18 +34,18 @@ class MemberQueues(ABC):
 
     @property
     def member(self) -> MemberState:
-        """Whose queues these are."""
+        """The member that has the queues."""
         return self._member
 
     @abstractmethod
     def forget(self, holding: AssignedQueue) -> None:
-        """Nothing of a queue that waits here is to be handed out; under the lock."""
+        """Drop what waits here of a queue; called under the lock."""
 
     def holding(self, topic: str, queue: int) -> AssignedQueue:
-        """A queue that this member has.
+        """Return an assigned queue.
 
         Raises:
-            UnknownResource: it has not, at the moment.
+            UnknownResource: this member does not have it at the moment.
         """
         found = self._member.holding(topic, queue)
         if found is None:
@@ -59,12 +57,12 @@ class MemberQueues(ABC):
         return found
 
     def committed(self, topic: str, queue: int) -> int:
-        """The group's committed offset, as far as this member knows."""
+        """Return the group's committed offset, as far as this member knows."""
         with self._member.lock:
             return self.holding(topic, queue).committed[0]
 
     def seek(self, topic: str, queue: int, start: Start) -> None:
-        """Read on from elsewhere; commits go on from there, but never back."""
+        """Continue reading at another position. Commits continue there too, but never go back."""
         if isinstance(start, int) and start < 0:
             raise InvalidRequest(f"an offset is 0 or more, not {start}")
         with self._member.lock:
@@ -81,11 +79,11 @@ class MemberQueues(ABC):
             self._call(SeekFetch(fetch, start, fetch.generation))
 
     def skip_to(self, topic: str, queue: int, offset: int) -> None:
-        """Count all below `offset` as finished.
+        """Mark everything below `offset` as finished.
 
         Raises:
             GroupError: BEYOND_END, past what this member has read.
-            InvalidRequest: below what is committed already.
+            InvalidRequest: the offset is below the committed one.
         """
         with self._member.lock:
             holding = self.holding(topic, queue)
@@ -106,12 +104,14 @@ class MemberQueues(ABC):
             holding.progress.finish(min(holding.progress.floor, offset), offset)
 
     def read_again(self, holdings: Sequence[AssignedQueue]) -> None:
-        """Read these queues again from where the caller has finished: what it was given since came
-        to nothing."""
+        """Read these queues again from the point that the application has finished.
+
+        What it received since then was undone.
+        """
         with self._member.lock:
             for holding in holdings:
                 if self._member.holdings.get(holding.key) is not holding:
-                    continue  # another member reads it by now
+                    continue  # another member reads it now
                 start = holding.progress.floor
                 holding.place(start)
                 self.forget(holding)
@@ -124,14 +124,14 @@ class MemberQueues(ABC):
                 self._call(SeekFetch(fetch, start, fetch.generation))
 
     def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of a queue until `resume`; what was fetched is kept."""
+        """Hand out nothing of a queue until `resume`; fetched messages are kept."""
         with self._member.lock:
             fetch = self.holding(topic, queue).fetch
             if fetch is not None:
                 fetch.paused = True
 
     def resume(self, topic: str, queue: int) -> None:
-        """Hand out again."""
+        """Hand out the messages of a queue again."""
         with self._member.lock:
             fetch = self.holding(topic, queue).fetch
             if fetch is not None:
@@ -144,9 +144,9 @@ Given: TypeAlias = Message | ColumnBatch
 LOG = logging.getLogger("logboom.client")
 
 BARE_S: Final = 1.0
-"""Seconds that a caller may ask in vain for want of a queue before it is said."""
+"""Seconds that an application may poll without having a queue before this is logged."""
 HELD_BACK_S: Final = 0.1
-"""Seconds after which a due retry of a queue that is being drained is looked at again."""
+"""Seconds after which a due retry of a draining queue is checked again."""
 
 
 class _CollectedBatch:
@@ -161,7 +161,7 @@ class _CollectedBatch:
 
 
 class GroupFetchCollector(MemberQueues):
-    """What has arrived for a member, and what its caller has of it."""
+    """Messages that have arrived for a member, and those that its application has."""
 
     def __init__(
         self, member: MemberState, call: Callable[[CoreCall], None], failures: FailedMessages
@@ -170,10 +170,10 @@ class GroupFetchCollector(MemberQueues):
         self._failures = failures
         self._batches: deque[_CollectedBatch] = deque()
         self._later: list[tuple[float, int, AssignedQueue, Message]] = []
-        """A heap: what comes again from here, and when."""
+        """A heap of messages to hand out again from here, by time."""
         self._order = count()
         self._bare_since: float | None = None
-        """Since when its caller asks and there is no queue; None: there is one."""
+        """Time since which the application polls and there is no queue; None: there is one."""
         self._said_bare = False
         self._woken_from: LogboomError | None = None
         """Why the member was away when its core was last told of a poll."""
@@ -182,7 +182,7 @@ class GroupFetchCollector(MemberQueues):
     # Handing out.
 
     def take(self, limit: int, now: float) -> list[Message]:
-        """Up to `limit` messages, without waiting. Raises what a queue or the group came to."""
+        """Return up to `limit` messages without waiting; raise the error of a queue or the group."""
         taken: list[Message] = []
         with self._member.lock:
             self._member.asked += 1
@@ -209,7 +209,7 @@ class GroupFetchCollector(MemberQueues):
         return taken
 
     def _try(self, batch: _CollectedBatch, taken: list[Message], now: float) -> None:
-        """Hand out one message that may end this process, or bury it."""
+        """Hand out one message that may crash this process, or bury it."""
         message, holding = batch.messages[batch.place], batch.holding
         batch.place += 1
         holding.handed = place_of(message)[2] + 1
@@ -220,7 +220,7 @@ class GroupFetchCollector(MemberQueues):
             taken.append(message)
 
     def _waits(self, now: float) -> bool:
-        """Whether what has arrived first is of a queue that waits: opened, it would make room for
+        """True if the first arrival belongs to a queue that waits; opening it would fetch even
         more."""
         arrival = self._member.inbox.arrivals[0] if self._member.inbox.arrivals else None
         fetch = None if arrival is None else arrival.fetch
@@ -232,7 +232,7 @@ class GroupFetchCollector(MemberQueues):
         return self._held_back(fetch.holding, arrival.columns.base_offset, now)
 
     def _columns_wait(self, now: float) -> bool:
-        """Whether what has arrived first is to be handed out later."""
+        """True if the first arrival has to be handed out later."""
         arrival = self._member.inbox.arrivals[0] if self._member.inbox.arrivals else None
         fetch = None if arrival is None else arrival.fetch
         if arrival is None or not isinstance(fetch, GroupFetch) or fetch.holding.trial is None:
@@ -251,7 +251,7 @@ class GroupFetchCollector(MemberQueues):
     def _cut(
         self, arrival: CompletedFetch, columns: Columns, holding: AssignedQueue, now: float
     ) -> Columns:
-        """What of a batch may be handed out now; the rest stays."""
+        """Split off the part of a batch that may be handed out now; the rest stays."""
         wanted = len(columns)
         count = holding.allowed(columns.base_offset, wanted, now)
         if count < wanted:
@@ -266,7 +266,7 @@ class GroupFetchCollector(MemberQueues):
     def _try_columns(
         self, arrival: CompletedFetch, columns: Columns, found: list[ColumnBatch], now: float
     ) -> None:
-        """Hand out one message of a batch that may end this process, or bury it; then the rest."""
+        """Hand out one message of a batch that may crash this process, or bury it; the rest stays."""
         fetch = arrival.fetch
         assert isinstance(fetch, GroupFetch)
         holding, first = fetch.holding, columns.base_offset
@@ -290,7 +290,7 @@ class GroupFetchCollector(MemberQueues):
         return True
 
     def take_columns(self, now: float) -> list[ColumnBatch]:
-        """All batches that have arrived, as columns, without what was finished before."""
+        """Return all batches that have arrived, as columns, without messages finished before."""
         found: list[ColumnBatch] = []
         with self._member.lock:
             self._member.asked += 1
@@ -321,7 +321,7 @@ class GroupFetchCollector(MemberQueues):
         return found
 
     def _wake(self) -> None:
-        """The caller wants messages: a member that left since nobody did joins again."""
+        """Let a member that left for want of polls join again."""
         away = self._member.away
         if away is not None and away is not self._woken_from:
             self._call(WakeMember(self._member))
@@ -334,8 +334,11 @@ class GroupFetchCollector(MemberQueues):
             self._bare_since = now
 
     def has_queue(self) -> bool:
-        """Whether the member has a queue; if not, its inbox's bell rings with the next change.
-        Raises why the group does not take it."""
+        """True if the member has a queue; otherwise its inbox rings with the next change.
+
+        Raises:
+            LogboomError: why the group does not accept the member.
+        """
         with self._member.lock:
             self._member.asked += 1
             self._wake()
@@ -344,7 +347,7 @@ class GroupFetchCollector(MemberQueues):
             return self._member.assigned
 
     def found_nothing(self, now: float) -> None:
-        """The caller is told of nothing: if that is for want of a queue, say so, once."""
+        """Log once that a poll returns nothing because the member has no queue."""
         with self._member.lock:
             bare = self._bare_since is not None and now - self._bare_since >= BARE_S
             if not bare or self._said_bare:
@@ -359,7 +362,7 @@ class GroupFetchCollector(MemberQueues):
         )
 
     def due(self) -> float | None:
-        """When the next message comes again from here."""
+        """Return the time at which the next message is handed out again from here."""
         with self._member.lock:
             times = self._trials_over()
             if self._later:
@@ -367,7 +370,7 @@ class GroupFetchCollector(MemberQueues):
             return min(times, default=None)
 
     def _trials_over(self) -> list[float]:
-        """When queues that wait for a message that is tried wait no longer."""
+        """Return the times at which queues stop waiting for a message being tried."""
         waiting = [each.holding for each in self._batches if each.place < len(each.messages)]
         first = self._member.inbox.arrivals[0].fetch if self._member.inbox.arrivals else None
         if isinstance(first, GroupFetch):
@@ -413,7 +416,7 @@ class GroupFetchCollector(MemberQueues):
         return None
 
     def _next(self, *, calm: bool) -> CompletedFetch | None:
-        """The next arrival that counts; its error, or that of the group, is raised."""
+        """Take the next valid arrival; raise its error, or the group's."""
         if self._member.error is not None and not calm:
             raise self._member.error
         arrivals = self._member.inbox.arrivals
@@ -443,10 +446,10 @@ class GroupFetchCollector(MemberQueues):
             fetch.stalled = False
             self._call(WakeFetch(fetch))
 
-    # What the caller says.
+    # Acknowledgements.
 
     def ack(self, given: Given | Iterable[Given]) -> None:
-        """Done with a message, a batch of columns, or several of them."""
+        """Finish a message, a batch of columns, or several of them."""
         with self._member.lock:
             self._member.asked += 1
             for each in (given,) if isinstance(given, (Message, ColumnBatch)) else given:
@@ -462,16 +465,16 @@ class GroupFetchCollector(MemberQueues):
                         self._finish(holding, offset, offset + 1)
 
     def nack(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
-        """A message failed: it comes again, after `delay_s` or as the group's retries say.
+        """Schedule a failed message again, after `delay_s` or the group's retry delay.
 
         Raises:
-            InvalidRequest: a negative delay.
+            InvalidRequest: the delay is negative.
         """
         check_delay(delay_s)
         self._fail(message, delay_s, cause, now)
 
     def reject(self, message: Message, cause: str, now: float) -> None:
-        """A message will never be handled: to the dead letters."""
+        """Send a message that will never be handled to the dead letters."""
         self._fail(message, DEAD, cause, now)
 
     def _fail(self, message: Message, delay_s: float | None, cause: str, now: float) -> None:
@@ -480,7 +483,7 @@ class GroupFetchCollector(MemberQueues):
             self._member.asked += 1
             holding = self._member.holding(topic, queue)
             if holding is None or offset >= holding.handed or holding.progress.is_finished(offset):
-                return  # another member has it by now, or it is done
+                return  # another member has it now, or it is done
             self._failures.fail(self, holding, message, delay_s, cause, now)
 
     def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
@@ -490,12 +493,12 @@ class GroupFetchCollector(MemberQueues):
             self._count(holding)
 
     def sent_on(self, holding: AssignedQueue, message: Message) -> None:
-        """A message lives on elsewhere; called under the lock."""
+        """Finish a message whose copy is safe; called under the lock."""
         offset = place_of(message)[2]
         self._finish(holding, offset, offset + 1)
 
     def committed_with(self, queues: Sequence[tuple[AssignedQueue, int]]) -> None:
-        """A transaction has committed these offsets of the group: all below is done."""
+        """Finish everything below these offsets, which a transaction has committed for the group."""
         with self._member.lock:
             for holding, offset in queues:
                 if self._member.holdings.get(holding.key) is holding:
@@ -503,22 +506,22 @@ class GroupFetchCollector(MemberQueues):
                     self._finish(holding, holding.progress.floor, offset)
 
     def _finish(self, holding: AssignedQueue, start: int, stop: int) -> None:
-        # What was not handed out in this epoch is not the caller's to finish.
+        # What was not handed out in this epoch does not count for the application.
         holding.progress.finish(start, min(stop, holding.handed))
         self._count(holding)
 
     def _count(self, holding: AssignedQueue) -> None:
-        """How many messages of a queue that is to go are still out."""
+        """Count the messages of a queue to be released that are still out."""
         if holding.state == "draining":
             waiting = sum(1 for each in self._later if each[2] is holding)
             holding.running = max(0, holding.progress.unfinished(holding.handed) - waiting)
             if holding.running == 0:
                 self._call(WakeMember(self._member))
 
-    # The core's word.
+    # Called by the core.
 
     def drop(self, holding: AssignedQueue) -> None:
-        """Hand out nothing more of a queue; what was not handed out yet is read again if it stays."""
+        """Hand out nothing more of a queue; if it stays, the rest is read again."""
         if holding.state == "lost":
             self.forget(holding)
         else:
@@ -526,16 +529,16 @@ class GroupFetchCollector(MemberQueues):
         self._count(holding)
 
     def tick(self, now: float) -> None:
-        """Nothing here waits for the time: the caller looks at `due`."""
+        """Do nothing: the application checks `due`."""
 
     def forget(self, holding: AssignedQueue) -> None:
-        """Nothing of a queue that waits here is to be handed out."""
+        """Drop what waits here of a queue."""
         self._batches = deque(each for each in self._batches if each.holding is not holding)
         self._later = [each for each in self._later if each[2] is not holding]
         heapq.heapify(self._later)
 
     def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message for the caller; None while it is looked up."""
+        """Return the offset of the next message for the application; None if not known yet."""
         with self._member.lock:
             holding = self.holding(topic, queue)
             for batch in self._batches:
@@ -549,6 +552,10 @@ def _paused(holding: AssignedQueue) -> bool:
 
 
 def check_delay(delay_s: float | None) -> None:
-    """Raises InvalidRequest for a delay that is none."""
+    """Check a delay.
+
+    Raises:
+        InvalidRequest: it is invalid.
+    """
     if delay_s is not None and not 0 <= delay_s <= 40 * 86_400:
-        raise InvalidRequest(f"delay_s is 0 to 40 days of seconds, not {delay_s!r}")
+        raise InvalidRequest(f"delay_s must be 0 to 40 days in seconds, not {delay_s!r}")

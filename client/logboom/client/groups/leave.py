@@ -1,8 +1,7 @@
-"""A change of the group's subscription: drain, commit, then join again with the new one.
+"""Leaving a group: to join again with a changed subscription, or for good.
 
-Nothing is delivered twice. Members change one after another, each after a random delay.
-
-Leaving a group in good order: finish what is out, then go with the last commits.
+A member drains its queues first, so that nothing is delivered twice. Members that change their
+subscription do so one after another, each after a random delay.
 """
 
 from __future__ import annotations
@@ -80,13 +79,14 @@ class SubscriptionChange:
 LOG = logging.getLogger("logboom.client")
 
 LAST_S: Final = 3.0
-"""Seconds that the farewell itself gets, beyond the time for handlers."""
+"""Seconds for the farewell itself, beyond the time for handlers."""
 STAY_S: Final = 1e9
-"""The same for a member whose process goes on: until it is heard, or somebody else gets its queues."""
+"""The same for a member whose process continues: until it is answered, or others have its queues.
+"""
 
 
 class MemberShutdown:
-    """One member's way out; its queues are being drained already."""
+    """The shutdown of one member, whose queues are being drained already."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class MemberShutdown:
         gone: Callable[[], None],
     ) -> None:
         self.call = call
-        """None: it comes back once its caller asks for messages again."""
+        """None: the member comes back once its application polls again."""
         self._member = member
         self._coordinator = coordinator
         self._committing = committing
@@ -111,17 +111,17 @@ class MemberShutdown:
 
     @property
     def said(self) -> bool:
-        """Whether the farewell is under way, or was."""
+        """True if the farewell is or was under way."""
         return self._farewell is not None
 
     def stop(self) -> None:
-        """The member is out, whatever the farewell comes to."""
+        """End the shutdown: the member is out, whether the farewell is answered or not."""
         self._over = True
         if self._farewell is not None:
             self._farewell.cancel()
 
     def step(self) -> None:
-        """Go on as far as possible now."""
+        """Continue as far as possible now."""
         member = self._member
         late = self._turn.now >= self._deadline
         with member.lock:
@@ -140,12 +140,12 @@ class MemberShutdown:
             self._say()
 
     def _overdue(self) -> bool:
-        """Whether commits that do not fit into the farewell are waited for no longer."""
+        """True if commits that do not fit into the farewell are no longer awaited."""
         patience = STAY_S if self.call is None else LAST_S
         return self._turn.now >= self._deadline + patience
 
     def _small(self) -> bool:
-        """Whether all last commits fit into the farewell."""
+        """True if all last commits fit into the farewell."""
         with self._member.lock:
             commits = [(h, h.last_commit()) for h in self._member.holdings.values() if h.dirty]
         return not cut(commits)[1]
@@ -162,7 +162,7 @@ class MemberShutdown:
         def message(left: int) -> GroupLeave:
             return GroupLeave(0, left, options.group, options.member_id, epoch, releases)
 
-        # Who stays has the time: unheard, what it did last would be done again elsewhere.
+        # A member that stays has the time: unanswered, its last messages would be handled twice.
         left = STAY_S if self.call is None else max(self._deadline - self._turn.now, LAST_S)
         self._farewell = self._coordinator.ask(message, self._answered, left)
 

@@ -1,7 +1,7 @@
-"""One member of a consumer group, as its reader and the core share it.
+"""The state of one group member, shared by its reader and the core.
 
-The core writes what the group says; the reader hands messages out and marks them finished. Both
-hold `lock`, for microseconds, while they look at a holding.
+The core writes what the group decides; the reader hands messages out and marks them finished. Both
+hold `lock`, for microseconds, while they use an assigned queue.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ MakeFetch = Callable[[AssignedQueue, int, FetchBuffer, int, TopicFilter], GroupF
 COMMIT_EVERY_S: Final = 5.0
 """Seconds between commits of what is finished (RocketMQ's persistConsumerOffsetInterval)."""
 MAX_POLL_INTERVAL_MS: Final = 300_000
-"""How long who polls may take between two polls (Kafka's max.poll.interval.ms)."""
+"""Maximum time between two polls of an application (Kafka's max.poll.interval.ms)."""
 
 Saved = dict[QueueKey, tuple[int, bytes]]
 """(topic id, queue) → (offset, finished ranges above it)."""
 
 
 class OffsetStore(Protocol):
-    """Where a broadcasting member keeps its offsets."""
+    """The store of a broadcasting member's offsets."""
 
     def load(self) -> Saved:
-        """What was saved last; empty at first.
+        """Return the offsets that were saved last, none at first.
 
         Raises:
-            LogboomError: it cannot be read.
+            LogboomError: they cannot be read.
         """
         ...
 
     def save(self, offsets: Saved) -> None:
-        """Keep these; all or nothing, whatever happens meanwhile.
+        """Save offsets atomically.
 
         Raises:
             LogboomError: they cannot be written.
@@ -56,49 +56,49 @@ class OffsetStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let another member have it."""
+        """Release the store for another member."""
         ...
 
 
 class MemberReader(Protocol):
-    """Who hands out the messages of a member."""
+    """The collector that hands out a member's messages."""
 
     def drop(self, holding: AssignedQueue) -> None:
-        """Hand out nothing more of a queue; called by the core, under the lock."""
+        """Hand out nothing more of a queue; the core calls this under the lock."""
         ...
 
     def tick(self, now: float) -> None:
-        """Time has passed; called by the core, under the lock, about twice a second."""
+        """Note that time has passed; the core calls this under the lock, about twice a second."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOptions:
-    """How a member joins."""
+    """The settings with which a member joins."""
 
     group: str
     member_id: str
-    """Unique for each process and consumer."""
+    """Unique per process and consumer."""
     subscription: dict[str, str]
-    """Topic → filter text, as `Filter.text` has it."""
+    """Topic → filter text, as in `Filter.text`."""
     instance: str = ""
-    """A static member's name: it keeps its queues over a restart."""
+    """Name of a static member, which keeps its queues over a restart."""
     room: str = ""
     replace: bool = False
     config: GroupConfig = field(default_factory=GroupConfig)
     """Used only if the group is new."""
     commit_every_s: float = COMMIT_EVERY_S
-    """0: only on `commit`, on release and on leaving."""
+    """0: commit only on `commit`, on release and on leaving."""
     prefetch_bytes: int = 32 * 1024 * 1024
     uncommitted: bool = False
-    """Whether a part of what a queue releases for a transaction is wanted."""
+    """True to receive parts of what a queue releases for a transaction."""
     max_poll_interval_ms: int = 0
-    """How long the caller may neither poll nor acknowledge before the member leaves; 0: for ever, as
-    a listener's, which is called."""
+    """Time without a poll or an acknowledgement after which the member leaves. 0: no limit, as for
+    a listener, which is called."""
 
 
 class MemberState:
-    """A member: what it has, and what its group wants."""
+    """A member: its queues, and what its group wants."""
 
     def __init__(
         self,
@@ -113,39 +113,42 @@ class MemberState:
         self.lock = lock
         self.make_fetch = make_fetch
         self.store = store
-        """Of a broadcasting member, which keeps its offsets itself; None: it joins its group."""
+        """Set for a broadcasting member, which keeps its own offsets; None: it joins its group."""
         self.reader: MemberReader | None = None
         self.holdings: dict[QueueKey, AssignedQueue] = {}
-        """Every queue that this member has; the core writes it, by `add` and `remove`."""
+        """All queues of this member; the core changes them by `add` and `remove`."""
         self._by_name: dict[tuple[str, int], AssignedQueue] = {}
         self.config = options.config
-        """The group's own, once joined."""
+        """The group's settings, once joined."""
         self.subscription = options.subscription
         self.subscription_version = 0
         self.epoch = -1
         """Member epoch; -1: out of the group."""
         self.error: LogboomError | None = None
-        """Why the group does not take this member any more, for the reader to raise."""
+        """Why the group no longer accepts this member, for the reader to raise."""
         self.asked = 0
-        """Grows whenever the caller polls or acknowledges."""
+        """Grows whenever the application polls or acknowledges."""
         self.away: LogboomError | None = None
-        """Why it left by itself, until its caller polls again."""
+        """Why the member left automatically, until its application polls again."""
         self.joins = 0
-        """How often the group took this member: more than one means it was out in between."""
+        """Number of joins; more than one means that the member was out in between."""
         self.tried: dict[QueueKey, tuple[int, int]] = {}
-        """Queue that was lost → (offset, `Trial.trying`) of the message that this process tried there:
-        it has not ended with it."""
+        """Queue that was lost → (offset, `Trial.trying`) of the message that this process was
+        trying there. This process did not end with it."""
         self._turns = Turns()
         self._shares: dict[str, PrefetchShare] = {}
         self._matching: dict[str, tuple[str, TopicFilter]] = {}
 
     @property
     def commits_early(self) -> bool:
-        """Whether what is finished may be committed at any time; if not, the caller says when."""
+        """True if finished messages may be committed at any time.
+
+        Otherwise the application decides when.
+        """
         return self.options.commit_every_s > 0
 
     def add(self, holding: AssignedQueue) -> None:
-        """The member has one more queue; under the lock."""
+        """Add a queue; called under the lock."""
         holding.share = self._shares.setdefault(holding.topic, holding.share)
         holding.share.holdings[holding.key] = holding
         holding.turns = self._turns
@@ -153,7 +156,7 @@ class MemberState:
         self._by_name[holding.topic, holding.queue] = holding
 
     def remove(self, holding: AssignedQueue) -> None:
-        """It has one less, unless it got the queue anew; under the lock."""
+        """Remove a queue, unless it was assigned again; called under the lock."""
         name = (holding.topic, holding.queue)
         if self.holdings.get(holding.key) is holding:
             del self.holdings[holding.key]
@@ -162,14 +165,14 @@ class MemberState:
             del self._by_name[name]
 
     def holding(self, topic: str, queue: int) -> AssignedQueue | None:
-        """The holding of a queue by its topic's name."""
+        """Find an assigned queue by its topic's name."""
         return self._by_name.get((topic, queue))
 
     def fetch(self, topic: str, queue: int) -> GroupFetch:
-        """What is read of a queue; under the lock.
+        """Return the fetch of an assigned queue; called under the lock.
 
         Raises:
-            UnknownResource: this member does not have it at the moment.
+            UnknownResource: this member does not have the queue at the moment.
         """
         holding = self.holding(topic, queue)
         if holding is None or not isinstance(holding.fetch, GroupFetch):
@@ -184,10 +187,10 @@ class MemberState:
         return UnknownResource(text, "UNKNOWN_QUEUE", topic=topic, queue=queue)
 
     def owner_epoch(self, topic: str, queue: int) -> int:
-        """Under which epoch this member has a queue; a later owner's is greater.
+        """Return the owner epoch of an assigned queue; a later owner has a greater one.
 
         Raises:
-            UnknownResource: it does not have it at the moment.
+            UnknownResource: this member does not have the queue at the moment.
         """
         with self.lock:
             found = self.holding(topic, queue)
@@ -197,17 +200,17 @@ class MemberState:
 
     @property
     def assigned(self) -> bool:
-        """Whether any queue is read, the group's retries left out; under the lock."""
+        """True if any queue is read, not counting the group's retry queues; called under the lock."""
         return any(h.state == "reading" and not h.is_retry for h in self.holdings.values())
 
     def queues(self) -> list[tuple[str, int]]:
-        """(topic, queue) of all that is read, the group's retries left out."""
+        """List the queues that are read as (topic, queue), without the group's retry queues."""
         with self.lock:
             mine = [h for h in self.holdings.values() if not h.is_retry]
             return sorted((h.topic, h.queue) for h in mine if h.state == "reading")
 
     def matching(self, topic: str) -> TopicFilter:
-        """What the group wants of a topic."""
+        """Return the group's filter for a topic."""
         text = self.subscription.get(topic, "")
         known = self._matching.get(topic)
         if known is None or known[0] != text:
@@ -215,27 +218,27 @@ class MemberState:
         return known[1]
 
     def share_bytes(self) -> int:
-        """What one queue may have in the inbox."""
+        """Return how many bytes of one queue may wait in the inbox."""
         return max(LOW_SHARE, self.options.prefetch_bytes // max(1, len(self.holdings)))
 
     def changed(self) -> None:
-        """Something the reader should look at."""
+        """Wake the reader: something has changed."""
         self.inbox.wanted = False
         self.inbox.bell()
 
 
 def matching_of(text: str) -> TopicFilter:
-    """A filter text made ready.
+    """Compile a filter text.
 
     Raises:
-        InvalidFilter: it cannot be read.
+        InvalidFilter: it cannot be parsed.
     """
     return TopicFilter(Filter.read(text))
 
 
 @dataclass(slots=True)
 class OpenMember(CoreCall):
-    """Join a group; the outcome comes once the group has taken the member."""
+    """Join a group; resolved once the group has accepted the member."""
 
     member: MemberState
     timeout: float
@@ -244,7 +247,7 @@ class OpenMember(CoreCall):
 
 @dataclass(slots=True)
 class CommitMember(CoreCall):
-    """Commit what is finished now; with the outcome it is in the group's log."""
+    """Commit what is finished now; resolved once it is in the group's log."""
 
     member: MemberState
     outcome: Promise[None] = field(default_factory=Promise)
@@ -252,14 +255,14 @@ class CommitMember(CoreCall):
 
 @dataclass(slots=True)
 class WakeMember(CoreCall):
-    """The reader finished with the last message of a queue that is to be given away."""
+    """Tell the core that the last message of a draining queue is finished."""
 
     member: MemberState
 
 
 @dataclass(slots=True)
 class CloseMember(CoreCall):
-    """Leave the group: finish what is handed out within `timeout`, commit, go."""
+    """Leave the group: finish what is handed out within `timeout`, commit, and go."""
 
     member: MemberState
     timeout: float

@@ -1,12 +1,10 @@
-"""Being a member of a consumer group: join, keep one heartbeat held, adopt what it says.
+"""The membership of one member: it joins, keeps one heartbeat held, and adopts the assignment.
 
-Unmoved queues never pause. A queue that is to be given away is drained: nothing more of it is handed
-out, and when the last message is finished, commit and release go in one request (G1); what takes
-longer than most of the group's drain time is released unfinished, before the coordinator fences us
-(G2). A member that was fenced drops everything and joins again. One whose caller asks for nothing any
-more leaves, and joins again when it is asked.
-
-A look at a group's subscription, for a member that was out while it was changed.
+Queues that stay are never paused. A queue that is to be released is drained: nothing more of it is
+handed out, and once its last message is finished, one request commits and releases it (see
+docs/SAFETY.md, G1). If that takes most of the group's drain time, the queue is released unfinished,
+before the coordinator fences us (see docs/SAFETY.md, G2). A fenced member drops everything and
+joins again. A member whose application no longer polls leaves, and joins again with the next poll.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ SLACK_S: Final = 2.0
 """Seconds beyond the hold before an unanswered heartbeat is sent elsewhere."""
 FOREVER_S: Final = 1e9
 TICK_S: Final = 0.5
-"""Seconds between two looks at the clock, unless commits are to come more often."""
+"""Maximum seconds between two checks of the clock; fewer if commits are more frequent."""
 LEAST_TICK_S: Final = 0.01
 CALM_S: Final = 0.02
-"""Least seconds between two heartbeats."""
+"""Minimum seconds between two heartbeats."""
 JOIN_S: Final = 5.0
-"""Seconds that one broker gets to answer a join: it goes through the log."""
+"""Seconds that one broker has to answer a join, which goes through the log."""
 FENCED_CODES: Final = ("STALE_EPOCH", "UNKNOWN_MEMBER", "UNKNOWN_GROUP")
-"""Answers that say: you are out, join again."""
+"""Codes of answers that mean: this member is out and has to join again."""
 
 
 class Membership:
@@ -76,7 +74,7 @@ class Membership:
     # Joining.
 
     def open(self, call: OpenMember) -> None:
-        """Join; the call's outcome tells."""
+        """Join the group; the outcome of the call reports the result."""
         self._opening = call.outcome
         self._join(call.timeout)
 
@@ -131,11 +129,11 @@ class Membership:
             self._opening.fail(error)
             return
         if error.code == "SUBSCRIPTION_MISMATCH":
-            # It was changed while we were out.
+            # The subscription was changed while we were out.
             self._look.subscription(member.options.group, self._looked)
             return
         if not isinstance(error, RetryableError):
-            LOG.error("group %s does not take us back: %s", member.options.group, error)
+            LOG.error("group %s does not accept this member again: %s", member.options.group, error)
             with member.lock:
                 member.error = error
             member.changed()
@@ -156,9 +154,9 @@ class Membership:
             self._join()
 
     def _fenced(self, error: LogboomError) -> None:
-        """Out of the group: what we had is others' by now."""
+        """Leave the group: other members have our queues by now."""
         if self._leaving is not None and self._leaving.said:
-            self._gone()  # the heartbeat heard of it before the farewell was answered
+            self._gone()  # the heartbeat was answered before the farewell
             return
         group = self.member.options.group
         LOG.warning("group %s: out of the group, joining again: %s", group, error)
@@ -201,7 +199,7 @@ class Membership:
             if answer.version >= self._seen:
                 self._seen = answer.version
                 self._adopt(answer)
-            # A coordinator that does not hold must not be asked without end.
+            # Do not ask a coordinator that does not hold heartbeats in a tight loop.
             early = self._turn.now - self._asked_at < CALM_S
             if news or not early:
                 self._beat()
@@ -224,7 +222,7 @@ class Membership:
         self._step()
 
     def _rejoin(self, subscription: dict[str, str]) -> None:
-        """Nothing is out any more: join with another subscription."""
+        """Join with another subscription, now that nothing is handed out."""
         if self.ended or self.member.epoch < 0 or self._leaving is not None:
             return
         with self.member.lock:
@@ -232,14 +230,14 @@ class Membership:
         self._custody.lose_all()
         self._join()
 
-    # Time, and what the reader says.
+    # Time, and calls of the reader.
 
     def rerouted(self) -> None:
-        """The metadata changed."""
+        """Follow a metadata change."""
         self._coordinator.rerouted()
 
     def wake(self) -> None:
-        """Something was finished, or a caller that had asked for nothing polls again."""
+        """Continue: a message was finished, or an application that had stopped polling polls again."""
         if self.member.away is not None and self._leaving is None:
             if not self._idling.wanted:
                 return
@@ -249,7 +247,7 @@ class Membership:
         self._step()
 
     def commit(self, call: CommitMember) -> None:
-        """Commit now; the call's outcome tells."""
+        """Commit now; the outcome of the call reports the result."""
         member = self.member
         if member.epoch < 0 or member.away is not None:
             text = f"not in group {member.options.group!r} at the moment: commit again later"
@@ -290,9 +288,9 @@ class Membership:
     # Leaving.
 
     def close(self, call: CloseMember) -> None:
-        """Leave in good order, within the time given."""
+        """Leave in good order within the time given."""
         if self._leaving is not None and self._leaving.call is None:
-            self._leaving.call = call  # it is on its way already, and will not come back
+            self._leaving.call = call  # it is leaving already, and will not come back
             self._turn.after(call.timeout + LAST_S, self._gone)
             return
         if self.ended or self._leaving is not None:
@@ -311,7 +309,7 @@ class Membership:
         self._step()
 
     def _look_at_caller(self) -> None:
-        """If nobody asks for messages here, others shall have the queues meanwhile."""
+        """Leave if the application no longer polls, so that other members get the queues."""
         if self.member.epoch < 0 or self._leaving is not None:
             return
         if not self._idling.over(self._turn.now):
@@ -325,7 +323,7 @@ class Membership:
         self._leave(None)
 
     def _gone(self) -> None:
-        """Out, one way or the other."""
+        """End the membership, after a farewell or without one."""
         leaving, self._leaving = self._leaving, None
         if leaving is None:
             return
@@ -344,7 +342,7 @@ class Membership:
         if away is not None:
             with self.member.lock:
                 self.member.epoch = -1
-            self.wake()  # somebody may have polled meanwhile
+            self.wake()  # the application may have polled meanwhile
 
     def _cancel(self) -> None:
         if self._asked is not None:
@@ -372,7 +370,7 @@ class GroupLookup:
                 view = reply.message.group
                 looked((view.subscription, view.subscription_version))
             else:
-                looked(reply.error or InternalError("an empty reply: please report it"))
+                looked(reply.error or InternalError("the reply is empty: please report it"))
 
         self._asking.ask_raft_leader(
             lambda timeout_ms: DescribeGroup(0, timeout_ms, group), answered, LOOK_S

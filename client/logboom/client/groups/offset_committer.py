@@ -77,8 +77,7 @@ class OffsetCommitter:
         self._next_round()
 
     def say_trials(self) -> None:
-        """Report which messages are being tried, and which of them are done, without waiting for
-        the next commit."""
+        """Report trials and their ends to the group, without waiting for the next commit."""
         member = self._member
         if self._commit is not None or member.epoch < 0:
             return

@@ -1,8 +1,8 @@
-"""How far a consumer is in one queue: the commit point, and what is finished above it.
+"""A consumer's progress in one queue: the commit point, and the finished ranges above it.
 
-The commit point is the lowest unfinished offset. One slow message holds it back, but not the memory
-of what was finished above it: those ranges travel with every commit, and whoever has the queue next
-does not get them again.
+The commit point is the lowest unfinished offset. One slow message holds it back, but the ranges
+that were finished above it travel with every commit, so the next owner of the queue does not
+receive them again.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from logboom.wire.errors import DamagedBatch
 VERSION: Final = 1
 """First byte of encoded ranges."""
 MAX_RANGES_BYTES: Final = 4096
-"""Bytes of encoded ranges that a commit may carry; higher ranges are left out of it, and would be
-delivered again after a crash."""
+"""Maximum bytes of encoded ranges in a commit. Higher ranges are left out, and are delivered again
+after a crash."""
 
 
 class OffsetTracker:
-    """Finished offsets of one queue: all below `floor`, and disjoint ranges above it."""
+    """The finished offsets of one queue: all below `floor`, and disjoint ranges above it."""
 
     __slots__ = ("_starts", "_stops", "floor")
 
     def __init__(self, floor: int, ranges: bytes = b"") -> None:
-        """
+        """Start from a commit.
+
         Raises:
-            DamagedBatch: `ranges` are not what `encode` makes.
+            DamagedBatch: `ranges` were not made by `encode`.
         """
         self.floor = floor
-        """Lowest unfinished offset: what is committed."""
+        """Lowest unfinished offset, which is what a commit carries."""
         self._starts: list[int] = []
         self._stops: list[int] = []
         for start, stop in decode_ranges(floor, ranges):
             self.finish(start, stop)
 
     def finish(self, start: int, stop: int) -> None:
-        """Offsets from `start` to before `stop` are done; said twice it changes nothing."""
+        """Mark the offsets from `start` to before `stop` as finished; repeating it changes nothing."""
         if start <= self.floor:
             if stop > self.floor:
                 self.floor = stop
@@ -62,13 +63,13 @@ class OffsetTracker:
         stops[low:high] = [stop]
 
     def _rise(self) -> None:
-        """The floor reached ranges above it."""
+        """Raise the floor over the ranges that it has reached."""
         gone = bisect_right(self._starts, self.floor)
         self.floor = max(self.floor, self._stops[gone - 1])
         del self._starts[:gone], self._stops[:gone]
 
     def is_finished(self, offset: int) -> bool:
-        """Whether this offset is done."""
+        """True if this offset is finished."""
         if offset < self.floor:
             return True
         place = bisect_right(self._starts, offset) - 1
@@ -76,16 +77,16 @@ class OffsetTracker:
 
     @property
     def sparse(self) -> bool:
-        """Whether anything above the floor is done."""
+        """True if anything above the floor is finished."""
         return bool(self._starts)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """(start, stop) of what is done above the floor, in order."""
+        """The finished ranges above the floor, (start, stop) in order."""
         return list(zip(self._starts, self._stops, strict=True))
 
     def unfinished(self, below: int) -> int:
-        """How many offsets below `below` are not done."""
+        """Count the unfinished offsets below `below`."""
         if below <= self.floor:
             return 0
         done = sum(
@@ -96,7 +97,7 @@ class OffsetTracker:
         return below - self.floor - done
 
     def gaps(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """(start, stop) of the unfinished runs within a range, in order."""
+        """Yield the unfinished runs within a range, (start, stop) in order."""
         start = max(start, self.floor)
         for place in range(bisect_right(self._stops, start), len(self._starts)):
             if self._starts[place] >= stop:
@@ -108,13 +109,14 @@ class OffsetTracker:
             yield start, stop
 
     def encode(self, trying: int = 0) -> bytes:
-        """The ranges above the floor for a commit; b"" if there are none.
+        """Encode the ranges above the floor for a commit; b"" if there are none.
 
-        `trying`: what `trying_of` is to tell whoever has the queue next, unless the floor has moved.
+        Args:
+            trying: what `trying_of` reports to the next owner, unless the floor has moved.
         """
         if not self._starts and not trying:
             return b""
-        # A range without length: who does not know of it passes over it.
+        # A range of length zero, which readers that do not know it skip.
         last = _varint(trying) + _varint(0) if trying else b""
         out = bytearray([VERSION])
         at = self.floor
@@ -128,10 +130,12 @@ class OffsetTracker:
 
 
 def decode_ranges(floor: int, encoded: bytes) -> list[tuple[int, int]]:
-    """(start, stop) of finished ranges above `floor`; of a later version none, which is safe.
+    """Decode the finished ranges above `floor`, (start, stop) in order.
+
+    Ranges of a later version are ignored, which is safe.
 
     Raises:
-        DamagedBatch: they are cut off.
+        DamagedBatch: they are truncated.
     """
     numbers = _numbers(encoded)
     found, at = [], floor
@@ -143,18 +147,19 @@ def decode_ranges(floor: int, encoded: bytes) -> list[tuple[int, int]]:
 
 
 def trying_of(encoded: bytes) -> int:
-    """How many owners have begun with the message at the commit point, said so, and not finished it;
-    0: nobody that said so.
+    """Return how many owners have started the message at the commit point without finishing it.
+
+    Only owners that said so are counted.
 
     Raises:
-        DamagedBatch: the ranges are cut off.
+        DamagedBatch: the ranges are truncated.
     """
     numbers = _numbers(encoded)
     return numbers[-2] if numbers and not numbers[-1] else 0
 
 
 def _numbers(encoded: bytes) -> list[int]:
-    """Pairs of a gap and a length; of a later version none."""
+    """Decode pairs of a gap and a length; there are none if the version is later."""
     if not encoded or encoded[0] != VERSION:
         return []
     numbers: list[int] = []
@@ -166,7 +171,9 @@ def _numbers(encoded: bytes) -> list[int]:
             numbers.append(value)
             value = shift = 0
     if shift or len(numbers) % 2:
-        raise DamagedBatch("finished ranges of a queue are cut off: reset the group's offset there")
+        raise DamagedBatch(
+            "finished ranges of a queue are truncated: reset the group's offset there"
+        )
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""The local file of a broadcasting member's offsets: whole, or as it was before."""
+"""The local file of a broadcasting member's offsets, which is replaced atomically."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class _File(msgspec.Struct):
 
 
 def default_path(group: str, instance: str) -> Path:
-    """~/.logboom/offsets/<group>.json, with the member's instance name if it has one."""
+    """Return ~/.logboom/offsets/<group>.json, with the member's instance name if it has one."""
     name = f"{group}@{instance}" if instance else group
     safe = "".join(c if c.isalnum() or c in "._-@" else "_" for c in name)
     return Path.home() / ".logboom" / "offsets" / f"{safe}.json"
 
 
 def store_of(options: MemberOptions, path: str | os.PathLike[str] | None) -> OffsetsFile | None:
-    """The file of a broadcasting member; None for all others.
+    """Open the file of a broadcasting member; None for other members.
 
     Raises:
-        InvalidRequest: a file for a member whose group keeps its offsets.
+        InvalidRequest: a path was given for a member whose group keeps its offsets.
     """
     if options.config.mode != "broadcasting":
         if path is not None:
             text = (
-                "offsets_file is for mode=\"broadcasting\": the others' offsets are their group's"
+                'offsets_file requires mode="broadcasting": otherwise the group keeps the offsets'
             )
             raise InvalidRequest(text)
         return None
@@ -53,7 +53,7 @@ def store_of(options: MemberOptions, path: str | os.PathLike[str] | None) -> Off
 
 
 class OffsetsFile:
-    """One file, used by one member at a time."""
+    """An offsets file, used by one member at a time."""
 
     def __init__(self, path: Path, group: str) -> None:
         self._path = path
@@ -61,18 +61,18 @@ class OffsetsFile:
         self._lock = -1
 
     def load(self) -> Saved:
-        """What was saved last; empty at first. Takes the file for this member.
+        """Lock the file for this member, and return the offsets that were saved last.
 
         Raises:
-            InvalidRequest: another member uses it, or it is no such file.
-            Unavailable: it cannot be read or made.
+            InvalidRequest: another member uses the file, or it is not an offsets file.
+            Unavailable: it cannot be read or created.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._take()
             content = self._path.read_bytes() if self._path.exists() else b""
         except BlockingIOError:
-            text = f"{self._path} is used by another consumer: give offsets_file=, or instance="
+            text = f"{self._path} is used by another consumer: give offsets_file= or instance="
             raise InvalidRequest(text) from None
         except OSError as error:
             raise Unavailable(f"offsets cannot be read from {self._path}: {error}") from error
@@ -86,10 +86,10 @@ class OffsetsFile:
         try:
             found = msgspec.json.decode(content, type=_File)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            text = f"{self._path} holds no offsets ({error}): remove it to begin anew"
+            text = f"{self._path} holds no offsets ({error}): remove it to start again"
             raise InvalidRequest(text) from error
         if found.format != FORMAT or found.group != self._group:
-            text = f"{self._path} is of group {found.group!r}: give another offsets_file="
+            text = f"{self._path} belongs to group {found.group!r}: give another offsets_file="
             raise InvalidRequest(text)
         return {(row.topic_id, row.queue): (row.offset, row.ranges) for row in found.offsets}
 
@@ -104,7 +104,9 @@ class OffsetsFile:
             raise
 
     def save(self, offsets: Saved) -> None:
-        """Write beside it, sync, rename, sync the folder: a crash leaves the old or the new.
+        """Write a new file beside the old one, sync, rename, and sync the folder.
+
+        A crash leaves the old file or the new one.
 
         Raises:
             Unavailable: it cannot be written.
@@ -127,7 +129,7 @@ class OffsetsFile:
             raise Unavailable(f"offsets cannot be written to {self._path}: {error}") from error
 
     def close(self) -> None:
-        """Let others have it."""
+        """Unlock the file for other members."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

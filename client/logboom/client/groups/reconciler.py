@@ -214,8 +214,10 @@ class Reconciler:
             )
 
     def watch_drains(self) -> None:
-        """Cancel the handlers of queues whose drain time is over, before the coordinator fences us
-        (see docs/SAFETY.md, G2)."""
+        """Cancel the handlers of queues whose drain time is over.
+
+        Otherwise the coordinator would fence us (see docs/SAFETY.md, G2).
+        """
         member = self._member
         limit = member.config.drain_ms / 1000 * DRAIN_SHARE
         with member.lock:

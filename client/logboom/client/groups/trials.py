@@ -1,12 +1,15 @@
-"""The first messages of a queue whose last owner ended without leaving: one of them may be what ended it.
+"""Trials of messages that may have crashed their consumer.
 
-The first one is handed out alone, and the group is told before, in a commit that does not move the
-commit point: so whoever has the queue next knows that its process ended with this message, and how
-many did. Of all queues of a member one such message is tried at a time, so that no other is counted
-for what one of them did. Those behind it go out in steps, 1, 2, 4 …, each once the last is finished and committed:
-wherever the message stands that ends its consumers, the commit point comes at least half as near
-with each of them, and soon stands at it. Past all that was there when the queue came, nothing is
-different from ever.
+If the last owner of a queue ended without leaving, one of the queue's first messages may be the
+cause. The first one is handed out alone, and the group is told before, in a commit that does not
+move the commit point. The next owner then knows that the process ended with this message, and how
+many did. Only one queue of a member tries a message at a time, so that no other message is blamed
+for it.
+
+The messages behind it are handed out in steps of 1, 2, 4 …, each after the last step is finished
+and committed. Wherever the harmful message is, the distance between it and the commit point at
+least halves with each owner, and the commit point soon reaches it. Beyond the messages that existed
+when the queue was assigned, nothing is different.
 """
 
 from __future__ import annotations
@@ -14,16 +17,16 @@ from __future__ import annotations
 from typing import Final
 
 SAY_S: Final = 5.0
-"""Seconds after which a message is handed out although the group could not be told."""
+"""Seconds after which a message is handed out even if the group could not be told."""
 STEP_S: Final = 5.0
-"""Seconds that a step is waited for: who finishes many at once would wait for ever, and commits
-come as often anyway."""
+"""Seconds for which a step is awaited. An application that finishes many messages at once would
+otherwise wait for ever, and commits are at least as frequent."""
 LARGEST: Final = 1 << 20
 """Messages of the largest step."""
 
 
 class Trial:
-    """What is known of the first message, and which others may be out."""
+    """The trial of a queue's first message, and the limit of what may be handed out behind it."""
 
     __slots__ = (
         "end",
@@ -42,58 +45,70 @@ class Trial:
     )
 
     def __init__(self, offset: int, kept: int, most: int, *, ended: bool) -> None:
-        """`kept`: owners that said they had begun with it; `ended`: the last one ended without
-        leaving, whether it had begun or not."""
+        """Start a trial.
+
+        Args:
+            offset: the commit point when the queue was assigned.
+            kept: number of owners that reported that they had started the message.
+            most: the group's `max_attempts`.
+            ended: True if the last owner ended without leaving, whether it had started or not.
+        """
         self.offset = offset
-        """The commit point when the queue came."""
+        """The commit point when the queue was assigned."""
         self.kept = kept
         self.ends = max(kept, int(ended))
-        """Processes that are taken to have ended with it."""
+        """Number of processes that are taken to have ended with the message."""
         self.most = most
         """The group's `max_attempts`."""
         self.over = False
-        """So many have that it is a dead letter."""
+        """True if so many processes have ended that the message is a dead letter."""
         self.wanted = False
-        """It is here, and the group is to be told."""
+        """True if the message has arrived and the group has to be told."""
         self.said = kept
         """What the group was told last."""
         self.given = False
-        """It was handed out."""
+        """True once the message was handed out."""
         self.until: float | None = None
-        """When what it waits for, or what waits for it, is waited for no longer."""
+        """Time after which neither side of the trial is awaited any longer."""
         self.woken = -1
-        """The commit point that the core was last asked to tell of."""
+        """The commit point that the core was last asked to report."""
         self.size = 1
         self.limit = offset + 1
-        """Only what is below may be out."""
+        """Only messages below this offset may be out."""
         self.end = -1
-        """Where the queue ended when its messages began to come; -1: they have not."""
+        """The end of the queue when its messages began to arrive; -1: none has."""
 
     @property
     def trying(self) -> int:
-        """What commits say while the commit point stands there."""
+        """The count that commits carry while the commit point stays at the message."""
         return self.ends + 1 if self.wanted else self.kept
 
     @property
     def is_said(self) -> bool:
-        """Whether the group knows that the message is about to be handed out."""
+        """True if the group knows that the message is about to be handed out."""
         return self.said == self.trying
 
     def found(self, attempt: int) -> int:
-        """The message is here, in this attempt by its own account; which one it really is, or was
-        the last."""
-        # What nobody said may be chance: an idle queue, a process that never came to read.
+        """Note that the message has arrived; return its actual attempt.
+
+        Args:
+            attempt: the attempt that the message itself shows.
+        """
+        # A silent end may be chance: an idle queue, or a process that never came to read.
         self.over = bool(self.kept) and attempt - 1 + self.kept >= self.most
         return attempt + self.ends - self.over
 
     def step(self, offset: int, now: float) -> bool:
-        """All that was out is committed: more may be, from `offset` on; False: without a limit."""
+        """Allow more messages from `offset` on, once all that were out are committed.
+
+        Returns False if there is no limit any longer.
+        """
         self.size *= 2
         self.limit = offset + self.size
         self.until = now + STEP_S
         return self.limit < self.end and self.size < LARGEST
 
     def cause(self, group: str) -> str:
-        """Why it is a dead letter."""
+        """Explain why the message is a dead letter."""
         times = "once" if self.ends == 1 else f"{self.ends} times"
         return f"its consumer's process ended {times} with this message, without leaving group {group!r}"

@@ -78,14 +78,6 @@ class ProducerBatch(Promise[int]):
         """Whose decision they wait for."""
         self.batch = b""
         """The messages, once they are encoded: there are no columns then."""
-        self.order = 0
-        """Place in the order of sends."""
-        self.place = 0
-        """Which batch of its epoch it is."""
-        self.deadline = 0.0
-        self.attempts = 0
-        self.ticket: RequestHandle | None = None
-        """The request under way."""
         self.attached: Any = None
         """What a skin keeps with the pile."""
 
@@ -121,6 +113,16 @@ class ProducerBatch(Promise[int]):
         """Message time of message `index`, once the batch was made."""
         time = self.times[index] if isinstance(self.times, list) else self.times
         return self.time_ms if time is None else time
+
+    def enqueue(self, order: int, deadline: float) -> None:
+        """Take a place in the order of sends; the core's side of the batch begins here."""
+        self.order = order
+        self.place = 0
+        """Index of the batch in its producer epoch."""
+        self.deadline = deadline
+        self.attempts = 0
+        self.ticket: RequestHandle | None = None
+        """The request under way."""
 
     def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
         """Make the batch; its messages without a time get `now_ms`.

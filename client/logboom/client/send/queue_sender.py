@@ -95,8 +95,7 @@ class QueueSender:
     def add(self, piles: list[ProducerBatch]) -> None:
         """Take piles in line, e.g. for a flush: they no longer wait for others to fill them."""
         for pile in piles:
-            pile.deadline = pile.born + self._options.delivery_timeout_s
-            pile.order = self._taken
+            pile.enqueue(self._taken, pile.born + self._options.delivery_timeout_s)
             self._taken += 1
             self._waiting.append(pile)
         if self._expiry is None and not self.idle():
