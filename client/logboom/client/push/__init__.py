@@ -1,1 +1,1 @@
-"""Listeners: messages handed to functions, by queue or by key."""
+"""Listeners: messages are passed to functions, by queue or by key."""

@@ -1,4 +1,7 @@
-"""Calling a listener, and what its results mean: None or True is done, all that fails comes again."""
+"""Calls to a listener, and the meaning of its results.
+
+None or True finishes a message; anything that fails is retried.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ REFUSED: Final = "the listener returned False"
 
 
 def takes_context(listener: Callable[..., object]) -> bool:
-    """Whether a listener has a second parameter, for the Context.
+    """True if a listener has a second parameter, for the Context.
 
     Raises:
         InvalidRequest: it cannot be called with one or two arguments.
     """
     if not callable(listener):
-        raise InvalidRequest(f"a listener is a function of a message, not {listener!r:.80}")
+        raise InvalidRequest(f"a listener must be a function of a message, not {listener!r:.80}")
     try:
         signature = inspect.signature(listener)
     except ValueError:
-        return False  # a builtin that does not tell
+        return False  # a builtin without a signature
     try:
         signature.bind(None)
     except TypeError:
@@ -46,7 +49,7 @@ def takes_context(listener: Callable[..., object]) -> bool:
 
 
 def apply_result(work: ListenerTask, messages: list[Message], result: object) -> None:
-    """Take what a listener returned for these messages."""
+    """Apply what a listener returned for these messages."""
     if result is None or result is True:
         return
     delay_s, cause = None, REFUSED
@@ -62,24 +65,24 @@ def apply_result(work: ListenerTask, messages: list[Message], result: object) ->
         if isinstance(result, Done):
             messages = messages[result.count :]
     elif result is not False:
-        return  # whatever else it returns is its own
+        return  # any other result belongs to the application
     for message in messages:
         work.fail(message, delay_s, cause)
 
 
 def fail_raised(work: ListenerTask, messages: list[Message], error: BaseException) -> None:
-    """A listener raised: its messages come again."""
+    """Fail the messages of a listener that raised."""
     for message in messages:
         work.fail(message, None, f"{type(error).__name__}: {error}")
 
 
 def place(message: Message) -> str:
-    """Where a message is, for the log."""
+    """Describe the position of a message for the log."""
     return f"{message.topic}/{message.queue} at {message.offset} (attempt {message.attempt})"
 
 
 class ListenerRunner:
-    """Runs a listener over what a worker took."""
+    """Runs a listener over the messages that a worker has taken."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class ListenerRunner:
         work.current = None
 
     def _fast(self, work: ListenerTask) -> None:
-        """As `_one_by_one`, with less on the way of each message."""
+        """Do the same as `_one_by_one`, with less work per message."""
         holding, take = work.lane.holding, work.rest.popleft
         listener, clock = self._listener, self._clock
         while holding.state == "reading":
@@ -122,7 +125,7 @@ class ListenerRunner:
             work.began = clock()
             try:
                 result = listener(message)
-            # The listener is its user's: whatever it raises says that the message failed.
+            # Application code may raise anything, and then the message has failed.
             except (Exception, SystemExit) as error:
                 LOG.exception(RAISED, place(message))
                 fail_raised(work, [message], error)
@@ -144,7 +147,7 @@ class ListenerRunner:
     ) -> None:
         try:
             result = self._listener(given, *context)
-        # The listener is its user's: whatever it raises says that the message failed.
+        # Application code may raise anything, and then the message has failed.
         except (Exception, SystemExit) as error:
             LOG.exception(RAISED, place(messages[0]))
             fail_raised(work, messages, error)

@@ -1,4 +1,4 @@
-"""What one worker of a push consumer has taken: messages of one queue, and what came of them."""
+"""A worker's task: messages of one queue and the results of the listener."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logboom.wire.errors import InvalidRequest
 
 
 class Later:
-    """Returned by a listener: not now, again in `delay_s` seconds."""
+    """A listener's result: not now, retry in `delay_s` seconds."""
 
     __slots__ = ("delay_s",)
 
@@ -22,14 +22,16 @@ class Later:
 
 
 class Done:
-    """Returned by a listener of batches: the first `count` messages are done, the others come again
-    (RocketMQ's ackIndex + 1), after `delay_s` seconds or as the group's retries say."""
+    """A batch listener's result: the first `count` messages are done, the others are retried.
+
+    As RocketMQ's ackIndex + 1. They are retried after `delay_s` seconds or the group's retry delay.
+    """
 
     __slots__ = ("count", "delay_s")
 
     def __init__(self, count: int, delay_s: float | None = None) -> None:
         if count < 0:
-            raise InvalidRequest(f"Done is told how many messages are done, not {count}")
+            raise InvalidRequest(f"Done takes the number of finished messages, not {count}")
         self.count = count
         self.delay_s = delay_s
 
@@ -38,8 +40,10 @@ class Done:
 
 
 class Dead:
-    """Returned by a listener: this will never work. To the dead letters at once (RocketMQ's delay
-    level -1), with `cause`."""
+    """A listener's result: this message will never succeed, so it becomes a dead letter at once.
+
+    As RocketMQ's delay level -1; `cause` is kept with it.
+    """
 
     __slots__ = ("cause",)
 
@@ -51,7 +55,7 @@ class Dead:
 
 
 class Context:
-    """What a listener may look at while it works; given to listeners of two parameters."""
+    """The context of a running listener, for listeners with two parameters."""
 
     __slots__ = ("_work",)
 
@@ -60,17 +64,19 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the queue went to another member (or is about to), or the time is over.
-        The result will not count, and the message is delivered again."""
+        """True if the listener should stop, because its result will not count.
+
+        Its queue is moving to another member, or its time is over. The message is delivered again.
+        """
         work = self._work
         return work.lane.holding.cancelled or id(work.current) in work.given_up
 
 
 class ListenerTask:
-    """Messages that a worker has taken from one lane.
+    """Messages that a worker has taken from one queue.
 
-    The worker takes them one by one from the left of `rest`, without a lock; others may take some
-    from its right, under the member's lock.
+    The worker takes them one by one from the left of `rest`, without a lock. Other workers may take
+    some from its right, under the member's lock.
     """
 
     __slots__ = ("began", "current", "failed", "given_up", "lane", "messages", "rest", "taken_at")
@@ -80,26 +86,26 @@ class ListenerTask:
         self.messages = messages
         self.rest = deque(messages)
         self.current: Message | None = None
-        """What the listener has now."""
+        """The message that the listener has now."""
         self.taken_at = now
         self.began = now
-        """When the listener got `current`."""
+        """Time at which the listener received `current`."""
         self.failed: dict[int, tuple[float | None, str]] = {}
         """id of a message → (delay in seconds or None, cause)."""
         self.given_up: set[int] = set()
-        """ids of messages whose listener took too long: its result does not count."""
+        """ids of messages whose listener took too long, so that its result does not count."""
 
     @property
     def stopped(self) -> bool:
-        """Whether to hand out no more: the queue is being given away."""
+        """True if nothing more may be handed out, because the queue is being released."""
         return self.lane.holding.state != "reading"
 
     def fail(self, message: Message, delay_s: float | None, cause: str) -> None:
-        """The listener did not take it."""
+        """Note that the listener failed on a message."""
         self.failed[id(message)] = (delay_s, cause)
 
     def give_up(self, count: int) -> list[Message]:
-        """Let another worker have the last `count` messages; fewer if they are gone."""
+        """Give the last `count` messages to another worker; fewer if they are gone."""
         taken: list[Message] = []
         while len(taken) < count:
             try:
@@ -111,6 +117,6 @@ class ListenerTask:
         return taken[::-1]
 
     def handled(self) -> list[Message]:
-        """What the listener got, well or not."""
+        """Return the messages that the listener has received, whether it succeeded or not."""
         left = len(self.rest)
         return self.messages[:-left] if left else self.messages

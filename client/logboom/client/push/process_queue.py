@@ -1,4 +1,4 @@
-"""One queue of a push consumer: what waits for a listener, and how much may."""
+"""One queue of a push consumer: the messages that wait for a listener, and their limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logboom.client.results import Message
 
 
 class PushFetch(GroupFetch):
-    """A queue that is fetched as long as its lane has room, by count, bytes and span."""
+    """A fetch that continues while its queue has room, by count, bytes and span of offsets."""
 
     __slots__ = ("fetched_count", "fetched_to", "finished_count", "options")
 
@@ -30,25 +30,25 @@ class PushFetch(GroupFetch):
     ) -> None:
         super().__init__(holding, start, inbox, share_bytes, matching)
         self.options = options
-        # What was handed out before a drain that came to nothing is still counted.
+        # Messages handed out before a drain that was cancelled still count.
         self.fetched_count = holding.progress.unfinished(start)
         self.finished_count = 0
         self.fetched_to = start
-        """The offset after the last that was fetched, counting what was fetched."""
+        """The offset after the last fetched message."""
 
     @property
     def cached(self) -> int:
-        """Messages that were fetched and are not finished."""
+        """Number of messages that were fetched and are not finished."""
         return self.fetched_count - self.finished_count
 
     @property
     def cached_bytes(self) -> int:
-        """The bytes of the batches that were fetched and are not finished."""
+        """Bytes of the batches that were fetched and are not finished."""
         return self.fetched - self.consumed
 
     @property
     def full(self) -> bool:
-        """Whether a threshold is passed; compared as RocketMQ does, before a pull."""
+        """True if a threshold is exceeded, compared before a pull as RocketMQ does."""
         options = self.options
         if self.cached > (bound := self._bound()) or not bound:
             return True
@@ -59,18 +59,18 @@ class PushFetch(GroupFetch):
 
     @property
     def wanted_messages(self) -> int:
-        """What there is room for; a batch is never split."""
+        """Number of messages for which there is room; a batch is never split."""
         return max(1, self._bound() - self.cached)
 
     @property
     def pull_bytes(self) -> int:
-        """The same in bytes, where it is a part of the topic's."""
+        """Number of bytes for which there is room, where the topic's limit applies."""
         if self.options.pull_threshold_size_for_topic == NO_BOUND:
             return PULL_BYTES
         return min(PULL_BYTES, max(1, self._bytes_bound() - self.cached_bytes))
 
     def _bound(self) -> int:
-        """Messages: this queue's own, or its part of the topic's."""
+        """Maximum number of messages: the queue's own limit, or its part of the topic's."""
         of_topic = self.options.pull_threshold_for_topic
         if of_topic == NO_BOUND:
             return self.options.pull_threshold_for_queue
@@ -84,7 +84,7 @@ class PushFetch(GroupFetch):
         return part_of(of_topic, held)
 
     def _of_topic(self) -> list[PushFetch | None]:
-        """This one, and one for each other queue of the topic; None: it is not read (yet)."""
+        """Return this fetch, and one for each other queue of the topic; None: it is not read (yet)."""
         fetches: list[PushFetch | None] = [self]
         for holding in self.holding.share.holdings.values():
             if holding is not self.holding:
@@ -93,15 +93,18 @@ class PushFetch(GroupFetch):
         return fetches
 
     def took(self, count: int, size: int) -> None:
-        """The core puts messages into the inbox."""
+        """Count messages that the core puts into the inbox."""
         self.fetched += size
         self.fetched_count += count
         self.fetched_to += count
 
 
 def part_of(bound: int, held: list[int]) -> int:
-    """What a queue may have of a topic's bound, if queues have so much of it: an equal part, or less
-    while others hold more than theirs; but of a bound below their number one each."""
+    """Return a queue's part of a topic's limit, given what each queue holds.
+
+    The part is equal, or smaller while other queues hold more than theirs. If the limit is below
+    the number of queues, it is one.
+    """
     left, count = bound, len(held)
     for most in sorted(held, reverse=True):
         if most * count <= left or count == 1:
@@ -112,20 +115,20 @@ def part_of(bound: int, held: list[int]) -> int:
 
 
 class ProcessQueue:
-    """The messages of one holding that wait for a listener."""
+    """The messages of one assigned queue that wait for a listener."""
 
     __slots__ = ("_order", "_sizes", "busy", "count", "holding", "later", "ready", "suspended")
 
     def __init__(self, holding: AssignedQueue) -> None:
         self.holding = holding
         self.ready: deque[list[Message]] = deque()
-        """Lists of growing offsets, never empty; what was put back comes first."""
+        """Lists of growing offsets, never empty; messages that were put back come first."""
         self.count = 0
-        """Messages in `ready`."""
+        """Number of messages in `ready`."""
         self.later: list[tuple[float, int, Message]] = []
-        """A heap: what comes again from here, and when."""
+        """A heap of messages to hand out again from here, by time."""
         self.busy = False
-        """orderly: a listener has this queue."""
+        """orderly: a listener has messages of this queue."""
         self.suspended = 0.0
         """orderly: nothing is handed out before this time."""
         self._sizes: deque[tuple[int, PushFetch, int]] = deque()
@@ -134,17 +137,17 @@ class ProcessQueue:
 
     @property
     def paused(self) -> bool:
-        """Whether its user said so."""
+        """True if the application has paused the queue."""
         fetch = self.holding.fetch
         return fetch is not None and fetch.paused
 
     @property
     def next(self) -> int:
-        """Offset of what is taken next; there is some."""
+        """Offset of the next message to take; there is one."""
         return place_of(self.ready[0][0])[2]
 
     def open(self, arrival: CompletedFetch) -> None:
-        """A batch came."""
+        """Add an arrived batch."""
         holding, columns, fetch = self.holding, arrival.columns, arrival.fetch
         if columns is None:
             holding.pass_to(arrival.passed)
@@ -160,12 +163,12 @@ class ProcessQueue:
         holding.handed = holding.arrived
 
     def take(self, limit: int) -> list[Message]:
-        """Up to `limit` messages, the oldest first, of growing offsets."""
+        """Take up to `limit` messages, the oldest first, of growing offsets."""
         taken: list[Message] = []
         while self.ready and len(taken) < limit:
             first = self.ready[0]
             if taken and place_of(first[0])[2] <= place_of(taken[-1])[2]:
-                break  # it was put back
+                break  # the rest was put back
             room = limit - len(taken)
             if len(first) <= room:
                 self.ready.popleft()
@@ -177,17 +180,17 @@ class ProcessQueue:
         return taken
 
     def put_back(self, messages: list[Message]) -> None:
-        """What was taken and not handled comes first again."""
+        """Put messages that were taken and not handled back to the front."""
         if messages:
             self.ready.appendleft(messages)
             self.count += len(messages)
 
     def wait(self, message: Message, when: float) -> None:
-        """A message comes again from here."""
+        """Hand a message out again from here at the time `when`."""
         heapq.heappush(self.later, (when, next(self._order), message))
 
     def ripen(self, now: float) -> None:
-        """Messages whose time has come are ready."""
+        """Make messages ready whose time has come."""
         due: list[Message] = []
         while self.later and self.later[0][0] <= now:
             due.append(heapq.heappop(self.later)[2])
@@ -195,7 +198,7 @@ class ProcessQueue:
             self.put_back([message])
 
     def finish(self, messages: list[Message]) -> None:
-        """Messages of growing offsets are done."""
+        """Finish messages of growing offsets."""
         if not messages:
             return
         progress = self.holding.progress
@@ -219,7 +222,7 @@ class ProcessQueue:
             of.consumed += size
 
     def clear(self) -> None:
-        """The queue is lost: nothing of it matters any more."""
+        """Drop everything, because the queue is lost."""
         self.ready.clear()
         self.later.clear()
         self._sizes.clear()
@@ -227,7 +230,7 @@ class ProcessQueue:
 
 
 def lane_fetches(options: PushOptions) -> MakeFetch:
-    """How a push consumer's member makes fetches."""
+    """Return the function that makes the fetches of a push consumer's member."""
 
     def make(
         holding: AssignedQueue,
@@ -242,7 +245,7 @@ def lane_fetches(options: PushOptions) -> MakeFetch:
 
 
 def cached_by_queue(member: MemberState) -> dict[tuple[str, int], int]:
-    """(topic, queue) → messages of a push consumer that were fetched and are not finished."""
+    """Return (topic, queue) → number of fetched messages that are not finished."""
     with member.lock:
         return {
             (holding.topic, holding.queue): holding.fetch.cached

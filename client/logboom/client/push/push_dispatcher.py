@@ -1,9 +1,9 @@
-"""Who gets which messages of a push consumer: pure, for threads and tasks alike.
+"""Distribution of a push consumer's messages to workers; pure, for threads and tasks alike.
 
-A worker takes some messages of one queue, runs the listener, and says what came of it; all under
-the member's lock. How many it takes follows from how long the listener has been taking: about a
-millisecond's worth, so that a fast listener is not slowed down by locks and a slow one shares. If
-one hangs, the others take what it has left.
+A worker takes some messages of one queue, runs the listener, and reports the results, all under the
+member's lock. The number of messages depends on how long the listener has taken so far: they are
+worth about a millisecond, so that a fast listener is not slowed down by locks and a slow one shares
+the work. If one worker hangs, the others take what it has left.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from logboom.client.results import Message
 LOG = logging.getLogger("logboom.client")
 
 PORTION_S: Final = 0.001
-"""Seconds of listening that a worker takes at once."""
+"""Seconds of work that a worker takes at once."""
 MAX_PORTION: Final = 512
-"""Messages that it takes at most."""
+"""Maximum number of messages that a worker takes at once."""
 STEAL_AFTER_S: Final = 0.01
-"""Seconds after which others help a worker whose listener does not return."""
+"""Seconds after which other workers help one whose listener does not return."""
 OPEN_AT_ONCE: Final = 8
-"""Batches that one look into the inbox opens."""
+"""Batches opened per look into the inbox."""
 MAX_REASON: Final = 120
-"""Characters of why an orderly queue waits, as its coordinator is told."""
+"""Maximum characters of the reason why an orderly queue waits, as reported to the coordinator."""
 WAIT_S: Final = 1.0
 """Longest sleep of a worker."""
 
@@ -56,18 +56,18 @@ class PushDispatcher:
         self._failures = failures
         self._lanes: dict[int, ProcessQueue] = {}
         self._turns: deque[ProcessQueue] = deque()
-        """Lanes in the order in which they are served."""
+        """Queues in the order in which they are served."""
         self._lent: dict[int, ListenerTask] = {}
         self._each_s = PORTION_S
-        """What a message has been taking, in seconds."""
+        """Average time per message in seconds."""
         self.handled = 0
-        """Messages that the listener took."""
+        """Number of messages that the listener has handled."""
         member.reader = self
 
-    # Taking.
+    # Taking messages.
 
     def next(self, now: float) -> ListenerTask | None:
-        """Something to do, or None: then `sleep` says for how long."""
+        """Return a task, or None; `sleep` tells how long to wait then."""
         self._open_arrivals()
         for _ in range(len(self._turns)):
             lane = self._turns[0]
@@ -84,7 +84,7 @@ class PushDispatcher:
         return self._help(now)
 
     def _try(self, lane: ProcessQueue, now: float) -> ListenerTask | None:
-        """Hand out one message that may end this process, or bury it."""
+        """Hand out one message that may crash this process, or bury it."""
         messages, holding = lane.take(1), lane.holding
         cause = holding.give_trial(messages[0], now)
         if not cause:
@@ -121,7 +121,7 @@ class PushDispatcher:
         return work
 
     def _help(self, now: float) -> ListenerTask | None:
-        """Take what a worker has left whose listener does not return."""
+        """Take what is left of a worker's task whose listener does not return."""
         if self._options.orderly or self._options.batch > 1:
             return None
         for work in self._lent.values():
@@ -135,7 +135,7 @@ class PushDispatcher:
         return None
 
     def sleep(self, now: float) -> float:
-        """Seconds after which `next` may have something without any arrival."""
+        """Return the seconds after which `next` may have a task even if nothing arrives."""
         soonest = WAIT_S
         for lane in self._turns:
             if lane.later:
@@ -151,7 +151,7 @@ class PushDispatcher:
 
     @property
     def worth_sharing(self) -> bool:
-        """Whether another worker would shorten the work that waits."""
+        """True if another worker would shorten the waiting work."""
         if self._options.orderly:
             return sum(1 for lane in self._turns if lane.count and not lane.busy) > 0
         waiting = sum(lane.count for lane in self._turns if not lane.paused)
@@ -176,10 +176,10 @@ class PushDispatcher:
             self._turns.append(lane)
         return lane
 
-    # What came of it.
+    # Results.
 
     def done(self, work: ListenerTask, now: float) -> None:
-        """A worker is through with what it took; `work` says what failed."""
+        """Take back a task that a worker has finished; the task tells what failed."""
         self._lent.pop(id(work), None)
         lane, holding = work.lane, work.lane.holding
         lane.busy = False
@@ -200,7 +200,7 @@ class PushDispatcher:
         self._look(lane)
 
     def _settle(self, work: ListenerTask, handled: list[Message], now: float) -> None:
-        """Finish what went well; what failed comes again."""
+        """Finish messages that succeeded, and schedule those that failed again."""
         lane = work.lane
         if handled:
             lane.holding.failing = ""
@@ -224,14 +224,14 @@ class PushDispatcher:
         failure: tuple[float | None, str],
         now: float,
     ) -> None:
-        # It counts as running until its copy is safe, or it waits here.
+        # The message counts as running until its copy is safe or it waits here.
         holding.running += 1
         self._failures.fail(self, holding, message, failure[0], failure[1], now)
 
     def _suspend(
         self, work: ListenerTask, handled: list[Message], left: list[Message], now: float
     ) -> list[Message]:
-        """orderly: the queue waits, and goes on with the message that failed."""
+        """Suspend an orderly queue, which continues with the message that failed."""
         lane = work.lane
         failed = next(n for n, message in enumerate(handled) if id(message) in work.failed)
         lane.finish(handled[:failed])
@@ -248,7 +248,7 @@ class PushDispatcher:
         return [self._failures.tried(message), *handled[failed + 1 :], *left]
 
     def retry(self, holding: AssignedQueue, message: Message, when: float) -> None:
-        """A failed message comes again from here."""
+        """Hand a failed message out again from here."""
         holding.running -= 1
         if holding.state != "lost":
             lane = self._lane(holding)
@@ -256,7 +256,7 @@ class PushDispatcher:
             self._look(lane)
 
     def sent_on(self, holding: AssignedQueue, message: Message) -> None:
-        """Its copy is safe: finished here."""
+        """Finish a message whose copy is safe."""
         holding.running -= 1
         if holding.state != "lost":
             lane = self._lane(holding)
@@ -264,7 +264,7 @@ class PushDispatcher:
             self._look(lane)
 
     def _look(self, lane: ProcessQueue) -> None:
-        """Tell the core if it waits for this."""
+        """Wake the core if it waits for this queue."""
         holding = lane.holding
         self._wake(holding)
         if self._options.has_topic_bound:
@@ -279,10 +279,10 @@ class PushDispatcher:
             fetch.stalled = False
             self._call(WakeFetch(fetch))
 
-    # The core's word.
+    # Called by the core.
 
     def drop(self, holding: AssignedQueue) -> None:
-        """Nothing more of a queue; what waits is kept only as long as it may stay after all."""
+        """Hand out nothing more of a queue; waiting messages are kept only while it may still stay."""
         lane = self._lanes.get(id(holding))
         if lane is not None and holding.state == "lost":
             del self._lanes[id(holding)]
@@ -290,8 +290,7 @@ class PushDispatcher:
             lane.clear()
 
     def tick(self, now: float) -> None:
-        """Listeners that take longer than the group allows: their message counts as failed. And
-        queues have room that others left which are gone."""
+        """Fail messages whose listeners take too long, and share the room of queues that are gone."""
         if self._options.has_topic_bound:
             for holding in self._member.holdings.values():
                 self._wake(holding)

@@ -1,1 +1,1 @@
-"""Transactions, half messages and decisions, without their skins."""
+"""Transactions, half messages and decisions, independent of threads and asyncio."""

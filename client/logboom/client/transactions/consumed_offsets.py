@@ -1,8 +1,8 @@
-"""Offsets that are committed with a transaction: consume, transform and produce exactly once.
+"""Offsets that a transaction commits: consume, transform and produce exactly once.
 
-They are part of the decision: either all is published and the group is on, or nothing is. A group
-consumer's queues are fenced as its own commits are, by member and owner epochs, from the moment when
-they are named.
+They are part of the decision: either everything is published and the group moves on, or nothing
+happens. From the moment when they are named, the queues of a group consumer are fenced by member
+and owner epochs, like the group's own commits.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from logboom.wire.transactions import ConsumedOffset, TransactionOffsetCommit
 from logboom.wire.view import TopicView
 
 Offsets: TypeAlias = Mapping[tuple[str, int], int] | Iterable[Message]
-"""(topic, queue) → the offset after the last that was used; or the very messages that were."""
+"""(topic, queue) → the offset after the last message used, or the messages themselves."""
 
 
 class _MemberOffsets:
-    """What a member of a group has used."""
+    """Offsets that one group member has used."""
 
     def __init__(self, intake: GroupFetchCollector, member: MemberState) -> None:
         self.intake = intake
         self.member = member
         self.epoch = member.epoch
         self.queues: dict[tuple[str, int], tuple[AssignedQueue, int]] = {}
-        """The holding when it was named: one that was lost and won back is another."""
+        """The assigned queue when it was named. One that was lost and assigned again is another."""
 
     def consumed(self) -> TransactionOffsetCommit:
         offsets = []
@@ -48,7 +48,7 @@ class _MemberOffsets:
 
 
 class ConsumedOffsets:
-    """All that one transaction commits for consumer groups."""
+    """All offsets that one transaction commits for consumer groups."""
 
     def __init__(self) -> None:
         self._members: dict[int, _MemberOffsets] = {}
@@ -58,10 +58,10 @@ class ConsumedOffsets:
         return bool(self._members or self._groups)
 
     def add(self, group: object, offsets: Offsets) -> None:
-        """Of a group by its name, or of a consumer that is its member.
+        """Add offsets of a group, given by its name or by a consumer that is a member.
 
         Raises:
-            InvalidRequest: something else. And what `add_group` and `add_member` raise.
+            InvalidRequest: `group` is neither; also see `add_group` and `add_member`.
         """
         intake = getattr(group, "intake", None)
         if isinstance(group, str):
@@ -69,30 +69,33 @@ class ConsumedOffsets:
         elif isinstance(intake, GroupFetchCollector):
             self.add_member(intake, offsets)
         else:
-            text = f"send_offsets takes a group's name or its consumer, not {type(group).__name__}"
+            text = f"send_offsets takes a group name or a consumer, not {type(group).__name__}"
             raise InvalidRequest(text)
 
     def add_group(self, group: str, offsets: Offsets) -> None:
-        """Of a group whose queues nobody may have: whoever reads without being a member.
+        """Add offsets of a group without members, whose application reads the queues on its own.
 
         Raises:
-            InvalidRequest: an offset that is none.
+            InvalidRequest: an offset is invalid.
         """
         known = self._groups.setdefault(group, {})
         for queue, offset in ends_of(offsets).items():
             known[queue] = max(known.get(queue, 0), check_offset(queue, offset))
 
     def add_member(self, intake: GroupFetchCollector, offsets: Offsets) -> None:
-        """Of what a group consumer was given.
+        """Add offsets that a group consumer has received.
 
         Raises:
-            GroupError: NOT_OWNER: the queue went to another member; BEYOND_END: more than was read.
-            InvalidRequest: an offset that is not after what is committed; or, of messages, some
-                before them that no transaction has committed.
+            GroupError: NOT_OWNER, the queue went to another member; BEYOND_END, it was not read
+                so far.
+            InvalidRequest: an offset is not after the committed one; or messages before the
+            given ones were handed out and are in no transaction.
         """
         member = intake.member
         if member.store is not None:
-            raise InvalidRequest("a broadcasting consumer keeps its offsets itself, not its group")
+            raise InvalidRequest(
+                "a broadcasting consumer keeps its own offsets: its group has none"
+            )
         found = self._members.get(id(member))
         if found is None or found.epoch != member.epoch:
             found = _MemberOffsets(intake, member)
@@ -111,11 +114,11 @@ class ConsumedOffsets:
         self._members[id(member)] = found
 
     def consumed(self, timeout: float) -> Flow[list[TransactionOffsetCommit]]:
-        """For the decision.
+        """Return the offsets for the decision.
 
         Raises:
-            UnknownResource: no such topic or queue.
-            GroupError: BEYOND_END, an offset after the end of its queue.
+            UnknownResource: a topic or queue does not exist.
+            GroupError: BEYOND_END, an offset is after the end of its queue.
         """
         found = [each.consumed() for each in self._members.values()]
         for group, offsets in self._groups.items():
@@ -131,18 +134,18 @@ class ConsumedOffsets:
         return found
 
     def committed(self) -> None:
-        """The decision is taken: consumers know what their group has."""
+        """Tell the consumers that their group has the offsets."""
         for each in self._members.values():
             each.intake.committed_with(list(each.queues.values()))
 
     def rewind(self) -> None:
-        """Nothing is committed: consumers read the same again."""
+        """Let the consumers read the same messages again, because nothing was committed."""
         for each in self._members.values():
             each.intake.read_again([holding for holding, _ in each.queues.values()])
 
 
 def ends_of(offsets: Offsets) -> dict[tuple[str, int], int]:
-    """(topic, queue) → the offset after the last."""
+    """Return (topic, queue) → the offset after the last message."""
     if isinstance(offsets, Mapping):
         return dict(offsets)
     found: dict[tuple[str, int], int] = {}
@@ -153,9 +156,13 @@ def ends_of(offsets: Offsets) -> dict[tuple[str, int], int]:
 
 
 def check_offset(queue: tuple[str, int], offset: object) -> int:
-    """Raises InvalidRequest for what is no offset."""
+    """Check an offset.
+
+    Raises:
+        InvalidRequest: it is invalid.
+    """
     if type(offset) is not int or offset < 0:
-        raise InvalidRequest(f"an offset is 0 or more, not {offset!r} (of {_name(queue)})")
+        raise InvalidRequest(f"an offset must be 0 or more, not {offset!r} (of {_name(queue)})")
     return offset
 
 

@@ -1,7 +1,8 @@
-"""Decisions on what is parked, step by step, without waiting: flows as `logboom.client.flows` has.
+"""Decisions on parked batches, as flows (see `logboom.client.flows`).
 
-A decision is one command in the name server's log. The queues' leaders learn of it and carry it
-out; whoever decided asks each of them, at once, to say when it has (SAFETY T3).
+A decision is one command in the name servers' log. The leaders of the queues learn of it and apply
+it. The client asks each of them to answer once it has. A decision is kept until all have reported
+(see docs/SAFETY.md, T3).
 """
 
 from __future__ import annotations
@@ -39,19 +40,21 @@ from logboom.wire.transactions import (
 )
 
 READ_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of parked batches that are asked for at once."""
+"""Bytes of parked batches to read at once."""
 NOT_FENCED: Final = -1
-"""Instead of a producer epoch: whoever decides is not a producer that another may replace."""
+"""Takes the place of a producer epoch if the decision is not made by a producer that could be
+fenced."""
 MAX_COMMAND_BYTES: Final = 58 * 1024
-"""What a decision may take: the name servers refuse commands over 60 KiB."""
+"""Maximum bytes of a decision: the name servers refuse commands over 60 KiB."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class ParkedHandle(Struct, frozen=True, gc=False):
-    """A batch that is parked for a transaction; `Client.decide` takes it.
+    """A batch that is parked for a transaction, as `Client.decide` takes it.
 
-    It can be pickled, and written as msgpack or JSON: whoever parks need not be who decides.
+    It can be pickled, and encoded as msgpack or JSON, because one process may park it and another
+    decide on it.
     """
 
     app_id: str
@@ -61,20 +64,21 @@ class ParkedHandle(Struct, frozen=True, gc=False):
     topic_id: int
     queue: int
     offset: int
-    """Position in the queue's log, with `side`: not the offset at which it will be read."""
+    """Position in the queue's log, together with `side`. It is not the offset at which the batch
+    will be read."""
     side: int
     count: int
-    """Messages."""
+    """Number of messages."""
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """What became of a transaction, for ever."""
+    """The final decision on a transaction."""
 
     outcome: Literal["commit", "abort"]
     number: int
-    """Later decisions have greater ones."""
+    """Grows from one decision to the next."""
     again: bool
-    """It was decided before: nothing of this attempt was published by this call."""
+    """True if it was decided before: this call published nothing of this attempt."""
 
 
 def decide(command: Decide, timeout: float) -> Flow[Decision]:
@@ -83,8 +87,8 @@ def decide(command: Decide, timeout: float) -> Flow[Decision]:
     Raises:
         InvalidRequest: TOO_LARGE; nothing is decided.
         Refused: FENCED, by a newer producer of this application.
-        TransactionError: TRANSACTION_ABORTED: this attempt cannot commit any more.
-        TimedOut: no name server answered; what became of it is not known.
+        TransactionError: TRANSACTION_ABORTED: this attempt can no longer commit.
+        TimedOut: no name server answered; the outcome is unknown.
     """
     check_app_id(command.app_id)
     check_size(command)
@@ -93,7 +97,11 @@ def decide(command: Decide, timeout: float) -> Flow[Decision]:
 
 
 def check_size(command: Decide) -> None:
-    """Raises InvalidRequest TOO_LARGE for a decision that the log does not take."""
+    """Check that a decision fits into the log.
+
+    Raises:
+        InvalidRequest: TOO_LARGE.
+    """
     count = sum(len(each.places) for each in command.parked) if command.commit else 0
     size = len(_encode(command))
     if count > MAX_HANDLES or size > MAX_COMMAND_BYTES:
@@ -106,10 +114,10 @@ def check_size(command: Decide) -> None:
 
 
 def read_decision(result: CommandResult) -> Decision:
-    """What the value of a `Decide` says."""
+    """Read the result of a `Decide`."""
     value = result.value
     if not isinstance(value, list) or len(value) < 3 or value[0] not in ("commit", "abort"):
-        raise InternalError(f"a decision was answered by {value!r}: please report it")
+        raise InternalError(f"unexpected answer to a decision: {value!r}; please report it")
     outcome: Literal["commit", "abort"] = "commit" if value[0] == "commit" else "abort"
     return Decision(outcome, int(value[1]), value[2] == "again")
 
@@ -117,13 +125,15 @@ def read_decision(result: CommandResult) -> Decision:
 def carried_out(
     decision: Decision, queues: Mapping[tuple[int, int], str], timeout: float
 ) -> Flow[None]:
-    """Wait until each queue's leader has carried out a decision.
+    """Wait until the leader of each queue has applied a decision.
 
     Args:
-        queues: topic by (topic id, queue).
+        decision: the decision.
+        queues: (topic id, queue) → topic.
+        timeout: seconds.
 
     Raises:
-        TimedOut: one has not, yet; it will.
+        TimedOut: a leader has not applied it yet, but will.
     """
     asked = []
     for (topic_id, queue), topic in queues.items():
@@ -158,17 +168,24 @@ def decide_handles(
     commit: bool,
     epoch: int | None = None,
 ) -> Flow[Decision]:
-    """Decide on batches that were parked by `Client.park`, and wait until that is carried out.
+    """Decide on batches that `Client.park` has parked, and wait until the decision is applied.
 
     Args:
-        epoch: of a commit, in which the application id was taken over; None: it was not.
+        app_id: the application id.
+        sequence: the sequence of the transaction.
+        handles: the parked batches.
+        wall_ms: ms since 1970.
+        timeout: seconds.
+        commit: publish the batches; otherwise drop them.
+        epoch: of a commit, the epoch in which the application id was taken over; None: it was
+            not.
 
     Raises:
         Refused: FENCED, the application id was taken over since.
-        TransactionError: UNKNOWN_HANDLES: one is not parked (any more), and the sequence was not
-            committed; the attempt is aborted then. TRANSACTION_ABORTED.
+        TransactionError: UNKNOWN_HANDLES: a batch is not parked (any longer), and the sequence
+        was not committed; the attempt is aborted then. TRANSACTION_ABORTED.
         InvalidRequest: handles of another transaction, or of two attempts; TOO_LARGE.
-        TimedOut: not decided, or not carried out (its field `decided` says what), in time.
+        TimedOut: not decided or not applied in time; the field `decided` says which.
     """
     check_app_id(app_id)
     attempt = check_handles(app_id, sequence, handles)
@@ -186,14 +203,14 @@ def decide_handles(
         command = Decide(app_id, NOT_FENCED, sequence, attempt, False, parked, [], wall_ms)
     decision = yield from decide(command, timeout)
     if commit and decision.again:
-        # Committed before, by this attempt or another: what is left of this one goes at once.
+        # Committed before, by this attempt or another: drop what is left of this one at once.
         return (yield from _cleared(command, queues, timeout))
     yield from carried_out(decision, queues, timeout)
     return decision
 
 
 def check_handles(app_id: str, sequence: int, handles: Sequence[ParkedHandle]) -> int:
-    """The attempt that parked these (0 if there are none).
+    """Return the attempt that parked these batches, or 0 if there are none.
 
     Raises:
         InvalidRequest: they belong to another transaction, or to two attempts.
@@ -213,7 +230,7 @@ def check_handles(app_id: str, sequence: int, handles: Sequence[ParkedHandle]) -
 
 
 def parked_in(handles: Sequence[ParkedHandle]) -> list[ParkedBatches]:
-    """Places by queue, each once, in the order of the handles."""
+    """Group the positions by queue, each once, in the order of the handles."""
     found: dict[tuple[int, int], dict[EntryPosition, None]] = {}
     for each in handles:
         places = found.setdefault((each.topic_id, each.queue), {})
@@ -222,7 +239,7 @@ def parked_in(handles: Sequence[ParkedHandle]) -> list[ParkedBatches]:
 
 
 def _unknown(handles: Sequence[ParkedHandle], timeout: float) -> Flow[int]:
-    """How many of these are not parked for their transaction, as the queues' leaders know."""
+    """Ask the queues' leaders how many of these batches are not parked for their transaction."""
     by_queue: dict[tuple[str, int, int], list[ParkedHandle]] = {}
     for handle in handles:
         by_queue.setdefault((handle.topic, handle.topic_id, handle.queue), []).append(handle)
@@ -243,11 +260,11 @@ def _unknown(handles: Sequence[ParkedHandle], timeout: float) -> Flow[int]:
 
 
 def read_parked(handles: Sequence[ParkedHandle], timeout: float) -> Flow[list[Columns]]:
-    """The first of some parked batches of one queue, as many as come at once.
+    """Read the first of some parked batches of one queue, as many as come at once.
 
     Raises:
-        TransactionError: UNKNOWN_HANDLES: the first is not parked (any more).
-        Refused: UNSUPPORTED_VERSION: the broker is of an older version, which does not send them.
+        TransactionError: UNKNOWN_HANDLES: the first is not parked (any longer).
+        Refused: UNSUPPORTED_VERSION: the broker is too old to send parked batches.
     """
     one = handles[0]
     asked = handles[:MAX_HANDLES]
@@ -283,7 +300,7 @@ def _checking(
 def _refused(
     command: Decide, unknown: int, queues: Mapping[tuple[int, int], str], timeout: float
 ) -> Flow[Decision]:
-    """Some handles are unknown: fine if the sequence was committed; else the attempt ends."""
+    """Handle unknown handles: look up whether the sequence was committed, or end the attempt."""
     decision = yield from _cleared(command, queues, timeout)
     if decision.outcome == "abort":
         text = (
@@ -297,7 +314,7 @@ def _refused(
 def _cleared(
     command: Decide, queues: Mapping[tuple[int, int], str], timeout: float
 ) -> Flow[Decision]:
-    """Drop what an attempt has left behind; says what became of its sequence."""
+    """Drop what an attempt has left behind; return the decision on its sequence."""
     found = yield from clear(
         command.app_id, command.sequence, command.attempt, queues, command.time_ms, timeout
     )
@@ -313,10 +330,10 @@ def clear(
     wall_ms: int,
     timeout: float,
 ) -> Flow[Decision]:
-    """Abort an attempt in the queues that it may have parked in.
+    """Abort an attempt in the queues in which it may have parked batches.
 
-    The outcome is "commit" if its sequence was committed before; what was not is dropped all the
-    same.
+    The outcome is "commit" if its sequence was committed before; uncommitted batches are dropped
+    all the same.
     """
     parked = [ParkedBatches(*queue, []) for queue in sorted(queues)]
     command = Decide(app_id, NOT_FENCED, sequence, attempt, False, parked, [], wall_ms)

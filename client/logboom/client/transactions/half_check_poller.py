@@ -1,4 +1,4 @@
-"""Half messages in doubt: every broker holds a question for them, and the reader is told."""
+"""Polls for half messages whose outcome is unknown: one is held at every broker."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ from logboom.wire.transactions import CheckHalves, HalvesToCheck, UndecidedBatch
 LOG = logging.getLogger("logboom.client")
 
 WAIT_MS: Final = 20_000
-"""How long a broker holds the question when it has nothing."""
+"""Time for which a broker holds a poll when it has nothing, in ms."""
 SLACK_S: Final = 5.0
 MAX_WAITING: Final = 1_000
-"""Half messages that wait for their check here; past it brokers are not asked for more."""
+"""Maximum number of half messages that wait here for their check; beyond it, brokers are not
+polled."""
 LOOK_AGAIN_S: Final = 1.0
 
 
 class HalfMessageQueue:
-    """What one producer group is to be asked; shared by the core and who runs the checks."""
+    """Half messages that one producer group has to check, shared by the core and the sender."""
 
     def __init__(self, group: str, bell: Callable[[], object]) -> None:
         self.group = group
         self.bell = bell
-        """Called when something arrived."""
+        """Called when something has arrived."""
         self.arrivals: deque[tuple[UndecidedBatch, Frame]] = deque()
 
 
 class _BrokerPoll:
-    """One broker, asked for one producer group."""
+    """The poll of one broker for one producer group."""
 
     __slots__ = ("attempts", "checks", "endpoint", "pause", "ticket")
 
@@ -52,7 +53,7 @@ class _BrokerPoll:
         self.pause: Timer | None = None
 
     def cancel(self) -> None:
-        """No answer is wanted any more."""
+        """Cancel the poll."""
         if self.ticket is not None:
             self.ticket.cancel()
         if self.pause is not None:
@@ -70,7 +71,7 @@ class CheckPoller:
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the calls of transactional senders."""
+        """Register the handlers of transactional senders' calls."""
         handlers.register(OpenChecks, self._open)
         handlers.register(CloseChecks, self._close)
 
@@ -84,7 +85,7 @@ class CheckPoller:
             each.cancel()
 
     def _rerouted(self) -> None:
-        """Brokers may have come or gone."""
+        """Follow brokers that were added or removed."""
         live = {b.endpoint for b in self._watching.routes.brokers.values() if b.alive}
         for checks, asked in self._asked.values():
             for endpoint in set(asked) - live:
@@ -123,13 +124,13 @@ class CheckPoller:
 
 @dataclass(slots=True)
 class OpenChecks(CoreCall):
-    """Ask every broker for the half messages of a producer group that are in doubt."""
+    """Ask every broker for half messages of a producer group whose outcome is unknown."""
 
     checks: HalfMessageQueue
 
 
 @dataclass(slots=True)
 class CloseChecks(CoreCall):
-    """Ask no more."""
+    """Stop asking."""
 
     checks: HalfMessageQueue

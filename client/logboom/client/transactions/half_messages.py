@@ -1,7 +1,7 @@
-"""Half messages (RocketMQ's transactional messages): what a producer says of them, and asks.
+"""Half messages (RocketMQ's transactional messages), as far as threads and asyncio share them.
 
-A half message is parked; its producer runs a local transaction, and then commits it or takes it
-back. Where nobody learns how that ended, the brokers ask the producer group's `validate_batch` function.
+A half message is parked. Its producer runs a local transaction, and then commits or rolls back the
+message. If the outcome stays unknown, the brokers ask the `check` function of the producer group.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from logboom.wire.transactions import (
 from logboom.wire.validation import validate_batch
 
 NO_OFFSET: Final = -1
-"""A half message is not at an offset yet."""
+"""A half message has no offset yet."""
 
 HalfOutcome: TypeAlias = Literal["committed", "aborted", "unknown"]
 
 
 class Resolution(StrEnum):
-    """How a local transaction ended, in RocketMQ's words."""
+    """The outcome of a local transaction, in RocketMQ's words."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """It is not known yet: the brokers ask again, later."""
+    """Not known yet: the brokers ask again later."""
 
 
 class HalfSendResult(Struct, frozen=True, gc=False):
-    """What became of one half message."""
+    """The result of sending one half message."""
 
     topic: str
     queue: int
     resolution: Resolution
-    """What the local transaction said."""
+    """What the local transaction returned."""
     outcome: HalfOutcome
-    """What became of the message; unknown: that is decided later, by a check or a person."""
+    """The outcome of the message; unknown: a check or a person decides later."""
     parked: Parking
 
 
 def resolution_of(said: object, whose: str) -> Resolution:
-    """What `local` or `validate_batch` returned.
+    """Convert the result of `local` or `check`.
 
     Raises:
         InvalidRequest: it is none of the three words.
@@ -70,11 +70,11 @@ def resolution_of(said: object, whose: str) -> Resolution:
         if said == each:
             return each
     words = ", ".join(f'"{each}"' for each in Resolution)
-    raise InvalidRequest(f"{whose} returns one of {words}, not {said!r}")
+    raise InvalidRequest(f"{whose} must return one of {words}, not {said!r}")
 
 
 def end_half(parked: Parking, *, commit: bool, timeout: float) -> Flow[HalfOutcome]:
-    """Decide on one half message at its queue's leader; the first decision counts, and is told.
+    """Decide on one half message at its queue's leader; the first decision counts and is returned.
 
     Raises:
         TimedOut: the leader did not answer.
@@ -91,7 +91,11 @@ def end_half(parked: Parking, *, commit: bool, timeout: float) -> Flow[HalfOutco
 
 
 def check_outcome(resolution: Resolution, outcome: HalfOutcome, parked: Parking) -> None:
-    """Raises TransactionError if another decision came first, e.g. of a check."""
+    """Check that no other decision came first, such as that of a check.
+
+    Raises:
+        TransactionError: one did.
+    """
     wanted = "committed" if resolution is Resolution.COMMIT else "aborted"
     if outcome not in (wanted, "unknown"):
         text = (
@@ -102,22 +106,22 @@ def check_outcome(resolution: Resolution, outcome: HalfOutcome, parked: Parking)
 
 
 def half_message(half: UndecidedBatch, batch: Frame) -> Message:
-    """The message of a half that is to be checked; it has no offset yet."""
+    """Return the message of a half that has to be checked; it has no offset yet."""
     columns = Columns(validate_batch(batch, stamped=False), bytes(batch))
     _, key, value, tag, headers, time_ms = next(columns.iter_rows())
     return Message(half.topic, half.queue, NO_OFFSET, key, value, tag, headers, time_ms)
 
 
 def place_of_half(half: UndecidedBatch) -> Parking:
-    """Where it is parked."""
+    """Return where a half message is parked."""
     return Parking(half.topic, half.queue, half.offset, half.side, NO_OFFSET, half.topic_id)
 
 
 def half_parks(group: str) -> TransactionBatches:
-    """What half messages of a producer group wait for, any number of them.
+    """Create the transaction that a producer group's half messages are parked for.
 
     Raises:
-        InvalidRequest: a group's name that cannot be.
+        InvalidRequest: the name of the group is invalid.
     """
     check_app_id(group)
     return TransactionBatches(TransactionId(group, HALF, 0), limit=0)
@@ -130,7 +134,7 @@ def message_of(
     tag: str | None,
     headers: Mapping[str, bytes] | None,
 ) -> Message:
-    """What a local transaction is called with."""
+    """Return the message that a local transaction is called with."""
     copied = None if headers is None else dict(headers)
     kept = None if value is None else bytes(value)
     name = None if key is None else bytes(key)
@@ -139,7 +143,7 @@ def message_of(
 
 
 def parked_of(sent: SendResult) -> Parking:
-    """Where a half message waits."""
+    """Return where a half message is parked."""
     if sent.parked is None:
-        raise InternalError("a half message was stored and not parked: please report it")
+        raise InternalError("a half message was stored but not parked: please report it")
     return sent.parked

@@ -1,4 +1,4 @@
-"""The low-level pair: batches are parked here, and decided on elsewhere (a Spark job's driver)."""
+"""The low-level pair: batches are parked here and decided on elsewhere, as in a Spark job's driver."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ MAX_ATTEMPT: Final = (1 << 63) - 1
 
 
 def parks_of(app_id: str, attempt: int, sequence: int) -> TransactionBatches:
-    """What batches wait for.
+    """Create the transaction that batches are parked for.
 
     Raises:
-        InvalidRequest: an application id, an attempt or a sequence that cannot be.
+        InvalidRequest: the application id, the attempt or the sequence is invalid.
     """
     check_app_id(app_id)
     for name, given, most in (
@@ -37,16 +37,18 @@ def parks_of(app_id: str, attempt: int, sequence: int) -> TransactionBatches:
         ("sequence", sequence, MAX_SEQUENCE),
     ):
         if type(given) is not int or not 0 <= given <= most:
-            raise InvalidRequest(f"{name} is a whole number of 63 bits from 0 on, not {given!r}")
+            raise InvalidRequest(
+                f"{name} must be a whole number of 63 bits from 0 on, not {given!r}"
+            )
     return TransactionBatches(TransactionId(app_id, sequence, attempt), limit=0)
 
 
 def encoded(payload: Payload, wall_ms: int) -> tuple[bytes, int]:
-    """A batch, and how many messages it holds.
+    """Encode a batch; return it with its number of messages.
 
     Raises:
-        DamagedBatch: the encoded batch is none, or not one fresh from a producer.
-        InvalidRequest: values of a wrong type; TOO_LARGE.
+        DamagedBatch: the encoded batch is invalid, or does not come fresh from a producer.
+        InvalidRequest: values have a wrong type; TOO_LARGE.
     """
     if isinstance(payload, Columns):
         _, keys, values, tags, headers, _ = zip(*payload.iter_rows(), strict=True)
@@ -75,7 +77,7 @@ def send_all(
 
 
 def handle_of(pile: ProducerBatch) -> ParkedHandle:
-    """The handle of a pile that is done.
+    """Return the handle of a batch that was acknowledged.
 
     Raises:
         LogboomError: why it is not parked.
@@ -83,7 +85,7 @@ def handle_of(pile: ProducerBatch) -> ParkedHandle:
     pile.get()
     parked, whose = pile.parked, pile.transaction
     if parked is None or whose is None:
-        raise InternalError("a batch was stored and not parked: please report it")
+        raise InternalError("a batch was stored but not parked: please report it")
     return ParkedHandle(
         whose.app_id,
         whose.sequence,

@@ -1,4 +1,4 @@
-"""One transaction of a producer, without its skin: what it may do when, and what each step asks.
+"""One transaction of a producer, as far as threads and asyncio share it: its states and flows.
 
 The skins (`logboom.client.transaction` and its asyncio twin) drive its flows.
 """
@@ -35,13 +35,16 @@ from logboom.wire.transactions import Decide, ParkedBatches, TransactionId, Tran
 LOG = logging.getLogger("logboom.client")
 
 UNKNOWN_OUTCOME_ERRORS: Final = (TimedOut, ClientClosed, InternalError)
-"""Errors of a decision that do not say whether it was taken."""
+"""Errors of a decision that leave open whether it was made."""
 State: TypeAlias = Literal["open", "deciding", "committed", "aborted", "unknown"]
 """unknown: no name server answered whether it is committed; `commit` asks again."""
 
 
 def transactional(options: ProducerOptions) -> ProducerOptions:
-    """How a transaction's messages are sent: a decision is made of what is safe."""
+    """Return the options for a transaction's messages, which all in-sync replicas acknowledge.
+
+    Only messages that are safe can be decided on.
+    """
     return dataclasses.replace(options, acks="all")
 
 
@@ -56,16 +59,19 @@ class TransactionWork:
         *,
         own: bool = False,
     ) -> None:
-        """
+        """Start a transaction.
+
         Args:
             application: opened, and taken for this transaction.
-            buffer: what it sends goes in here, and nothing else meanwhile.
-            own: nobody else knows of the application id, so that an empty commit says nothing.
+            sequence: its sequence; None: the next one.
+            buffer: takes what the transaction sends, and nothing else meanwhile.
+            own: True if nobody else knows the application id, so that an empty commit need not
+                be told.
         """
         self.application: Final = application
         self.sequence: Final = next_sequence(application, sequence)
         self.duplicate = self.sequence <= application.committed
-        """This sequence was committed before: what is sent is ignored."""
+        """True if this sequence was committed before: messages are ignored."""
         self.state: State = "open"
         self.offsets: Final = ConsumedOffsets()
         application.last = max(application.last, self.sequence)
@@ -77,18 +83,18 @@ class TransactionWork:
         self.buffer: Final = buffer
         self._begun = buffer.added
         self._numbered = sequence is None
-        """The sequence is ours: nobody else has a reason to commit it."""
+        """True if the sequence is generated, so that nobody else has a reason to commit it."""
         self._asked = self._asked_before = False
-        """A commit was proposed; by an earlier call than the last."""
+        """True if a commit was proposed; the second, if by an earlier call than the last."""
         buffer.parks = self.parks
 
     @property
     def over(self) -> bool:
-        """Whether another transaction of this application may begin."""
+        """True if another transaction of this application may start."""
         return self.state in ("committed", "aborted", "unknown")
 
     def check_room(self) -> None:
-        """Called before each send.
+        """Check that the transaction may send more.
 
         Raises:
             TransactionError: TRANSACTION_CLOSED, it was committed or aborted.
@@ -107,14 +113,13 @@ class TransactionWork:
     # Commit.
 
     def commit(self, wall_ms: int, timeout: float) -> Flow[None]:
-        """Park all that was sent, decide, and wait until every queue has released. A second call
-        does nothing.
+        """Park all that was sent, decide, and wait until every queue has released it.
 
-        Whatever is wrong before the decision aborts. After a TimedOut without a field `decided`
-        the outcome is unknown: another call asks again.
+        A second call does nothing. An error before the decision aborts the transaction. After a
+        TimedOut without a field `decided` the outcome is unknown; another call asks again.
 
         Raises:
-            LogboomError: it is aborted, and why; or TimedOut.
+            LogboomError: why it is aborted; or TimedOut.
         """
         if self.state == "committed":
             return
@@ -132,19 +137,19 @@ class TransactionWork:
             found = yield from self._failed(error, wall_ms, timeout)
             if error.code != "TRANSACTION_CLOSED" or found is None or found.outcome != "commit":
                 raise
-            # A queue knew already that this sequence is committed.
+            # A queue already knew that this sequence is committed.
             yield from self._check_fence(wall_ms, timeout)
             if self._numbered:
                 raise
             self._committed(again=True)
             decision = found
         finally:
-            if self.state == "deciding":  # whoever waited was interrupted, or its time is up
+            if self.state == "deciding":  # it was interrupted, or its time is up
                 self.state = "unknown"
         yield from carried_out(decision, self.parks.names(), timeout)
 
     def _decide(self, wall_ms: int, timeout: float) -> Flow[Decision]:
-        """The decision that our queues carry out."""
+        """Make the decision that our queues apply."""
         yield Flush(self.buffer)
         self.parks.check()
         consumed = yield from self.offsets.consumed(timeout)
@@ -172,10 +177,10 @@ class TransactionWork:
         return Decide(app_id, epoch, self.sequence, attempt, True, parked, consumed, wall_ms)
 
     def _check_fence(self, wall_ms: int, timeout: float) -> Flow[None]:
-        """Of a sequence that is committed.
+        """Check that no other producer may have committed this sequence.
 
         Raises:
-            Refused: FENCED: it may be another producer that has committed it.
+            Refused: FENCED: it may have been another producer.
         """
         try:
             yield from decide(self._command([], [], wall_ms), timeout)
@@ -193,7 +198,7 @@ class TransactionWork:
         self.state = "committed"
 
     def _failed(self, error: LogboomError, wall_ms: int, timeout: float) -> Flow[Decision | None]:
-        """Abort, unless the end is unknown; what the name server said to that."""
+        """Abort, unless the outcome is unknown; return what the name servers answered."""
         if self.state == "committed" or (self._asked and isinstance(error, UNKNOWN_OUTCOME_ERRORS)):
             return None
         if error.code == "FENCED":
@@ -204,7 +209,8 @@ class TransactionWork:
         try:
             return (yield from self._drop(wall_ms, timeout))
         except LogboomError as fault:
-            # Its queues' leaders propose the same once they have waited long enough (SAFETY T2).
+            # The queues' leaders propose the same once they have waited long enough (see
+            # docs/SAFETY.md, T2).
             LOG.warning("a transaction is aborted later than now: %s", fault)
             return None
 
@@ -215,8 +221,8 @@ class TransactionWork:
 
         Raises:
             TransactionError: TRANSACTION_CLOSED, it is committed.
-            TimedOut: no name server answered; if it was not committed before, it will be aborted
-                when its queues' leaders have waited long enough.
+            TimedOut: no name server answered. Unless it was committed before, it will be
+            aborted when the leaders of its queues have waited long enough.
         """
         if self.state == "aborted" or (self.state == "committed" and self.duplicate):
             return
@@ -247,7 +253,7 @@ class TransactionWork:
 
 
 class TransactionBase:
-    """What is known of one transaction, for threads and for asyncio."""
+    """The properties of one transaction, for threads and for asyncio."""
 
     def __init__(self, work: TransactionWork) -> None:
         self._work = work
@@ -259,10 +265,10 @@ class TransactionBase:
 
     @property
     def sequence(self) -> int:
-        """The sequence: each is committed once, whoever tries."""
+        """The sequence; each is committed once, whoever tries."""
         return self._work.sequence
 
     @property
     def duplicate(self) -> bool:
-        """Whether this sequence had been committed before: nothing of this one is published."""
+        """True if this sequence was committed before: nothing of this transaction is published."""
         return self._work.duplicate
