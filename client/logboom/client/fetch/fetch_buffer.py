@@ -1,4 +1,4 @@
-"""Between the core that reads ahead and the reader: arrivals, and who has how much."""
+"""The buffer between the core, which reads ahead, and a reader."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from logboom.wire.columns import Columns
 from logboom.wire.errors import LogboomError
 
 PULL_BYTES: Final = 1024 * 1024
-"""Bytes that a pull asks for, unless its reader wants more at once."""
+"""Bytes that a pull requests, unless its reader wants more at once."""
 
 
 class CompletedFetch:
-    """A batch (or an error) for the reader."""
+    """A batch or an error for the reader."""
 
     __slots__ = (
         "columns",
@@ -44,39 +44,43 @@ class CompletedFetch:
         self.size = size
         self.error = error
         self.passed = passed
-        """With neither batch nor error: reading went on to this offset without finding any."""
+        """Set with neither a batch nor an error: reading has passed this offset and found nothing.
+        """
         self.matches: bytes | None = None
-        """What the broker said of the whole batch, as in `Pulled`; None: it did not look."""
+        """The broker's matches of the whole batch, as in `Pulled`; None: it did not filter."""
         self.survivors: bytes | None = None
-        """Of a compacted topic: which messages are the latest of their key; None or empty: all."""
+        """For a compacted topic: which messages are the latest of their key. None or empty: all."""
 
 
 class FetchBuffer:
-    """Where a reader finds what was fetched for it."""
+    """The fetched batches of one reader."""
 
     __slots__ = ("arrivals", "bell", "prefetch_bytes", "wanted")
 
     def __init__(self, prefetch_bytes: int, bell: Callable[[], object]) -> None:
         self.arrivals: deque[CompletedFetch] = deque()
         self.prefetch_bytes = prefetch_bytes
-        """Bytes that may wait here, all queues together."""
+        """Bytes that may wait here, for all queues together."""
         self.bell = bell
-        """Called by the core when something was put in and `wanted` is set."""
+        """Called by the core when something was added and `wanted` is set."""
         self.wanted = False
-        """The reader waits; set by it before its last look into `arrivals`."""
+        """True if the reader waits; it sets this before its last look into `arrivals`."""
 
     def put(self, arrival: CompletedFetch) -> None:
-        """Only the core puts."""
+        """Add an arrival; only the core calls this."""
         self.arrivals.append(arrival)
         if self.wanted:
             self.wanted = False
             self.bell()
 
     def pass_to(self, fetch: QueueFetch, generation: int, offset: int) -> None:
-        """Reading went on to `offset` without a batch; many in a row are one arrival."""
+        """Note that reading has passed `offset` without a batch.
+
+        Consecutive notes become one arrival.
+        """
         try:
             last = self.arrivals[-1]
-        except IndexError:  # taken by the reader just now, or before
+        except IndexError:  # the reader took it just now, or earlier
             last = None
         same = last is not None and (last.fetch, last.generation) == (fetch, generation)
         if last is not None and same and last.passed >= 0:
@@ -86,8 +90,10 @@ class FetchBuffer:
 
 
 class QueueFetch:
-    """One queue that is read. The reader writes `generation`, `consumed` and `paused`; the core
-    the rest."""
+    """A queue that is read.
+
+    The reader writes `generation`, `consumed` and `paused`; the core writes the rest.
+    """
 
     __slots__ = (
         "asked",
@@ -130,82 +136,82 @@ class QueueFetch:
         self.start: Start = start
         self.inbox = inbox
         self.share_bytes = share_bytes
-        """Bytes of this queue that may wait in the inbox."""
+        """Bytes of this queue that may wait in the buffer."""
         self.tags = tags
         self.generation = 0
-        """Grows with each seek; arrivals of an older one are void."""
+        """Grows with each seek; arrivals of an older generation are void."""
         self.asked = (0, 0)
-        """(messages, bytes) that the pull under way may bring, as `wanted_messages` and `pull_bytes`
-        were."""
+        """(messages, bytes) that the pull under way may return, from `wanted_messages` and
+        `pull_bytes`."""
         self.consumed = 0
-        """Bytes that the reader took out."""
+        """Bytes that the reader has taken out."""
         self.fetched = 0
-        """Bytes that the core put in."""
+        """Bytes that the core has put in."""
         self.paused = False
         self.stalled = False
-        """The core waits for room or for the end of a pause: wake it."""
+        """True if the core waits for room or for the end of a pause, and has to be woken."""
         self.max_offset = -1
         """Greatest high watermark seen."""
         self.corrections = 0
-        """How often the leader said that the position does not exist."""
+        """Number of times that the leader said that the position does not exist."""
         self.reader_offset: int | None = None
         """Offset of the next message for the reader; None until it is known."""
         self.group = ""
-        """The consumer group that reads, if one does."""
+        """The consumer group of the reader, if any."""
         self.owner_epoch = 0
-        """The group member's for this queue: leaders refuse an older one."""
+        """Owner epoch of the group member for this queue; leaders refuse an older one."""
         self.filter = ""
-        """A property filter for the broker."""
+        """Property filter for the broker."""
         self.topic_id = 0
-        """Only the topic of this id is meant; 0: whichever has the name."""
+        """Read only the topic with this id; 0: whichever has the name."""
         self.trouble = ""
-        """Code of the error that pulls keep ending in; "": they are answered."""
+        """Code of the error with which pulls keep failing; "": they succeed."""
         self.uncommitted = False
-        """Whether a part of what a queue releases for a transaction is wanted."""
+        """True to receive parts of what a queue releases for a transaction."""
         self.compacted = False
-        """Whether only the latest message of each key is wanted, where that is known."""
+        """True to receive only the latest message of each key, where that is known."""
         self.copies = False
-        """Whether, of a compacted topic, what compaction keeps of messages that retention took out
-        of the log is wanted too."""
+        """True to also receive messages of a compacted topic that retention removed from the log
+        and compaction keeps as copies."""
         self.log_start = 0
-        """Where the log begins, as far as that was told; below it there are only such copies."""
+        """Start of the log as far as known; below it there are only such copies."""
 
     @property
     def full(self) -> bool:
-        """Whether no more is to be fetched now."""
+        """True if nothing more may be fetched now."""
         return self.fetched - self.consumed >= self.share_bytes
 
     @property
     def wanted_messages(self) -> int:
-        """How many messages a pull should bring at most; 0: any number."""
+        """Maximum number of messages that a pull should return; 0: any number."""
         return 0
 
     @property
     def pull_bytes(self) -> int:
-        """Bytes that one pull asks for."""
+        """Bytes that one pull requests."""
         return PULL_BYTES
 
     @property
     def asks_too_much(self) -> bool:
-        """Whether the pull under way may bring more than there is room for by now."""
+        """True if the pull under way may return more than there is room for by now."""
         messages, size = self.asked
         return messages > self.wanted_messages or size > self.pull_bytes
 
     def took(self, count: int, size: int) -> None:
-        """The core puts `count` messages of `size` bytes into the inbox."""
+        """Count `count` messages of `size` bytes that the core puts into the buffer."""
         self.fetched += size
 
 
 @dataclass(slots=True)
 class OpenFetch(CoreCall):
-    """Begin to read a queue into the fetch's inbox."""
+    """Start reading a queue into the buffer."""
 
     fetch: QueueFetch
 
 
 @dataclass(slots=True)
 class SeekFetch(CoreCall):
-    """Read on from elsewhere; arrivals of an older generation are void."""
+    """Continue reading at another position; arrivals of an older generation are void."""
 
     fetch: QueueFetch
     start: Start
@@ -214,13 +220,13 @@ class SeekFetch(CoreCall):
 
 @dataclass(slots=True)
 class WakeFetch(CoreCall):
-    """The reader made room, or resumed: pull on."""
+    """Continue to pull: the reader made room, or resumed."""
 
     fetch: QueueFetch
 
 
 @dataclass(slots=True)
 class CloseFetch(CoreCall):
-    """Read a queue no longer."""
+    """Stop reading a queue."""
 
     fetch: QueueFetch

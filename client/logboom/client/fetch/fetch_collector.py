@@ -1,6 +1,6 @@
-"""The reader's side of a consumer: takes arrivals out of its inbox and makes messages of them.
+"""The reader's side of a consumer, which turns fetched batches into messages.
 
-Only the API touches an intake, one thread at a time; the core fills the inbox beside it.
+Only the API uses a collector, one thread at a time; the core fills the buffer at the same time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from logboom.wire.errors import InvalidRequest, UnknownResource
 from logboom.wire.filters.filter import Filter
 
 LOW_SHARE: Final = 256 * 1024
-"""Least share of the prefetch bound that one queue gets, in bytes."""
+"""Minimum share of the prefetch limit that one queue gets, in bytes."""
 
 TopicQueue = tuple[str, int]
 """(topic, queue)."""
 
 
 class FetchCollector:
-    """What has arrived and was not given to the caller yet."""
+    """Messages that have arrived and were not handed to the application yet."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FetchCollector:
         call: Callable[[CoreCall], None],
         wanted: Filter | None = None,
     ) -> None:
-        """`wanted` None: every message."""
+        """Create a collector; `wanted` None: every message."""
         self._inbox = inbox
         self._call = call
         self._matcher = None if wanted is None else matcher_of(wanted)
@@ -53,12 +53,12 @@ class FetchCollector:
         """The batch that is being handed out."""
         self._batch: Sequence[Message] = ()
         self._messages: Iterator[Message] = iter(())
-        """What is left of it, as an iterator over `_batch`."""
+        """The rest of it, as an iterator over `_batch`."""
         self.version = 0
-        """Grows when the batch at hand became void (seek, pause)."""
+        """Grows when the current batch becomes void, by a seek or a pause."""
 
     def add(self, fetch: QueueFetch) -> None:
-        """Read one more queue."""
+        """Add a queue to read."""
         self._fetches[fetch.topic, fetch.queue] = fetch
 
     @property
@@ -67,7 +67,7 @@ class FetchCollector:
         return list(self._fetches.values())
 
     def fetch(self, topic: str, queue: int) -> QueueFetch:
-        """One queue that is read.
+        """Return the fetch of a queue.
 
         Raises:
             UnknownResource: this consumer does not read it.
@@ -81,22 +81,28 @@ class FetchCollector:
     # Handing out.
 
     def take(self, limit: int) -> list[Message]:
-        """Up to `limit` messages, without waiting. Raises what a queue came to."""
+        """Return up to `limit` messages without waiting; raise the error of a queue."""
         taken: list[Message] = []
         while True:
             taken.extend(islice(self._messages, limit - len(taken)))
-            # An error waits for the next call when there is something to give now.
+            # If there are messages to return now, an error waits for the next call.
             if len(taken) == limit or not self.advance(calm=bool(taken)):
                 break
         return taken
 
     def rest(self) -> Iterator[Message]:
-        """The iterator over the batch at hand; shared, so that nothing is given out twice."""
+        """Return the iterator over the current batch.
+
+        It is shared, so that no message is handed out twice.
+        """
         return self._messages
 
     def take_columns(self) -> list[ColumnBatch]:
-        """All that is at hand, as columns. Batches are whole: a filter leaves out only those that
-        hold no match. Of compacted ones there is what survives, in pieces."""
+        """Return everything that has arrived, as columns.
+
+        Batches are whole: a filter only leaves out batches without a match. Of compacted batches
+        the surviving messages are returned, in pieces.
+        """
         batches = []
         offset = self._next_offset()
         if offset is not None and self._arrival is not None and self._arrival.columns is not None:
@@ -113,7 +119,10 @@ class FetchCollector:
         return batches
 
     def advance(self, *, calm: bool = False) -> bool:
-        """Open the next batch; False if there is none. With `calm` an error stays for later."""
+        """Open the next batch; return False if there is none.
+
+        With `calm` an error stays for later.
+        """
         self._finish()
         arrival = self._next(calm=calm)
         if arrival is None or arrival.columns is None:
@@ -131,7 +140,7 @@ class FetchCollector:
         return True
 
     def _next(self, *, calm: bool) -> CompletedFetch | None:
-        """The next arrival that counts; its error is raised."""
+        """Take the next valid arrival; raise its error."""
         arrivals = self._inbox.arrivals
         while arrivals:
             arrival = arrivals[0]
@@ -154,7 +163,7 @@ class FetchCollector:
         return None
 
     def _use(self, arrival: CompletedFetch) -> None:
-        """The batch leaves the inbox: its bytes make room."""
+        """Take a batch out of the buffer, so that its bytes make room."""
         fetch = arrival.fetch
         fetch.consumed += arrival.size
         if arrival.columns is not None:
@@ -173,14 +182,14 @@ class FetchCollector:
         self._messages = iter(())
 
     def _next_offset(self) -> int | None:
-        """Offset of the next message of the batch at hand."""
+        """Offset of the next message of the current batch."""
         left = length_hint(self._messages)
         return self._batch[-left].offset if left else None
 
     # Positions.
 
     def position(self, topic: str, queue: int) -> int | None:
-        """Offset of the next message for the caller; None while it is being looked up."""
+        """Return the offset of the next message for the application; None if not known yet."""
         fetch = self.fetch(topic, queue)
         if self._arrival is not None and self._arrival.fetch is fetch:
             offset = self._next_offset()
@@ -189,10 +198,10 @@ class FetchCollector:
         return fetch.reader_offset
 
     def seek(self, topic: str, queue: int, start: Start) -> None:
-        """Read on from elsewhere; what was fetched from the old place is void."""
+        """Continue reading at another position; what was fetched from the old one is void."""
         fetch = self.fetch(topic, queue)
         if isinstance(start, int) and start < 0:
-            raise InvalidRequest(f"an offset is 0 or more, not {start}")
+            raise InvalidRequest(f"an offset must be 0 or more, not {start}")
         fetch.generation += 1
         fetch.reader_offset = start if type(start) is int else None
         self._aside.pop((topic, queue), None)
@@ -200,7 +209,7 @@ class FetchCollector:
         self._call(SeekFetch(fetch, start, fetch.generation))
 
     def pause(self, topic: str, queue: int) -> None:
-        """Hand out nothing of a queue until `resume`; what was fetched is kept."""
+        """Hand out nothing of a queue until `resume`; fetched messages are kept."""
         fetch = self.fetch(topic, queue)
         fetch.paused = True
         if self._arrival is not None and self._arrival.fetch is fetch:
@@ -214,12 +223,12 @@ class FetchCollector:
             self._drop_if(fetch)
 
     def resume(self, topic: str, queue: int) -> None:
-        """Hand out again."""
+        """Hand out the messages of a queue again."""
         fetch = self.fetch(topic, queue)
         fetch.paused = False
         aside = self._aside.pop((topic, queue), None)
         if aside:
-            # What waited comes before anything of this queue that has arrived since.
+            # Waiting arrivals come before those of this queue that arrived later.
             self._inbox.arrivals.extendleft(reversed(aside))
         fetch.stalled = False
         self._call(WakeFetch(fetch))
@@ -231,10 +240,10 @@ class FetchCollector:
 
 
 def check_start(start: object) -> Start:
-    """Where to begin.
+    """Convert a start position.
 
     Raises:
-        InvalidRequest: it is none of what `logboom.client.producer_options.Begin` lists.
+        InvalidRequest: it is none of those that `logboom.client.producer_options.Begin` lists.
     """
     found = start_of(start)
     return MessageTime(found) if isinstance(found, int) else found

@@ -1,8 +1,8 @@
-"""Reading queues ahead of their reader: one long poll per queue at its leader.
+"""Reading ahead: one long poll per queue at its leader.
 
-What arrives goes to the reader's `FetchBuffer` until the queue's share of the prefetch bound is used up.
-A position only goes forward by what was read (SAFETY Q8): after a fail-over the new leader may
-not know yet how far readers were, and then we wait for it.
+Batches go to the reader's `FetchBuffer` until the queue's share of the prefetch limit is used up. A
+position only moves forward by what was read. After a fail-over, the new leader may not know yet how
+far readers were, and the fetcher waits for it (see docs/SAFETY.md, Q8).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from logboom.wire.session_table import RequestHandle
 LOG = logging.getLogger("logboom.client")
 
 WAIT_MS: Final = 10_000
-"""How long a leader holds a pull."""
+"""Time for which a leader holds a pull."""
 SLACK: Final = 3.0
-"""Seconds beyond the hold before an unanswered pull is asked again."""
+"""Seconds beyond the hold before an unanswered pull is repeated."""
 IN_TROUBLE: Final = 3
-"""Pulls in a row that fail before it is said of the queue."""
+"""Failed pulls in a row after which the queue is reported to be in trouble."""
 MOST_DAMAGED: Final = 3
-"""Tries to read a batch that arrives damaged before the reader is told."""
+"""Attempts to read a damaged batch before the reader is told."""
 
 
 class _QueueFetcher:
@@ -63,7 +63,7 @@ class _QueueFetcher:
         self.generation = fetch.generation
         self.start: Start = fetch.start
         self.copies_to: int | None = None
-        """Where the copies end that are asked for now; None: the log is."""
+        """End of the copies that are being requested; None: the log is."""
         self.topic_id: int | None = None
         self.endpoint = ""
         self.suggested = ""
@@ -92,20 +92,20 @@ class Fetcher:
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the calls of readers."""
+        """Register the handlers of readers' calls."""
         handlers.register(OpenFetch, lambda call: self.open(call.fetch))
         handlers.register(SeekFetch, self._seek)
         handlers.register(WakeFetch, lambda call: self.wake(call.fetch))
         handlers.register(CloseFetch, lambda call: self.close(call.fetch))
 
     def open(self, fetch: QueueFetch) -> None:
-        """Begin to read; the topic is known already."""
+        """Start reading; the topic is known already."""
         reading = _QueueFetcher(fetch, self)
         self._readings[id(fetch)] = reading
         self._pull(reading)
 
     def _seek(self, call: SeekFetch) -> None:
-        """Read on from elsewhere."""
+        """Continue reading at another position."""
         fetch = call.fetch
         reading = self._readings.get(id(fetch))
         if reading is None:
@@ -117,20 +117,20 @@ class Fetcher:
         self._pull(reading)
 
     def wake(self, fetch: QueueFetch) -> None:
-        """There is room again."""
+        """Continue to pull: there is room again."""
         reading = self._readings.get(id(fetch))
         if reading is not None and reading.ticket is None and reading.pause is None:
             self._pull(reading)
 
     def curb(self, fetch: QueueFetch) -> None:
-        """There is less room: what is asked for is no more than that."""
+        """Repeat a pull under way with the room that is left."""
         reading = self._readings.get(id(fetch))
         if reading is not None and reading.ticket is not None and fetch.asks_too_much:
             self._cancel(reading)
             self._pull(reading)
 
     def close(self, fetch: QueueFetch) -> None:
-        """Read no longer."""
+        """Stop reading."""
         reading = self._readings.pop(id(fetch), None)
         if reading is not None:
             reading.closed = True
@@ -145,19 +145,19 @@ class Fetcher:
             reading.pause.cancel()
             reading.pause = None
 
-    # Asking.
+    # Requests.
 
     def _pull(self, reading: _QueueFetcher) -> None:
         fetch = reading.fetch
         if reading.closed or reading.ticket is not None:
             return
-        # Said before the last look: a reader that makes room meanwhile wakes us.
+        # Set before the last check, so that a reader that makes room meanwhile wakes us.
         fetch.stalled = True
         if fetch.paused or fetch.full:
             return
         fetch.stalled = False
         if not self._notice_topic(reading):
-            return  # news of the topic pulls again
+            return  # an update of the topic pulls again
         try:
             leader = self._leaders.endpoint(fetch.topic, fetch.queue)
         except LogboomError as error:
@@ -165,7 +165,7 @@ class Fetcher:
             return
         endpoint = reading.suggested or leader
         if endpoint is None:
-            return  # news of a leader pulls again
+            return  # a new leader pulls again
         reading.endpoint = endpoint
         message = self._next_question(reading)
         wait = WAIT_MS / 1000 if isinstance(message, Pull) else 0.0
@@ -174,8 +174,11 @@ class Fetcher:
         )
 
     def _notice_topic(self, reading: _QueueFetcher) -> bool:
-        """A topic deleted and made again has other messages under the same offsets: begin anew, or
-        say False if this very topic was meant."""
+        """Detect a topic that was deleted and recreated, which has other messages at the same
+        offsets.
+
+        Read it from its start, or return False if only the old topic is wanted.
+        """
         fetch = reading.fetch
         topic = self._watching.routes.topics.get(fetch.topic)
         if fetch.topic_id and topic is not None and topic.id != fetch.topic_id:
@@ -183,7 +186,7 @@ class Fetcher:
         if topic is None or topic.id == reading.topic_id:
             return True
         if reading.topic_id is not None:
-            LOG.warning("topic %s was made anew: reading it from the first offset", fetch.topic)
+            LOG.warning("topic %s was recreated: reading it from the first offset", fetch.topic)
             fetch.corrections += 1
             fetch.max_offset = -1
             reading.offset, reading.start = None, "first"
@@ -211,7 +214,7 @@ class Fetcher:
             fetch.queue,
             offset,
             fetch.asked[1],
-            # Behind the last copy nothing is waited for: it is the log that goes on there.
+            # Do not wait behind the last copy, because the log continues there.
             WAIT_MS if reading.copies_to is None else 0,
             fetch.asked[0],
             fetch.tags,
@@ -258,7 +261,7 @@ class Fetcher:
         self._pause(reading)
 
     def _fail(self, reading: _QueueFetcher, error: LogboomError) -> None:
-        """Tell the reader, and try again slowly: a copy may be mended, a topic made again."""
+        """Report an error to the reader, and retry slowly: the cause may be repaired."""
         fetch = reading.fetch
         fetch.inbox.put(CompletedFetch(fetch, reading.generation, None, 0, error))
         reading.attempts = 6
@@ -290,13 +293,13 @@ class Fetcher:
             if not self._take(reading, batch, said, alive):
                 return
         if reading.offset is not None:
-            # Batches that were left out for their tags are passed by.
+            # Skip batches that were left out because of their tags.
             self._pass_to(reading, end)
         reading.suggested = self._suggestion(message)
         self._pull(reading)
 
     def _pass_to(self, reading: _QueueFetcher, offset: int) -> None:
-        """Go forward without a batch; who commits has to know."""
+        """Move forward without a batch; the reader has to know, because it commits."""
         if reading.offset is None or offset <= reading.offset:
             return
         fetch = reading.fetch
@@ -309,7 +312,7 @@ class Fetcher:
     def _take(
         self, reading: _QueueFetcher, batch: Frame, matches: bytes | None, survivors: bytes | None
     ) -> bool:
-        """Put one batch into the inbox; False if it is damaged and asked for again."""
+        """Put one batch into the buffer; return False if it is damaged and requested again."""
         fetch, offset = reading.fetch, reading.offset or 0
         try:
             head = validate_batch(batch)
@@ -325,9 +328,9 @@ class Fetcher:
             return False
         reading.damaged = 0
         if head.next_offset <= offset or head.is_control:
-            return True  # a repeated batch, or one that holds nothing to read
+            return True  # a repeated batch, or one without messages
         if reading.copies_to is not None and head.base_offset >= reading.copies_to:
-            return True  # it is in the log, which holds more than the latest of each key
+            return True  # the log contains it, with more than the latest of each key
         columns = Columns(head, batch)
         if head.base_offset < offset:
             columns = columns.from_offset(offset)
@@ -343,20 +346,21 @@ class Fetcher:
         return broker.endpoint if broker is not None and broker.alive else ""
 
     def _correct(self, reading: _QueueFetcher, message: Pulled) -> None:
-        """The leader says that our offset does not exist, and which is the nearest."""
+        """Correct a position that does not exist, as the leader says."""
         fetch, offset = reading.fetch, reading.offset or 0
         if fetch.log_start <= offset < message.min_offset and self._keeps_copies(fetch):
             fetch.log_start = message.min_offset
             self._pull(reading)
             return
         if message.next_offset < offset <= fetch.max_offset and not self._may_lose(fetch):
-            # We have seen the queue reach further: this node does not know it yet (Q8).
+            # The queue was seen to reach further, so this node does not know it yet (see
+            # docs/SAFETY.md, Q8).
             reading.attempts = max(reading.attempts, 3)
             self._pause(reading)
             return
         if reading.start != "first" or fetch.corrections or message.next_offset < offset:
             LOG.warning(
-                "%s/%s: offset %s does not exist (%s to %s); reading on at %s",
+                "%s/%s: offset %s does not exist (%s to %s); continuing at %s",
                 fetch.topic,
                 fetch.queue,
                 offset,
@@ -387,7 +391,9 @@ class Fetcher:
         for reading in list(self._readings.values()):
             fetch = reading.fetch
             if reading.suggested not in live:
-                reading.suggested = ""  # back to the leader, instead of waiting for who is gone
+                reading.suggested = (
+                    ""  # back to the leader, instead of waiting for a node that is gone
+                )
             if fetch.topic not in self._watching.routes.topics:
                 if reading.ticket is not None:
                     self._cancel(reading)

@@ -1,7 +1,7 @@
-"""Which messages of a batch its reader wants: as the broker said, or else judged here.
+"""The choice of a reader's messages from a batch: by the broker's word, or else by its own check.
 
-Brokers pass over whole batches, and judge messages by property filters as far as they can afford;
-of the rest, and by tags, the reader picks.
+Brokers skip whole batches, and evaluate property filters as far as they can afford it. The reader
+evaluates the rest, and tags.
 """
 
 from __future__ import annotations
@@ -14,32 +14,35 @@ from logboom.wire.filters.filter import Filter, Matcher, selectors
 
 
 def wanted_of(tags: str | Sequence[str] | None, where: str | Filter | None) -> Filter:
-    """The filter of an API call: tags as "a || b", "*" or a list; `where` is a property
-    expression, or a whole filter by itself.
+    """Return the filter of an API call.
+
+    Args:
+        tags: "a || b", "*" or a list.
+        where: a property expression, or a complete filter.
 
     Raises:
-        InvalidFilter: one of them cannot be read; points at the character.
-        InvalidRequest: tags that are no tags, or both tags and a whole filter.
+        InvalidFilter: one of them cannot be parsed; points at the character.
+        InvalidRequest: the tags are invalid, or given in addition to a complete filter.
     """
     if not isinstance(where, Filter):
         return Filter.of(tags, where)
     if tags is not None:
-        raise InvalidRequest("a Filter has its tags in itself: give no other tags")
+        raise InvalidRequest("a Filter contains its tags: give no other tags")
     return where
 
 
 def tags_of(wanted: Filter) -> list[str] | None:
-    """The tags of a PULL: batches that cannot hold one of them stay at the broker."""
+    """Return the tags of a PULL, by which the broker skips batches."""
     return None if wanted.tags is None else list(wanted.tags)
 
 
 def text_of(wanted: Filter) -> str:
-    """The filter of a PULL; "" where its tags say all."""
+    """Return the property filter of a PULL; "" if its tags say everything."""
     return "" if wanted.where is None else wanted.text
 
 
 def matcher_of(wanted: Filter) -> Matcher | None:
-    """What judges messages; None where all are wanted."""
+    """Return the matcher of a filter; None if all messages are wanted."""
     return None if wanted.takes_all else wanted.matcher()
 
 
@@ -49,14 +52,18 @@ def match_messages(
     matches: bytes | None,
     survivors: bytes | None = None,
 ) -> bytes | None:
-    """A byte per message of `columns`, 1 where it is wanted; None: all are.
+    """Match the messages of `columns`, one byte each, 1 if it is wanted; None: all are.
 
-    `matches` and `survivors` are what the broker said of the whole batch (as in `Pulled`); None:
-    nothing.
+    Args:
+        matcher: from `matcher_of`.
+        columns: a batch, or its end.
+        matches: the broker's matches of the whole batch, as in `Pulled`; None: it did not
+            filter.
+        survivors: the same for compaction.
 
     Raises:
-        DamagedBatch: the body does not hold together.
-        InvalidRequest: a bitmap of the broker's does not fit the batch.
+        DamagedBatch: the body is damaged.
+        InvalidRequest: a bitmap of the broker does not fit the batch.
     """
     wanted = _wanted(matcher, columns, matches)
     if not survivors:
@@ -69,7 +76,7 @@ def match_messages(
 
 
 def surviving_slices(columns: Columns, survivors: bytes | None) -> list[Columns]:
-    """What survives of a batch, as columns; all of it where the broker said nothing."""
+    """Return the surviving messages of a batch as columns; all of it if the broker said nothing."""
     alive = match_messages(None, columns, None, survivors)
     if alive is None:
         return [columns]

@@ -1,7 +1,4 @@
-"""Questions to queues, step by step, without waiting: offsets, pulls, messages by offset or key.
-
-They are flows as `logboom.client.flows` has them.
-"""
+"""Flows that query queues: offsets, pulls, messages by offset or key (see `logboom.client.flows`)."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from logboom.wire.view import TopicView
 PULL_BYTES: Final = 1024 * 1024
 EVERYTHING: Final = Filter()
 FIND_BATCHES: Final = 64
-"""Candidate batches that one FIND_KEY asks for."""
+"""Candidate batches that one FIND_KEY requests."""
 
 
 def _leader(
@@ -49,7 +46,10 @@ def _leader(
 def offsets(
     topic: str, queues: Sequence[int] | None, timeout: float, *, compacted: bool = False
 ) -> Flow[dict[int, tuple[int, int]]]:
-    """(first offset, high watermark) by queue; with `compacted` a compacted topic begins at 0."""
+    """Return (first offset, high watermark) by queue.
+
+    With `compacted` a compacted topic starts at 0.
+    """
     if queues is None:
         view: TopicView = yield FindTopic(topic, timeout)
         queues = range(len(view.queues))
@@ -69,8 +69,10 @@ def offsets(
 
 
 def horizons(topic: str, timeout: float) -> Flow[dict[int, int]]:
-    """Up to where each queue of a compacted topic is compacted; empty if the topic is not, and
-    without queues that have no leader."""
+    """Return the offset up to which each queue of a topic is compacted.
+
+    The result is empty if the topic is not compacted, and leaves out queues without a leader.
+    """
     view: TopicView = yield FindTopic(topic, timeout)
     found = {}
     for queue in [n for n, each in enumerate(view.queues) if each.leader is not None]:
@@ -85,7 +87,7 @@ def horizons(topic: str, timeout: float) -> Flow[dict[int, int]]:
 
 
 def offset_for_time(topic: str, queue: int, timestamp_ms: int, timeout: float) -> Flow[int]:
-    """Where the messages from a time on begin; the high watermark if there are none."""
+    """Return the offset at which messages from a time on start; the high watermark if none do."""
 
     def message(left: int) -> WireMessage:
         return OffsetForTime(0, left, topic, queue, timestamp_ms)
@@ -97,7 +99,10 @@ def offset_for_time(topic: str, queue: int, timestamp_ms: int, timeout: float) -
 
 
 def last_offset_by(topic: str, queue: int, timestamp_ms: int, timeout: float) -> Flow[int]:
-    """Where the last message at or before a time is; 0 if all are later (RocketMQ's UPPER)."""
+    """Return the offset of the last message at or before a time; 0 if all are later.
+
+    This is RocketMQ's UPPER.
+    """
     after = yield from offset_for_time(topic, queue, timestamp_ms + 1, timeout)
     bounds = yield from offsets(topic, [queue], timeout)
     first, _ = bounds[queue]
@@ -116,13 +121,13 @@ def pull(
     uncommitted: bool = False,
     compacted: bool = False,
 ) -> Flow[PullResult]:
-    """One pull, cut to `max_messages` here: batches travel whole."""
+    """Pull once; batches travel whole, so the result is cut to `max_messages` here."""
     if offset < 0:
-        raise InvalidRequest(f"an offset is 0 or more, not {offset}")
+        raise InvalidRequest(f"an offset must be 0 or more, not {offset}")
     if max_messages < 1:
-        raise InvalidRequest(f"max_messages is 1 or more, not {max_messages}")
+        raise InvalidRequest(f"max_messages must be 1 or more, not {max_messages}")
     if not 0 <= wait_ms <= 3_600_000:
-        raise InvalidRequest(f"wait_ms is 0 to 3600000, not {wait_ms}")
+        raise InvalidRequest(f"wait_ms must be 0 to 3600000, not {wait_ms}")
 
     hold_ms = 0
 
@@ -135,7 +140,7 @@ def pull(
 
     left_ms = wait_ms
     while True:
-        # A broker holds no pull for longer.
+        # No broker holds a pull for longer.
         hold_ms = min(left_ms, LONGEST_HOLD_MS)
         left_ms -= hold_ms
         answer, batches = yield from _leader(topic, queue, message, hold_ms / 1000 + timeout)
@@ -178,14 +183,14 @@ def _pull_result(
             break
     status = answer.status
     if status == "FOUND" and not columns:
-        status = "NO_MATCHED_MESSAGE"  # the broker had not looked as closely
+        status = "NO_MATCHED_MESSAGE"  # the broker had not filtered as precisely
     messages = Messages(topic, queue, columns, selected)
     bounds = (next_offset, answer.min_offset, answer.max_offset)
     return PullResult(status, messages, *bounds)
 
 
 def _cut(columns: Columns, picked: bytes | None, most: int) -> tuple[Columns, bytes | None, int]:
-    """The beginning of a batch with at most `most` wanted messages, and how many these are."""
+    """Return the start of a batch with at most `most` wanted messages, and their number."""
     if picked is None:
         return columns.slice(0, most), None, min(most, len(columns))
     count = picked.count(1)
@@ -198,10 +203,10 @@ def _cut(columns: Columns, picked: bytes | None, most: int) -> tuple[Columns, by
 
 
 def get_message(topic: str, queue: int, offset: int, timeout: float) -> Flow[Message]:
-    """The message at an offset.
+    """Return the message at an offset.
 
     Raises:
-        OffsetOutOfRange: there is none, with the offsets that exist.
+        OffsetOutOfRange: there is none; the error has the offsets that exist.
     """
     result = yield from pull(topic, queue, offset, 1, 0, EVERYTHING, timeout)
     if not result.messages or result.messages[0].offset != offset:
@@ -217,7 +222,7 @@ def get_message(topic: str, queue: int, offset: int, timeout: float) -> Flow[Mes
 def find_messages(
     topic: str, key: bytes, queue: int | None, limit: int, timeout: float
 ) -> Flow[list[Message]]:
-    """Messages with this key, newest first in each queue."""
+    """Find messages with a key, newest first in each queue."""
     view: TopicView = yield FindTopic(topic, timeout)
     queues = range(len(view.queues)) if queue is None else [queue]
     found: list[Message] = []
@@ -262,11 +267,11 @@ def _candidates(
 
 
 def _matches(topic: str, queue: int, key: bytes, base: int, timeout: float) -> Flow[list[Message]]:
-    """Messages with the key in the batch at `base`, newest first."""
+    """Return messages with the key in the batch at `base`, newest first."""
     result = yield from pull(topic, queue, base, 1 << 20, 0, EVERYTHING, timeout)
     batches = result.columns()
     if not batches or batches[0].base_offset != base:
-        return []  # retention took it meanwhile
+        return []  # retention removed it meanwhile
     first = Messages(topic, queue, batches[:1])
     return [message for message in reversed(first) if message.key == key]
 
@@ -274,7 +279,8 @@ def _matches(topic: str, queue: int, key: bytes, base: int, timeout: float) -> F
 def _scan(
     topic: str, queue: int, key: bytes, start: int, end: int, timeout: float
 ) -> Flow[list[Message]]:
-    """Messages with the key from `start` to `end`, newest first: what the index lacks yet."""
+    """Return messages with the key from `start` to `end`, newest first, which the index lacks so
+    far."""
     found: list[Message] = []
     offset = start
     while offset < end:
@@ -287,5 +293,5 @@ def _scan(
 
 
 def unexpected(answer: WireMessage) -> LogboomError:
-    """A node answered with something else than was asked for."""
+    """Return the error for an answer of the wrong type."""
     return InternalError(f"unexpected answer {type(answer).__name__}: please report it")

@@ -1,7 +1,7 @@
-"""What is sent on of a message whose handling failed: to the retries or dead letters of its group.
+"""Copies of failed messages for the retry and dead-letter topics of a group.
 
-The copy carries where it comes from, how often it was tried and why it failed in headers, so that a
-retry shows itself as the message that it was, and a dead letter can be understood and sent again.
+Headers carry the origin of a copy, its attempts and the cause of the failure. A retry therefore
+appears as the original message, and a dead letter can be understood and sent again.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from logboom.client.results import Message
 from logboom.wire.group_view import DELAY_LEVELS_MS, GroupConfig
 
 ATTEMPT_HEADER: Final = "boom-attempt"
-"""Which delivery the copy will be, as text."""
+"""Number of the delivery that the copy will be, as text."""
 ORIGIN: Final = "boom-origin"
-"""topic/queue/offset of the message that was sent first."""
+"""topic/queue/offset of the original message."""
 CAUSE: Final = "boom-cause"
-"""Why the last attempt failed, in one line."""
+"""Reason why the last attempt failed, in one line."""
 DEAD: Final = -1.0
-"""Instead of a delay: no retry any more, the message is a dead letter."""
+"""Takes the place of a delay: no more retries, the message is a dead letter."""
 MAX_CAUSE: Final = 1024
-"""Characters of a cause."""
+"""Maximum characters of a cause."""
 FIRST_LEVEL: Final = 3
-"""The delay level after the first failure (RocketMQ: 3 + attempts that failed before)."""
+"""The delay level after the first failure (RocketMQ: 3 + failed attempts)."""
 
 
 def retry_delay_ms(config: GroupConfig, failures: int) -> int:
-    """How long a message waits after its n-th failure (from 1), in ms."""
+    """Return how long a message waits after its n-th failure (from 1), in ms."""
     if config.retry == "exponential":
         doubled = config.retry_first_ms << min(max(failures - 1, 0), 32)
         return min(doubled, config.retry_last_ms)
@@ -37,14 +37,14 @@ def retry_delay_ms(config: GroupConfig, failures: int) -> int:
 
 
 def place_of(message: Message) -> tuple[str, int, int]:
-    """(topic, queue, offset) where a message was read."""
+    """Return (topic, queue, offset) from which a message was read."""
     if message.read_from is not None:
         return message.read_from
     return message.topic, message.queue, message.offset
 
 
 def copy_headers(message: Message, attempt: int, cause: str) -> dict[str, bytes]:
-    """Headers of the copy that is delivered (or buried) as attempt `attempt`."""
+    """Return the headers of the copy that is delivered or buried as attempt `attempt`."""
     origin = f"{message.topic}/{message.queue}/{message.offset}"
     return {
         **(message.headers or {}),
@@ -55,13 +55,13 @@ def copy_headers(message: Message, attempt: int, cause: str) -> dict[str, bytes]
 
 
 def restore_original(message: Message) -> Message:
-    """A retry as the message that it is a copy of: its topic, queue, offset, and the attempt."""
+    """Return the original message of a retry: its topic, queue, offset, and the attempt."""
     headers = message.headers or {}
     origin = headers.get(ORIGIN, b"").decode("utf-8", "replace").rsplit("/", 2)
     attempt = headers.get(ATTEMPT_HEADER, b"")
     read_from = (message.topic, message.queue, message.offset)
     if len(origin) != 3 or not (origin[1].isdigit() and origin[2].isdigit()):
-        return message  # somebody else wrote it there
+        return message  # somebody else wrote the message there
     return msgspec.structs.replace(
         message,
         topic=origin[0],

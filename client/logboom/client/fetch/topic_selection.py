@@ -1,4 +1,4 @@
-"""Which queues an assigned consumer reads, and from where."""
+"""The queues that an assigned consumer reads, and their start positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logboom.wire.view import TopicView
 
 
 class TopicSelection:
-    """Topics and queues; with queues None all of them, also those that come later."""
+    """A selection of topics and queues; queues None selects all, including those added later."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TopicSelection:
         if not topics:
             raise InvalidRequest("a consumer needs at least one topic")
         if queues is not None and not queues:
-            raise InvalidRequest("queues is a list of at least one, or None for all")
+            raise InvalidRequest("queues must be a list of at least one, or None for all")
         self._topics = list(dict.fromkeys(topics))
         self._queues = None if queues is None else sorted(set(queues))
         self._start = start
@@ -39,21 +39,21 @@ class TopicSelection:
         self._uncommitted = uncommitted
         self._compacted = compacted
         self._counts: dict[str, int] = {}
-        """Queues of each topic that are read already."""
+        """Number of queues of each topic that are read already."""
         self._share = 0
 
     def finds(self, timeout: float, *, create: bool = False) -> list[FindTopic]:
-        """The calls that load the topics; give each one's value to `found`."""
+        """Return the calls that load the topics; pass each result to `found`."""
         most = 0 if self._queues is None else self._queues[-1] + 1
         return [FindTopic(topic, timeout, create, most) for topic in self._topics]
 
     def found(self, topic: TopicView) -> None:
-        """A topic exists; its given queues are checked."""
+        """Check the given queues of a topic that exists."""
         if self._queues is not None:
             check_queues(topic, self._queues)
 
     def new_fetches(self, routes: Routes, inbox: FetchBuffer) -> list[tuple[QueueFetch, OpenFetch]]:
-        """What to begin to read now; nothing when nothing changed."""
+        """Return the fetches to start now, none if nothing has changed."""
         wanted: list[tuple[TopicQueue, Start]] = []
         for name in self._topics:
             topic = routes.topics.get(name)
@@ -64,7 +64,8 @@ class TopicSelection:
                 continue
             self._counts[name] = len(topic.queues)
             numbers = range(read, len(topic.queues)) if self._queues is None else self._queues
-            # A queue that was added later is read whole: nothing in it was missed on purpose.
+            # A queue that was added later is read from its start, because nothing in it was skipped
+            # on purpose.
             wanted += [((name, number), "first" if read else self._start) for number in numbers]
         if wanted and not self._share:
             self._share = max(LOW_SHARE, inbox.prefetch_bytes // len(wanted))

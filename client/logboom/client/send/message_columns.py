@@ -1,4 +1,4 @@
-"""The columns of one `send_many`: checked, parted by queue, cut into piles."""
+"""The columns of one `send_many`: checked, divided by queue, cut into batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from logboom.wire.packing import pack_timestamps
 
 
 class MessageColumns:
-    """The columns of one `send_many`, checked, and parts of them."""
+    """The checked columns of one `send_many`, or a part of them."""
 
     __slots__ = ("headers", "keys", "lengths", "tags", "times", "values")
 
@@ -40,7 +40,7 @@ class MessageColumns:
         """Bytes of each message; None: not counted yet."""
 
     def check(self, lane: TopicAccumulator) -> None:
-        """Refuse what no batch could hold."""
+        """Check that batches can hold the messages."""
         count = len(self.values)
         if count == 0:
             raise InvalidRequest("send_many needs at least one value")
@@ -58,7 +58,7 @@ class MessageColumns:
             _same_length(self.times, count, "timestamps_ms")
             pack_timestamps(self.times)
         self.lengths = lengths
-        # Counting equal lengths is faster than looking for the greatest.
+        # Counting equal lengths is faster than searching the greatest.
         largest = lengths[0] if lengths.count(lengths[0]) == count else max(lengths)
         if largest + OVERHEAD > lane.largest:
             check_size(lane.name, lane.largest, largest)
@@ -72,18 +72,18 @@ class MessageColumns:
                 check_extras(tag, None, None)
 
     def sizes(self) -> list[int]:
-        """Bytes that each message counts for."""
+        """Return the bytes for which each message counts."""
         lengths = self.lengths or []
         return [length + OVERHEAD for length in lengths]
 
     def total(self) -> int:
-        """Bytes that all of them count for."""
+        """Return the bytes for which all messages count."""
         return sum(self.lengths or ()) + OVERHEAD * len(self.values)
 
     def pick(self, rows: list[int]) -> MessageColumns:
-        """Only these rows."""
+        """Return these rows only."""
         first = rows[0]
-        getter = itemgetter(*rows, first)  # two at least, so that it gives a tuple
+        getter = itemgetter(*rows, first)  # at least two, so that it returns a tuple
 
         def picked(column: Any) -> Any:
             if column is None or isinstance(column, (str, int)):
@@ -96,7 +96,7 @@ class MessageColumns:
         return part
 
     def fill(self, pile: ProducerBatch, start: int, stop: int) -> None:
-        """Copy rows into a pile: the caller may change its lists once `send_many` returns."""
+        """Copy rows into a batch: the application may change its lists once `send_many` returns."""
         pile.values = list(self.values[start:stop])
         pile.keys = None if self.keys is None else list(self.keys[start:stop])
         if isinstance(self.tags, str):
@@ -114,7 +114,7 @@ class MessageColumns:
 def parts_of(
     lane: TopicAccumulator, columns: MessageColumns, queue: int | None
 ) -> list[tuple[QueueAccumulator | None, MessageColumns]]:
-    """(queue, rows); the queue None for rows without a key, which go batch by batch."""
+    """Divide rows by queue; rows without a key get queue None, and are distributed by batches."""
     if queue is not None:
         return [(lane.pick(queue), columns)]
     count, keys = len(lane.queues), columns.keys
@@ -141,7 +141,7 @@ def _lengths(column: Sequence[bytes | None], field: str) -> list[int]:
         return list(map(len, column))  # type: ignore[arg-type]  # all are bytes
     if not kinds <= {bytes, type(None)}:
         wrong = next(kind.__name__ for kind in kinds if kind not in (bytes, type(None)))
-        raise InvalidRequest(f"{field} are bytes or None, not {wrong}: encode them first")
+        raise InvalidRequest(f"{field} must be bytes or None, not {wrong}: encode them first")
     return [0 if item is None else len(item) for item in column]
 
 

@@ -1,4 +1,4 @@
-"""Piles of sent messages, by topic and queue: each becomes one batch of one queue, and is sent."""
+"""Batches of sent messages, by topic and queue: they fill, and are then encoded and sent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from logboom.wire.session_table import RequestHandle
 from logboom.wire.transactions import TransactionId
 
 NOBODY: Final = (NO_PRODUCER, NO_PRODUCER, NO_PRODUCER)
-"""Producer id, epoch and sequence of a batch that is not numbered."""
+"""Producer id, epoch and sequence of a batch without a sequence."""
 OVERHEAD: Final = 16
-"""Bytes counted for a message beside its value, key, tag and headers."""
+"""Bytes counted for a message in addition to its value, key, tag and headers."""
 MAX_PILE_COUNT: Final = 65_536
-"""Messages that one pile takes."""
+"""Maximum number of messages in one batch."""
 
 
 class ProducerBatch(Promise[int]):
-    """Messages of one batch. Its value, once acknowledged, is the first one's offset."""
+    """Messages of one batch; its value, once acknowledged, is the offset of the first one."""
 
     __slots__ = (
         "attached",
@@ -63,23 +63,23 @@ class ProducerBatch(Promise[int]):
         self.headers: list[Mapping[str, bytes] | None] | None = None
         self.times: list[int | None] | int | None = None
         self.time_ms = 0
-        """Message time of messages that were given none: set when the batch is made."""
+        """Message time of messages without a time of their own; set when the batch is encoded."""
         self.plain = True
-        """Whether there are values only."""
+        """True if the messages have only values."""
         self.count = 0
-        """Messages in it, once the core has taken it."""
+        """Number of messages, once the core has taken the batch."""
         self.size = 0
         """Bytes, counted against the buffer."""
         self.due_ms = AT_ONCE
-        """When its messages are delivered, ms since 1970; -1: at once."""
+        """Time of delivery, ms since 1970; -1: at once."""
         self.parked: Parking | None = None
-        """Where they wait until then, once acknowledged; its value is -1 then."""
+        """Where the batch is parked until then, once acknowledged; its value is -1 then."""
         self.transaction: TransactionId | None = None
-        """Whose decision they wait for."""
+        """The transaction whose decision the messages wait for."""
         self.batch = b""
-        """The messages, once they are encoded: there are no columns then."""
+        """The messages once they are encoded; there are no columns then."""
         self.attached: Any = None
-        """What a skin keeps with the pile."""
+        """Data that a skin keeps with the batch."""
 
     def add_extras(
         self,
@@ -89,8 +89,10 @@ class ProducerBatch(Promise[int]):
         headers: Mapping[str, bytes] | None,
         time_ms: int | None,
     ) -> None:
-        """Append to the columns that exist, and make those that message `index` is first to
-        need."""
+        """Append to the columns that exist.
+
+        Columns that message `index` is the first to need are created.
+        """
         self.plain = False
         if self.keys is not None:
             self.keys.append(key)
@@ -110,7 +112,7 @@ class ProducerBatch(Promise[int]):
             self.times = [*repeat(None, index), time_ms]
 
     def time_of(self, index: int) -> int:
-        """Message time of message `index`, once the batch was made."""
+        """Return the message time of message `index`, once the batch is encoded."""
         time = self.times[index] if isinstance(self.times, list) else self.times
         return self.time_ms if time is None else time
 
@@ -125,12 +127,12 @@ class ProducerBatch(Promise[int]):
         """The request under way."""
 
     def encode(self, now_ms: int, codec: str, producer: tuple[int, int, int]) -> None:
-        """Make the batch; its messages without a time get `now_ms`.
+        """Encode the batch; messages without a time get `now_ms`.
 
-        The columns that the batch now holds are dropped; the times stay for the results.
+        The columns are dropped then; the times stay for the results.
 
         Raises:
-            InvalidRequest: the pile holds what no batch can.
+            InvalidRequest: a batch cannot hold the messages.
         """
         self.time_ms = now_ms
         times = self.times
@@ -154,7 +156,7 @@ class ProducerBatch(Promise[int]):
 
 
 def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:
-    """What was sent to no avail, e.g. again: done, without an offset."""
+    """Return a finished batch without an offset, for messages that need not be stored again."""
     pile = ProducerBatch(topic, -1 if queue is None else queue, 0.0)
     pile.count = count
     pile.resolve(-1)
@@ -162,7 +164,7 @@ def ignored(topic: str, queue: int | None, count: int) -> ProducerBatch:
 
 
 class QueueAccumulator:
-    """One queue's piles: full ones, and the one that fills."""
+    """The batches of one queue: full ones, and the one that fills."""
 
     __slots__ = ("closed", "open", "queue", "topic")
 
@@ -174,7 +176,7 @@ class QueueAccumulator:
 
 
 class TopicAccumulator:
-    """One topic's queues, and which of them takes messages without a key now."""
+    """The queues of one topic, and which of them takes messages without a key now."""
 
     __slots__ = ("largest", "name", "queues", "sticky", "topic_id")
 
@@ -182,17 +184,17 @@ class TopicAccumulator:
         self.name = name
         self.topic_id = topic_id
         self.largest = largest
-        """Bound of a message: value, key and headers, in bytes."""
+        """Maximum size of a message: value, key and headers, in bytes."""
         self.queues = [QueueAccumulator(self, queue) for queue in range(count)]
         self.sticky = sticky % count
 
     def move_on(self, queue: int) -> None:
-        """The pile of `queue` went: keyless messages go to the next queue."""
+        """Send keyless messages to the next queue, because the batch of `queue` is complete."""
         if queue == self.sticky:
             self.sticky = (queue + 1) % len(self.queues)
 
     def pick(self, queue: int) -> QueueAccumulator:
-        """The lane of a queue given by its number.
+        """Return a queue by its number.
 
         Raises:
             UnknownResource: UNKNOWN_QUEUE.

@@ -1,15 +1,15 @@
-"""One queue's sending: order, sequences, retries (SAFETY Q9).
+"""The sender of one queue: order, sequences and retries (see docs/SAFETY.md, Q9).
 
-From the oldest batch in doubt on, at most `MAX_FLYING` are sent: the broker's window of a producer
-holds so many, and what it has forgotten it would store again. A batch that was sent keeps its
-sequence until its outcome is known; retries go out in order, with the same bytes, so the broker
-answers a duplicate with the first offsets.
+At most `MAX_FLYING` batches are in flight, counted from the oldest unacknowledged one. The broker
+remembers that many per producer, and would store an older one again. A batch keeps its sequence
+until its outcome is known. Retries are sent in order and with the same bytes, so the broker answers
+a duplicate with its first offset.
 
-After an error that may pass, the oldest batch in doubt is sent again alone: as long as the leader
-refuses it, it would refuse the others too. Once it is stored the others follow at once.
+After a retryable error, only the oldest batch in flight is sent again: while the leader refuses it,
+it would refuse the others too. Once it is stored, the others follow at once.
 
-When an outcome is given up, the sequence has a hole that nobody may fill: nothing new is sent
-until all that is in doubt is settled, and then the queue goes on under a new producer epoch.
+If a batch is given up, its sequence leaves a hole that no other batch may fill. Nothing new is sent
+until every batch in flight is settled, and then the queue continues with a new producer epoch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from logboom.wire.messages import Produce, Produced
 from logboom.wire.session import Reply
 
 MAX_FLYING: Final = 5
-"""Batches of a queue from the oldest in doubt to the newest: the broker's window."""
+"""Batches of a queue from the oldest in flight to the newest: the broker's window."""
 ATTEMPT_TIMEOUT_S: Final = 10.0
-"""Seconds after which an unanswered batch is sent again: an answer may have been lost."""
+"""Seconds after which an unanswered batch is sent again, because the answer may be lost."""
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE"
 
 
@@ -61,19 +61,20 @@ class QueueSender:
         self._topic_id = line.topic.topic_id
         self._queue = line.queue
         self._waiting: deque[ProducerBatch] = deque()
-        """Taken from the lane, never sent in this epoch."""
+        """Taken from the accumulator, never sent in this epoch."""
         self._flying: deque[ProducerBatch] = deque()
-        """Sent and in doubt, in the order of their sequences."""
+        """In flight, in the order of their sequences."""
         self._taken = 0
         self._epoch = 0
         self._sequence = 0
         self._place = 0
         self._hole = False
-        """A sequence was given up: settle what flies, then take a new epoch."""
+        """True if a sequence was given up: settle the batches in flight, then take a new epoch."""
         self._probing = False
-        """The last answer was an error that may pass: only the oldest in doubt is sent."""
+        """True if the last answer was a retryable error: only the oldest batch in flight is sent.
+        """
         self._endpoint = ""
-        """Where the flying ones were sent."""
+        """The leader to which the batches in flight were sent."""
         self._pause: Timer | None = None
         self._linger: Timer | None = None
         self._expiry: Timer | None = None
@@ -85,15 +86,15 @@ class QueueSender:
         return self._epoch
 
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """True if no batch is waiting or in flight."""
         return not self._flying and not self._waiting
 
     def piles(self) -> list[ProducerBatch]:
-        """The piles on their way."""
+        """Return the batches that are waiting or in flight."""
         return [*self._flying, *self._waiting]
 
     def add(self, piles: list[ProducerBatch]) -> None:
-        """Take piles in line, e.g. for a flush: they no longer wait for others to fill them."""
+        """Add batches to send; they no longer wait to fill, as in a flush."""
         for pile in piles:
             pile.enqueue(self._taken, pile.born + self._options.delivery_timeout_s)
             self._taken += 1
@@ -102,7 +103,7 @@ class QueueSender:
             self._arm_expiry()
 
     def pump(self) -> None:
-        """Send whatever may be sent now."""
+        """Send what may be sent now."""
         if self._pause is not None:
             return
         try:
@@ -112,7 +113,7 @@ class QueueSender:
             return
         self._take()
         if endpoint is None or self.idle():
-            return  # news of a leader pumps again
+            return  # a new leader pumps again
         if self._options.acks == "none":
             self._tell_all(endpoint)
             return
@@ -131,14 +132,14 @@ class QueueSender:
             self._post(pile)
 
     def rerouted(self) -> None:
-        """The metadata changed: a new leader is worth trying at once."""
+        """Follow a metadata change: try a new leader at once."""
         if self._pause is not None and self._moved():
             self._pause.cancel()
             self._pause = None
         self.pump()
 
     def fail_all(self, error: LogboomError) -> None:
-        """Give up everything for one reason, e.g. the topic is gone."""
+        """Give up all batches for one reason, such as a deleted topic."""
         if self._flying:
             self._hole = True
         self.add(self._buffer.take(self._line, 1 << 30, filling=True))
@@ -149,10 +150,11 @@ class QueueSender:
             self._give_up(pile, error)
         self._settle_hole()
 
-    # Taking piles from the lane.
+    # Taking batches from the accumulator.
 
     def _take(self) -> None:
-        """A pile that still fills goes when nothing flies (and its linger is over)."""
+        """Take complete batches; one that still fills only if nothing is in flight and its linger
+        is over."""
         line = self._line
         room = self._room() - len(self._waiting)
         if room <= 0 or (line.open is None and not line.closed):
@@ -168,7 +170,7 @@ class QueueSender:
             self.add(piles)
 
     def _room(self) -> int:
-        """How many batches more may be sent now."""
+        """Return how many more batches may be sent now."""
         if not self._flying:
             return 1 if self._probing else MAX_FLYING
         return 0 if self._probing else MAX_FLYING - (self._place - self._flying[0].place)
@@ -180,7 +182,7 @@ class QueueSender:
     # Sending.
 
     def _number(self, pile: ProducerBatch) -> None:
-        """Give a batch its place in the sequence; this is when it is encoded."""
+        """Encode a batch and give it the next sequence."""
         producer = (self._producer_id, self._epoch, self._sequence)
         if pile.batch:
             pile.batch = set_producer(pile.batch, *producer)
@@ -211,7 +213,7 @@ class QueueSender:
         )
 
     def _tell_all(self, endpoint: str) -> None:
-        """acks="none": off they go, unnumbered: nobody would answer, so nothing is resent."""
+        """Send batches with acks="none", without a sequence: nobody answers, so nothing is resent."""
         while self._waiting:
             pile = self._waiting[0]
             try:
@@ -240,7 +242,7 @@ class QueueSender:
         return endpoint is not None and endpoint != self._endpoint
 
     def _move(self, endpoint: str) -> None:
-        """All in doubt goes to the new leader; the old one's answers no longer count."""
+        """Send all batches in flight to the new leader; the old one's answers no longer count."""
         if endpoint == self._endpoint:
             return
         self._endpoint = endpoint
@@ -271,7 +273,7 @@ class QueueSender:
                 self._pause_for(backoff(pile.attempts, self._turn.rng))
             self.pump()
         else:
-            # It took a place in the sequence and left it empty.
+            # Its sequence is used and was not stored.
             self._flying.remove(pile)
             self._hole = True
             self._give_up(pile, error)
@@ -287,10 +289,10 @@ class QueueSender:
         pile.resolve(-1)
 
     def _out_of_step(self, pile: ProducerBatch, error: ProducerError) -> None:
-        """The leader misses an earlier batch, so it surely does not have this one.
+        """Handle a leader that misses an earlier batch, and therefore does not have this one.
 
-        If an earlier one still flies, that comes first and this one after it. Else the leader's
-        window does not know the end of our sequence: this batch starts a new epoch.
+        If an earlier batch is in flight, it is sent first and this one after it. Otherwise the
+        leader's window does not know the end of our sequence, and this batch starts a new epoch.
         """
         if error.code == OUT_OF_ORDER and not self._hole and self._flying[0] is not pile:
             self._last_error = error
@@ -299,14 +301,14 @@ class QueueSender:
             return
         self._hole = True
         self._flying.remove(pile)
-        # Back in line; others of this sequence may be back already, before it or behind it.
+        # Put it back in order; others of this sequence may be back already, before or behind it.
         place = sum(1 for other in self._waiting if other.order < pile.order)
         self._waiting.insert(place, pile)
         self._settle_hole()
         self.pump()
 
     def _settle_hole(self) -> None:
-        """Nothing is in doubt any more: a new epoch, whose sequence starts at 0."""
+        """Start a new epoch, with sequence 0, once nothing is in flight any longer."""
         if self._hole and not self._flying:
             self._hole = False
             self._epoch += 1
@@ -329,7 +331,7 @@ class QueueSender:
     def _expire(self) -> None:
         self._expiry = None
         for pile in [p for p in self._flying if p.deadline <= self._turn.now]:
-            # Its outcome stays unknown for ever: its sequence must not be used again.
+            # Its outcome will never be known, so its sequence must not be used again.
             self._flying.remove(pile)
             self._hole = True
             self._give_up(pile, self._timed_out(sent=True))

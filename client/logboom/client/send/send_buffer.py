@@ -1,7 +1,7 @@
-"""The API's side of a producer: where messages pile up until the core takes them.
+"""The API's side of a producer: messages accumulate until the core takes them.
 
-Threads of the API add, the core takes. Nothing here waits: the skins override the two hooks for a
-topic that is not known yet and for a full buffer.
+Threads of the API add, the core takes. Nothing here waits: the skins override two hooks, for an
+unknown topic and for a full buffer.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ F = TypeVar("F")
 
 
 class SendBuffer(Generic[F]):
-    """What one producer was given and nobody has acknowledged yet.
+    """The messages of one producer that are not acknowledged yet.
 
     Args:
-        make_future: what `send` returns, from the pile and the place in it.
-        lock: held for some microseconds by each side.
+        options: the producer's options.
+        make_future: makes the result of `send` from the batch and the index in it.
+        lock: held for microseconds by each side.
         clock: monotonic seconds.
         ring: called when the core has something new to take.
     """
@@ -57,54 +58,55 @@ class SendBuffer(Generic[F]):
         self.options = options
         self.lock = lock
         self.topics: dict[str, TopicAccumulator] = {}
-        """The topics that may be sent to; the core fills it, closing or a fork empties it."""
+        """The topics to which messages may be sent; the core fills it, close or a fork empties it.
+        """
         self.ready: deque[QueueAccumulator] = deque()
         """Queues with something new; the core empties it."""
         self.added = 0
-        """Bytes ever taken in; written under the lock."""
+        """Total bytes added; written under the lock."""
         self.freed = 0
-        """Bytes ever acknowledged or given up; written by the core alone."""
+        """Total bytes acknowledged or given up; written by the core alone."""
         self.room_wanted: list[Callable[[], object]] = []
-        """Called (and dropped) by the core when bytes were freed."""
+        """Called once by the core when bytes were freed."""
         self.parks: TransactionBatches | None = None
-        """Whose decision all that is sent now waits for."""
+        """The transaction to which messages belong now."""
         self.alone = False
-        """Whether each message gets a pile of its own."""
+        """True if each message gets a batch of its own."""
         self._make_future = make_future
         self._clock = clock
         self._ring = ring
         self._max_bytes = options.max_batch_bytes
         self._buffer_bytes = options.buffer_bytes
 
-    # The hooks: a skin waits here, the pure buffer refuses.
+    # Hooks: a skin waits here, the pure buffer refuses.
 
     def find_topic(self, topic: str) -> TopicAccumulator:
-        """Called for a topic that is not in `topics`."""
+        """Find a topic that is not in `topics`."""
         text = f"topic {topic!r} was not opened for this producer"
         raise UnknownResource(text, "UNKNOWN_TOPIC", topic=topic)
 
     def find_queue(self, lane: TopicAccumulator, queue: int) -> TopicAccumulator:
-        """Called for a queue that the topic is not known to have: it may have got more of them."""
+        """Find a queue that the topic is not known to have; more may have been added."""
         return lane
 
     def wait_for_room(self) -> None:
-        """Called when more than `buffer_bytes` wait; returns when there is room."""
+        """Wait for room, if more than `buffer_bytes` are not acknowledged."""
         text = f"{self._buffer_bytes} bytes wait for acknowledgement: send again later"
         raise Unavailable(text, "BUSY")
 
     def wall_ms(self) -> int:
-        """Called for the time of day, ms since 1970, that a delay counts from."""
+        """Return the time from which a delay counts, in ms since 1970."""
         raise InvalidRequest("this producer has no clock: it sends without a delay")
 
     @property
     def linger_s(self) -> float:
-        """Seconds that a batch waits to fill."""
+        """Seconds for which a batch waits to fill."""
         linger_s = self.options.linger_ms / 1000
         return linger_s if self.parks is None else max(linger_s, self.parks.linger_s)
 
     @property
     def full(self) -> bool:
-        """Whether `send` would have to wait."""
+        """True if `send` would have to wait."""
         return self.added - self.freed >= self._buffer_bytes
 
     def send(
@@ -120,10 +122,10 @@ class SendBuffer(Generic[F]):
         delay_s: float | None = None,
         deliver_at: datetime | int | None = None,
     ) -> F:
-        """Put one message on its queue's pile.
+        """Add one message to the batch of its queue.
 
-        The queue is the given one, else that of the key's hash, else one after the other by
-        batches. Without `timestamp_ms` the message gets the time at which its batch is made.
+        The queue is the given one, or that of the key's hash, or changes from batch to batch.
+        Without `timestamp_ms` the message gets the time at which its batch is encoded.
 
         Raises:
             InvalidRequest: a wrong type, or TOO_LARGE with the limit.
@@ -178,7 +180,7 @@ class SendBuffer(Generic[F]):
         return self._make_future(pile, index)
 
     def _roll(self, line: QueueAccumulator, size: int, *, keyless: bool) -> ProducerBatch:
-        """A pile with room for `size` more bytes; full ones on the way are closed."""
+        """Return a batch with room for `size` more bytes, and close full ones."""
         while line.open is not None:
             if line.open.size + size <= self._max_bytes:
                 return line.open
@@ -197,7 +199,7 @@ class SendBuffer(Generic[F]):
         return pile
 
     def _apart(self, line: QueueAccumulator, due_ms: int) -> ProducerBatch:
-        """A pile for one message that waits: who takes it back must not take back another's."""
+        """Open a batch for one delayed message, so that recalling it recalls nothing else."""
         pile = self._pile(line, due_ms)
         line.closed.append(pile)
         self.ready.append(line)
@@ -224,9 +226,9 @@ class SendBuffer(Generic[F]):
         delay_s: float | None = None,
         deliver_at: datetime | int | None = None,
     ) -> list[ProducerBatch]:
-        """Put whole columns on their queues: by `queue`, by `keys`, else one after the other.
+        """Add columns to their queues: by `queue`, by `keys`, or from batch to batch.
 
-        Each pile is one batch of at most `max_batch_bytes`, in the order of the columns.
+        Each batch has at most `max_batch_bytes`, in the order of the columns.
 
         Raises:
             InvalidRequest: columns of unequal length, a wrong type, or TOO_LARGE.
@@ -254,8 +256,7 @@ class SendBuffer(Generic[F]):
     def send_batch(
         self, topic: str, queue: int, batch: bytes, count: int, parks: TransactionBatches | None
     ) -> ProducerBatch:
-        """Put an encoded batch of `count` messages on its queue; with `parks` it waits for their
-        decision.
+        """Add an encoded batch of `count` messages; with `parks` it waits for their decision.
 
         Raises:
             UnknownResource: no such topic or queue.
@@ -288,7 +289,7 @@ class SendBuffer(Generic[F]):
         piles = []
         for start, stop, size in self._cuts(part):
             lane = topic.queues[topic.sticky] if line is None else line
-            # What was sent before on this queue stays before.
+            # Messages that were sent to this queue before keep their place before these.
             self._close(lane)
             pile = self._pile(lane, due_ms)
             part.fill(pile, start, stop)
@@ -302,7 +303,7 @@ class SendBuffer(Generic[F]):
         return piles
 
     def _cuts(self, part: MessageColumns) -> list[tuple[int, int, int]]:
-        """(start, stop, bytes) of batches within `max_batch_bytes`; one message always fits."""
+        """Return (start, stop, bytes) of batches within `max_batch_bytes`; one message always fits."""
         count, total = len(part.values), part.total()
         if total <= self._max_bytes and count <= MAX_PILE_COUNT:
             return [(0, count, total)]
@@ -316,12 +317,12 @@ class SendBuffer(Generic[F]):
                 start = stop
         return cuts
 
-    # The core's side.
+    # Called by the core.
 
     def reshape(
         self, name: str, topic_id: int, count: int, largest: int, sticky: int
     ) -> TopicAccumulator:
-        """A topic as the metadata has it now: opened, made anew, or with more queues."""
+        """Update a topic from the metadata: opened, recreated, or with more queues."""
         with self.lock:
             lane = self.topics.get(name)
             if lane is None or lane.topic_id != topic_id:
@@ -332,7 +333,10 @@ class SendBuffer(Generic[F]):
             return lane
 
     def take(self, line: QueueAccumulator, limit: int, *, filling: bool) -> list[ProducerBatch]:
-        """Up to `limit` piles of a queue, oldest first; the one that fills only if asked."""
+        """Take up to `limit` batches of a queue, oldest first.
+
+        The batch that still fills is taken only if `filling`.
+        """
         with self.lock:
             taken = [line.closed.popleft() for _ in range(min(limit, len(line.closed)))]
             if filling and line.open is not None and len(taken) < limit:
@@ -342,13 +346,13 @@ class SendBuffer(Generic[F]):
             return taken
 
     def take_all(self) -> list[tuple[QueueAccumulator, list[ProducerBatch]]]:
-        """Every pile, for a flush or an end."""
+        """Take all batches, for a flush or a close."""
         with self.lock:
             lines = [line for lane in self.topics.values() for line in lane.queues]
         return [(line, self.take(line, 1 << 30, filling=True)) for line in lines]
 
     def free(self, size: int) -> None:
-        """Bytes were acknowledged or given up."""
+        """Free bytes that were acknowledged or given up."""
         self.freed += size
         while self.room_wanted:
             self.room_wanted.pop()()
@@ -356,7 +360,7 @@ class SendBuffer(Generic[F]):
 
 @dataclass(slots=True)
 class OpenProducer(CoreCall):
-    """Begin to send what `buffer` takes; the outcome comes with the producer id."""
+    """Start to send what `buffer` takes; resolved with the producer id."""
 
     buffer: SendBuffer[Any]
     timeout: float
@@ -365,7 +369,7 @@ class OpenProducer(CoreCall):
 
 @dataclass(slots=True)
 class OpenTopic(CoreCall):
-    """Let `buffer` take messages for a topic; of `queues` as for `FindTopic`."""
+    """Open a topic for `buffer`; for `queues` see `FindTopic`."""
 
     buffer: SendBuffer[Any]
     topic: str
@@ -376,7 +380,7 @@ class OpenTopic(CoreCall):
 
 @dataclass(slots=True)
 class Flush(CoreCall):
-    """Send all that `buffer` holds at once; done when all of it is acknowledged or given up."""
+    """Send everything in `buffer` at once; resolved when all of it is acknowledged or given up."""
 
     buffer: SendBuffer[Any]
     outcome: Promise[None] = field(default_factory=Promise)
@@ -384,7 +388,7 @@ class Flush(CoreCall):
 
 @dataclass(slots=True)
 class CloseProducer(CoreCall):
-    """Forget a producer; what it still holds fails, with ClientClosed unless `error` says why."""
+    """Close a producer; unsent batches fail with `error`, or else with ClientClosed."""
 
     buffer: SendBuffer[Any]
     outcome: Promise[None] = field(default_factory=Promise)

@@ -1,4 +1,4 @@
-"""All producers of one client: their ids, their queues, flush and close."""
+"""All producers of one client: ids, queues, flush and close."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Sender:
         watching.listen(self._rerouted)
 
     def register(self, handlers: CallHandlers) -> None:
-        """Handle the calls of producers."""
+        """Register the handlers of producers' calls."""
         handlers.register(OpenProducer, self._open)
         handlers.register(OpenTopic, self._open_topic)
         handlers.register(Flush, self._flush)
@@ -93,7 +93,7 @@ class Sender:
         call.outcome.resolve(None)
 
     def _open_topic(self, call: OpenTopic) -> None:
-        """Load a topic and make its lanes."""
+        """Load a topic and create its accumulators."""
 
         def found(topic: TopicView | LogboomError) -> None:
             producer = self._producers.get(id(call.buffer))
@@ -124,7 +124,7 @@ class Sender:
                 )
 
     def pump(self) -> None:
-        """Take what the API has put on the piles since the last turn."""
+        """Take what the API has added since the last turn."""
         for producer in self._producers.values():
             ready = producer.buffer.ready
             while ready:
@@ -133,11 +133,11 @@ class Sender:
                     sender.pump()
 
     def waiting(self) -> bool:
-        """Whether `pump` has something to do."""
+        """True if `pump` has something to do."""
         return any(producer.buffer.ready for producer in self._producers.values())
 
     def _rerouted(self) -> None:
-        """The metadata changed: topics may have gone, grown or moved."""
+        """Follow a metadata change: topics may have gone, grown or moved."""
         topics = self._watching.routes.topics
         for producer in self._producers.values():
             for name, lane in list(producer.buffer.topics.items()):
@@ -157,7 +157,7 @@ class Sender:
                 sender.fail_all(unknown_topic(name))
 
     def _flush(self, call: Flush) -> None:
-        """Put all piles in line; done when each is acknowledged or given up."""
+        """Send all batches at once; resolved when each is acknowledged or given up."""
         producer = self._producers.get(id(call.buffer))
         if producer is None:
             call.outcome.resolve(None)
@@ -178,7 +178,7 @@ class Sender:
         countdown.start()
 
     def _close(self, call: CloseProducer) -> None:
-        """Forget a producer; what it still holds fails."""
+        """Close a producer; unsent batches fail."""
         producer = self._producers.pop(id(call.buffer), None)
         if producer is not None:
             for sender in producer.senders.values():
@@ -186,11 +186,11 @@ class Sender:
         call.outcome.resolve(None)
 
     def close_all(self) -> None:
-        """The client ends."""
+        """Close all producers with the client."""
         for producer in list(self._producers.values()):
             self._close(CloseProducer(producer.buffer))
 
 
 def closed() -> ClientClosed:
-    """The error after close."""
+    """Return the error of a closed client."""
     return ClientClosed("this client is closed: call connect() again")

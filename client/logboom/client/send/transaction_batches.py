@@ -1,4 +1,4 @@
-"""What one transaction has parked: its piles, and how many it may have."""
+"""The parked batches of one transaction, and their limits."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from logboom.wire.parking import AT_ONCE
 from logboom.wire.transactions import MAX_HANDLES, ParkedBatches, TransactionId
 
 MAX_TRANSACTION_BYTES: Final = 256 * 1024 * 1024
-"""What one transaction of a producer may hold, counted as `buffer_bytes` are."""
+"""Maximum bytes of one transaction, counted like `buffer_bytes`."""
 LINGER_S: Final = 0.01
 LONG_LINGER_S: Final = 1.0
-"""Of a transaction that has a tenth of the batches that it may have."""
+"""Linger of a transaction that has a tenth of the batches allowed."""
 
 
 class TransactionBatches:
-    """All piles that wait for one decision; the buffer asks, under its lock, for each new one."""
+    """All batches that wait for one decision; the buffer adds each new one under its lock."""
 
     def __init__(self, transaction: TransactionId, limit: int = MAX_HANDLES) -> None:
         self.transaction = transaction
         self.limit = limit
-        """Batches that it may have; 0: any number."""
+        """Maximum number of batches; 0: any number."""
         self.sealed = False
-        """It was decided, or is about to be: nothing more may come."""
+        """True if it is decided or about to be: nothing more is accepted."""
         self.error: LogboomError | None = None
-        """Why it can only be aborted."""
+        """The reason why the transaction can only be aborted."""
         self._piles: list[tuple[int, ProducerBatch]] = []
-        """(topic id, pile), in the order of the sends."""
+        """(topic id, batch), in the order in which they were sent."""
 
     def admit(self, pile: ProducerBatch, topic_id: int) -> None:
-        """One more pile.
+        """Add a batch.
 
         Raises:
             TransactionError: TRANSACTION_CLOSED, after the decision.
-            InvalidRequest: TOO_LARGE; or a message that also waits for a time.
+            InvalidRequest: TOO_LARGE; or the message is delayed as well.
         """
         if self.sealed:
             raise ended(self.transaction.app_id)
@@ -57,15 +57,18 @@ class TransactionBatches:
 
     @property
     def linger_s(self) -> float:
-        """Seconds that a batch may fill: nobody reads it before the commit, which waits for no batch
-        to fill; and few batches make a small decision."""
+        """Seconds for which a batch may fill.
+
+        Nobody reads it before the commit, which does not wait for batches to fill, and few batches
+        make a small decision.
+        """
         return LINGER_S if len(self._piles) < self.limit // 10 else LONG_LINGER_S
 
     def __bool__(self) -> bool:
         return bool(self._piles)
 
     def check(self) -> None:
-        """Raises why not everything is parked, once all piles are done."""
+        """Check that everything is parked, once all batches are done; raise why something is not."""
         if self.error is not None:
             raise self.error
         for _, pile in self._piles:
@@ -73,21 +76,21 @@ class TransactionBatches:
                 raise pile.error
 
     def parked(self) -> Iterator[Parking]:
-        """Where each batch is parked, in the order of the sends."""
+        """Yield where each batch is parked, in the order in which they were sent."""
         return (pile.parked for _, pile in self._piles if pile.parked is not None)
 
     def queues(self) -> list[ParkedBatches]:
-        """All queues that may hold something, without places: what an abort names."""
+        """Return all queues that may hold something, without positions, as an abort names them."""
         found = {(topic_id, pile.queue): None for topic_id, pile in self._piles}
         return [ParkedBatches(topic_id, queue, []) for topic_id, queue in sorted(found)]
 
     def names(self) -> dict[tuple[int, int], str]:
-        """Topics of these queues by (topic id, queue)."""
+        """Return (topic id, queue) → topic of these queues."""
         return {(topic_id, pile.queue): pile.topic for topic_id, pile in self._piles}
 
 
 def listed(parked: Iterator[Parking]) -> list[ParkedBatches]:
-    """Places by queue, in their order: what a commit names."""
+    """Group positions by queue, in their order, as a commit names them."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for each in parked:
         found.setdefault((each.topic_id, each.queue), []).append((each.offset, each.side))
@@ -95,6 +98,6 @@ def listed(parked: Iterator[Parking]) -> list[ParkedBatches]:
 
 
 def ended(app_id: str) -> TransactionError:
-    """The error of a send after the end."""
+    """Return the error of a send after the end."""
     text = f"this transaction of {app_id!r} has ended: begin another with producer.transaction()"
     return TransactionError(text, "TRANSACTION_CLOSED")
